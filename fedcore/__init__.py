@@ -1,0 +1,6 @@
+"""FedLens' engine: federated adaptation of CLIP, usable without the browser.
+
+Importing fedcore costs nothing: torch is loaded only by what computes (see ``fedcore.lazy``).
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,172 @@
+"""A frozen CLIP: any open_clip model by name, tag or weights file, and the two miniature models, by one path."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts
+from fedcore.clip.prompts import zero_shot
+from fedcore.clip.towers import ImageTower, TextTower
+from fedcore.errors import FedLensError
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from PIL import Image
+    from torch import Tensor
+
+_PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A frozen CLIP model and what goes with it.
+
+    Attributes:
+        fingerprint: changes with the weights, the preprocessing and the precision; the feature cache's key.
+        dtype: what methods compute in (the towers' own dtype).
+        encode_dtype: precision of the frozen image pass.
+    """
+
+    facts: BackboneFacts
+    model: torch.nn.Module
+    tokenizer: Callable[[list[str]], Tensor]
+    preprocess: Callable[[Image.Image], Tensor]
+    device: torch.device
+    fingerprint: str
+    encode_dtype: torch.dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of prompts, LoRA factors and features."""
+        return self.model.positional_embedding.dtype
+
+    @cached_property
+    def logit_scale(self) -> float:
+        """s, by which CLIP multiplies its cosines (100 for OpenAI's weights)."""
+        return float(self.model.logit_scale.detach().exp())
+
+    @cached_property
+    def text(self) -> TextTower:
+        """The text tower on token embeddings."""
+        return TextTower(self.model)
+
+    @cached_property
+    def image(self) -> ImageTower:
+        """The upper layers of a ViT.
+
+        Raises:
+            FedLensError: for a ResNet.
+        """
+        return ImageTower(self.model.visual)
+
+    def tokenize(self, texts: list[str]) -> Tensor:
+        """CLIP token ids, [SOS] ... [EOT] 0 .... Shape: -> (texts, context_length).
+
+        Raises:
+            FedLensError: for a text that CLIP would cut off.
+        """
+        if hasattr(self.tokenizer, "encode"):
+            for text in texts:
+                need = len(self.tokenizer.encode(text)) + 2
+                if need > self.facts.context_length:
+                    raise FedLensError(
+                        f"'{text[:60]}' needs {need} tokens, {self.facts.name} reads {self.facts.context_length}; "
+                        "shorten the class name or template",
+                        "data.template",
+                    )
+        return self.tokenizer(texts)
+
+    def embed_images(self, pixels: Tensor) -> Tensor:
+        """h = I(x), not normalised. Shape: pixels (images, 3, side, side) -> (images, d)."""
+        return self.model.encode_image(pixels)
+
+    def zero_shot(self, classes: tuple[str, ...], template: str) -> Tensor:
+        """Normalised text features of the class prompts. Shape: -> (classes, d)."""
+        return zero_shot(self, classes, template)
+
+
+def weights_fingerprint(name: str, pretrained: str | None) -> str:
+    """Identity of a backbone's weights without loading them.
+
+    Raises:
+        FedLensError: for a model without weights, or a weights file that is not there.
+    """
+    model = facts(name)  # refuses unknown names
+    if name in MINI_MODELS:
+        from fedcore.clip import mini
+
+        digest = hashlib.sha256()
+        for path in mini.weight_files(name):
+            digest.update(path.read_bytes())
+        return f"{name}:{digest.hexdigest()[:16]}"
+    if pretrained is None:
+        raise FedLensError(
+            f"{model.name} has no weights of its own; give an open_clip tag such as 'openai', or a weights file",
+            "backbone.pretrained",
+        )
+    path = Path(pretrained).expanduser()
+    if path.is_file():
+        with path.open("rb") as file:
+            return f"{name}:{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+    if path.suffix or "/" in pretrained:
+        raise FedLensError(
+            f"no weights file at {pretrained}; check the path, or give an open_clip tag such as 'openai'",
+            "backbone.pretrained",
+        )
+    return f"{name}:{pretrained}"
+
+
+def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
+    """Load a frozen CLIP. A tag is downloaded by open_clip where it is not cached: only a user's tag does that.
+
+    Raises:
+        FedLensError: for unknown names, missing or unreadable weights.
+    """
+    import open_clip
+
+    fingerprint = weights_fingerprint(name, pretrained)
+    try:
+        model = _create(name, pretrained)
+    except FedLensError:
+        raise
+    except Exception as error:  # open_clip raises anything from KeyError to HTTP errors; the user needs one line
+        what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise FedLensError(
+            f"cannot load {name} from '{pretrained}' ({what}); check the tag, the file or the network",
+            "backbone.pretrained",
+        ) from error
+    model = model.to(device).eval().requires_grad_(False)
+    settings = model.visual.preprocess_cfg
+    return Backbone(
+        facts=facts(name),
+        model=model,
+        tokenizer=open_clip.get_tokenizer(name),
+        preprocess=open_clip.transform.image_transform_v2(
+            open_clip.transform.PreprocessCfg(**settings), is_train=False
+        ),
+        device=torch.device(device),
+        fingerprint=f"{fingerprint}:{precision}:{json.dumps(settings, sort_keys=True)}",
+        encode_dtype=getattr(torch, _PRECISIONS[precision]),
+    )
+
+
+def _create(name: str, pretrained: str | None) -> torch.nn.Module:
+    import open_clip
+
+    if name in MINI_MODELS:
+        from fedcore.clip import mini
+
+        mini.register()
+        model = open_clip.create_model(name)
+        model.load_state_dict(mini.state_dict(name))
+        return model
+    assert pretrained is not None, "weights_fingerprint refuses a model without weights"
+    path = Path(pretrained).expanduser()
+    return open_clip.create_model(name, pretrained=str(path) if path.is_file() else pretrained)

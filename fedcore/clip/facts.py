@@ -1,0 +1,98 @@
+"""What a backbone is, read from open_clip's own JSON files without importing open_clip or torch."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from fedcore.errors import FedLensError
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+MINI_MODELS = ("mini-vit", "mini-rn")
+
+
+@dataclass(frozen=True)
+class BackboneFacts:
+    """Sizes of a CLIP model.
+
+    Attributes:
+        embed_dim: d, width of the joint embedding.
+        token_width: m, width of the text tower.
+        context_length: longest token sequence, [SOS] and [EOT] included.
+        vision: family of the image tower; only "vit" has attention layers to adapt.
+        vision_layers: attention layers of the image tower (0 for a ResNet).
+        text_layers: layers of the text tower.
+        vision_width: token width of the image tower.
+        image_size: side of the input image, pixels.
+        prompts: None, or why learned prompts do not fit this text tower.
+    """
+
+    name: str
+    embed_dim: int
+    token_width: int
+    context_length: int
+    vision: Literal["vit", "resnet", "other"]
+    vision_layers: int
+    text_layers: int
+    vision_width: int
+    image_size: int
+    prompts: str | None = None
+
+
+@cache
+def config_files() -> dict[str, Path]:
+    """Model name -> open_clip JSON file: the embedded models first, then all that open_clip knows."""
+    files = {name: ASSETS / f"{name}.json" for name in MINI_MODELS}
+    spec = importlib.util.find_spec("open_clip")
+    if spec is not None and spec.origin is not None:
+        folder = Path(spec.origin).parent / "model_configs"
+        files.update({path.stem: path for path in sorted(folder.glob("*.json"))})
+    return files
+
+
+@cache
+def facts(name: str) -> BackboneFacts:
+    """Sizes of a backbone by its open_clip name.
+
+    Raises:
+        FedLensError: for a name that open_clip does not know.
+    """
+    files = config_files()
+    if name not in files:
+        near = difflib.get_close_matches(name, files, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else "e.g. ViT-B-32, RN50, mini-vit"
+        raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")
+    config = json.loads(files[name].read_text())
+    vision, text = config["vision_cfg"], config["text_cfg"]
+    layers = vision.get("layers", 12)
+    family = "other" if "timm_model_name" in vision else "resnet" if isinstance(layers, list) else "vit"
+    return BackboneFacts(
+        name=name,
+        embed_dim=config["embed_dim"],
+        token_width=text.get("width", 512),
+        context_length=text.get("context_length", 77),
+        vision=family,
+        vision_layers=layers if family == "vit" else 0,
+        text_layers=text.get("layers", 12),
+        vision_width=vision.get("width", 768) if family != "other" else 0,
+        image_size=_side(vision.get("image_size", 224)),
+        prompts=_prompt_obstacle(config),
+    )
+
+
+def _side(size: int | list[int]) -> int:
+    return size if isinstance(size, int) else size[0]
+
+
+def _prompt_obstacle(config: dict) -> str | None:
+    text = config["text_cfg"]
+    if config.get("custom_text") or "hf_model_name" in text:
+        return "its text tower is not CLIP's own transformer"
+    if text.get("no_causal_mask") or text.get("pool_type", "argmax") not in ("argmax", "eos"):
+        return "its text tower does not pool at [EOT] under a causal mask"
+    return None

@@ -1,0 +1,116 @@
+"""Differentiable prompts: learned contexts before frozen class tokens (Zhou et al., CoOp, 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.clip.backbone import Backbone
+    from fedcore.clip.lora import Lora
+
+
+@dataclass(frozen=True)
+class Suffix:
+    """Frozen token embeddings of what follows a context, cut at the longest [EOT] (exact: later tokens are unseen).
+
+    Shape: embeddings (classes, S, m), eot (classes,) index of [EOT] within the suffix.
+    """
+
+    embeddings: Tensor
+    eot: Tensor
+    classes: tuple[str, ...]
+
+
+def spoken(name: str) -> str:
+    """A class name as it is written in a prompt."""
+    return name.replace("_", " ")
+
+
+def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:
+    """Token ids after [SOS] and the index of [EOT] among them. Shape: -> ids (texts, S), eot (texts,)."""
+    with torch.no_grad():
+        ids = backbone.tokenize(texts)
+    eot = ids.argmax(-1)  # [EOT] is the highest id of CLIP's vocabulary
+    return ids[:, 1 : int(eot.max()) + 1].to(backbone.device), (eot - 1).to(backbone.device)
+
+
+def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{}.") -> Suffix:
+    """Embeddings of the pattern filled with every class name, then [EOT].
+
+    Raises:
+        FedLensError: when the text tower cannot take learned prompts.
+    """
+    if backbone.facts.prompts:
+        raise FedLensError(f"{backbone.facts.name} takes no learned prompts: {backbone.facts.prompts}", "backbone.name")
+    ids, eot = _tokens(backbone, [pattern.format(spoken(name)) for name in classes])
+    with torch.no_grad():
+        return Suffix(backbone.text.embed(ids), eot, tuple(classes))
+
+
+def check_room(backbone: Backbone, longest: int, suffix: Suffix, field: str) -> None:
+    """Refuse contexts that push a class name's [EOT] beyond the text tower.
+
+    Raises:
+        FedLensError: naming the class that does not fit and the longest context that would.
+    """
+    used = suffix.eot + 2  # [SOS] and the tokens up to [EOT]
+    worst = int(used.argmax())
+    limit = backbone.facts.context_length
+    if longest + int(used[worst]) > limit:
+        raise FedLensError(
+            f"a context of {longest} leaves no room for class '{suffix.classes[worst]}' "
+            f"({longest} + {int(used[worst])} tokens > {limit}); use at most {limit - int(used[worst])}",
+            field,
+        )
+
+
+def encode_context(
+    backbone: Backbone, context: Tensor, suffix: Suffix, lengths: Tensor | None = None, lora: Lora | None = None
+) -> Tensor:
+    """Text features of [SOS] context[c] suffix[k] for contexts shared by all classes; not normalised.
+
+    Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all)
+    -> (clients, classes, d).
+    """
+    check_room(backbone, context.shape[1] if lengths is None else int(lengths.max()), suffix, "context")
+    sos = _sos(backbone).expand(context.shape[0], 1, -1)
+    if lengths is not None:
+        lengths = lengths.to(context.device) + 1
+    return backbone.text.encode(torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, lora)
+
+
+def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) -> Tensor:
+    """Text features of [SOS] context[c, k] suffix[k] for a context of each class; not normalised.
+
+    Shape: context (clients, classes, L, m) -> (clients, classes, d).
+    """
+    clients, _, length, _ = context.shape
+    check_room(backbone, length, suffix, "context")
+    sos = _sos(backbone).expand(clients, 1, -1)
+    after = torch.cat([context, suffix.embeddings.expand(clients, -1, -1, -1)], dim=2)
+    return backbone.text.encode(sos, after, suffix.eot + length)
+
+
+def encode_texts(backbone: Backbone, texts: list[str], lora: Lora | None = None) -> Tensor:
+    """Text features of plain sentences; not normalised. Shape: -> (texts, d); lora has a client axis of 1."""
+    ids, eot = _tokens(backbone, texts)
+    return backbone.text.encode(_sos(backbone)[None], backbone.text.embed(ids)[None], eot, lora=lora)[0]
+
+
+def zero_shot(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
+    """Normalised class features of a prompt template with one {}. Shape: -> (classes, d)."""
+    with torch.no_grad():
+        return F.normalize(encode_texts(backbone, [template.format(spoken(name)) for name in classes]), dim=-1)
+
+
+def _sos(backbone: Backbone) -> Tensor:
+    """Embedding of [SOS]. Shape: (1, m)."""
+    with torch.no_grad():
+        return backbone.text.embed(backbone.tokenize([""])[0, :1].to(backbone.device))

@@ -1,0 +1,162 @@
+"""CLIP's transformers as functions with a client axis, built on open_clip's own frozen modules.
+
+Two exact savings that open_clip's forward does not have: under the causal mask a context shared by all classes
+is computed once instead of once per class, and the last block runs only for the token that is pooled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.clip.lora import Lora
+
+
+def _project(block: torch.nn.Module, layer: int, x: Tensor, lora: Lora | None) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of one layer. Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads)."""
+    qkv = F.linear(x, block.attn.in_proj_weight, block.attn.in_proj_bias)
+    delta = lora.delta(layer, x) if lora is not None else None
+    if delta is not None:
+        qkv = qkv + delta
+    q, k, v = qkv.unflatten(-1, (3, block.attn.num_heads, -1)).unbind(-3)
+    return q, k, v
+
+
+def _finish(block: torch.nn.Module, x: Tensor, attended: Tensor) -> Tensor:
+    """Residual, output projection and MLP of a block. Shape: x (..., width), attended (..., heads, width/heads)."""
+    x = x + block.ls_1(block.attn.out_proj(attended.flatten(-2)))
+    return x + block.ls_2(block.mlp(block.ln_2(x)))
+
+
+class ImageTower:
+    """The upper layers of a CLIP ViT (class-token pooling)."""
+
+    def __init__(self, visual: torch.nn.Module) -> None:
+        """Wrap an open_clip VisionTransformer.
+
+        Raises:
+            FedLensError: for towers that do not pool at a class token.
+        """
+        if not hasattr(visual, "transformer") or visual.attn_pool is not None or visual.pool_type != "tok":
+            raise FedLensError(
+                "this image tower has no class-token transformer to adapt; choose a ViT", "backbone.name"
+            )
+        self.visual = visual
+        self.blocks = visual.transformer.resblocks
+
+    def activations(self, pixels: Tensor, start: int) -> Tensor:
+        """What enters layer ``start``. Shape: pixels (images, 3, side, side) -> (images, tokens, width)."""
+        x = self.visual._embeds(pixels)
+        for block in self.blocks[:start]:
+            x = block(x)
+        return x
+
+    def tail(self, hidden: Tensor, start: int, lora: Lora | None = None) -> Tensor:
+        """Un-normalised embeddings from the activations entering layer ``start``.
+
+        Shape: hidden (clients, images, tokens, width) -> (clients, images, d).
+        """
+        x = hidden
+        last = len(self.blocks) - 1
+        for layer in range(start, len(self.blocks)):
+            block = self.blocks[layer]
+            q, k, v = _project(block, layer, block.ln_1(x), lora)
+            if layer == last:  # only the class token is pooled: the others need no query and no MLP
+                q, x = q[:, :, :1], x[:, :, :1]
+            attended = F.scaled_dot_product_attention(*(t.flatten(0, 1).transpose(1, 2) for t in (q, k, v)))
+            x = _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
+        pooled = self.visual.ln_post(x[:, :, 0])
+        return pooled if self.visual.proj is None else pooled @ self.visual.proj
+
+
+class TextTower:
+    """CLIP's causal text transformer on token embeddings, so that contexts can be learned."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.blocks = model.transformer.resblocks
+        self.context_length: int = model.positional_embedding.shape[0]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token embeddings without positions. Shape: ids (...) -> (..., m)."""
+        return self.model.token_embedding(ids)
+
+    def encode(
+        self, prefix: Tensor, suffix: Tensor, eot: Tensor, lengths: Tensor | None = None, lora: Lora | None = None
+    ) -> Tensor:
+        """Un-normalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
+
+        Every class of a client has the same prefix, which the causal mask allows to be computed once. Position
+        embeddings count each client's own prefix length; prefix rows from lengths[c] on get attention weight
+        exactly 0, so that clients of different lengths share a batch without padding inside any sequence.
+
+        Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index of [EOT] in the
+        suffix, lengths (clients,) with 1 <= length <= P, -> (clients, classes, d).
+        """
+        clients, width_p, _ = prefix.shape
+        classes, steps = suffix.shape[1:3]
+        if lengths is None:
+            lengths = torch.full((clients,), width_p, device=prefix.device)
+        position = self.model.positional_embedding
+        places = (lengths[:, None] + torch.arange(steps, device=lengths.device)).clamp(max=self.context_length - 1)
+        p = (prefix + position[:width_p])[:, None]  # (clients, 1, P, m)
+        s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
+        masks = self._masks(lengths, width_p, steps, p.dtype)
+        rows = torch.arange(classes, device=eot.device)
+        last = len(self.blocks) - 1
+        for layer, block in enumerate(self.blocks):
+            qp, kp, vp = _project(block, layer, block.ln_1(p), lora)
+            qs, ks, vs = _project(block, layer, block.ln_1(s), lora)
+            if layer == last:  # only [EOT] is pooled
+                qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
+                masks = (masks[0], masks[1][eot][:, None])
+            else:
+                own = F.scaled_dot_product_attention(
+                    *(t[:, 0].transpose(1, 2) for t in (qp, kp, vp)), is_causal=True
+                )
+                p = _finish(block, p, own.transpose(1, 2)[:, None])
+            s = _finish(block, s, _attend(qs, (kp, vp), (ks, vs), masks))
+        pooled = self.model.ln_final(s[:, :, 0])
+        projection = self.model.text_projection
+        if projection is None:
+            return pooled
+        return projection(pooled) if isinstance(projection, torch.nn.Linear) else pooled @ projection
+
+    @staticmethod
+    def _masks(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Additive masks: prefix rows beyond a client's length (clients, 1, 1, 1, P), causal suffix (steps, steps)."""
+        low = torch.finfo(dtype).min
+        beyond = torch.arange(width_p, device=lengths.device) >= lengths[:, None]
+        later = torch.ones(steps, steps, device=lengths.device, dtype=torch.bool).triu(1)
+        zero = torch.zeros((), dtype=dtype, device=lengths.device)
+        return (
+            torch.where(beyond, low, zero)[:, None, None, None],
+            torch.where(later, low, zero),
+        )
+
+
+def _attend(
+    q: Tensor, prefix: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Attention of suffix tokens over their client's prefix and their own class' earlier tokens.
+
+    Shape: q (clients, classes, S or 1, heads, w), prefix k, v (clients, 1, P, heads, w),
+    own k, v (clients, classes, S, heads, w) -> like q.
+    """
+    scale = q.shape[-1] ** -0.5
+    q = (q * scale).permute(0, 3, 1, 2, 4)  # (clients, heads, classes, S, w)
+    kp, vp = (t[:, 0].transpose(1, 2) for t in prefix)  # (clients, heads, P, w)
+    ks, vs = (t.permute(0, 3, 1, 2, 4) for t in own)
+    flat = q.flatten(2, 3)
+    over_prefix = (flat @ kp.transpose(-1, -2)).unflatten(2, q.shape[2:4]) + masks[0]
+    over_own = q @ ks.transpose(-1, -2) + masks[1]
+    weights = torch.cat([over_prefix, over_own], dim=-1).softmax(-1)
+    to_prefix, to_own = weights.split([kp.shape[-2], ks.shape[-2]], dim=-1)
+    mixed = (to_prefix.flatten(2, 3) @ vp).unflatten(2, q.shape[2:4]) + to_own @ vs
+    return mixed.permute(0, 2, 3, 1, 4)

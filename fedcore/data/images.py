@@ -1,0 +1,62 @@
+"""The one form in which every data set reaches the rest of FedLens: labelled images of named domains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Labelled images of several domains; pixels are made or decoded only when asked for.
+
+    Shape: labels, domain and split (samples,).
+
+    Attributes:
+        name: catalog name, e.g. ``rotated-digits``.
+        classes: class names as they enter a prompt; a label is an index into it.
+        domains: domain names; ``domain`` holds indices into it.
+        template: prompt with one ``{}`` for the class name, e.g. ``a picture of the number: {}.``
+        keys: one stable name per sample (a relative path, or a drawing's seed); draws are keyed by it.
+        split: 0 train, 1 validation, 2 test where the data set brings a split, else None.
+        fingerprint: changes whenever any pixel or label would; part of the feature cache's key.
+        read: index -> RGB image.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    template: str
+    labels: np.ndarray
+    domain: np.ndarray
+    keys: tuple[str, ...]
+    fingerprint: str
+    read: Callable[[int], Image.Image]
+    split: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the parts agree.
+
+        Raises:
+            ValueError: naming the data set and the part that does not fit.
+        """
+        n = len(self.labels)
+        if not (len(self.domain) == len(self.keys) == n):
+            raise ValueError(
+                f"{self.name}: {n} labels, {len(self.domain)} domains and {len(self.keys)} keys; give one of each"
+            )
+        if n and (self.labels.min() < 0 or self.labels.max() >= len(self.classes)):
+            raise ValueError(f"{self.name}: a label lies outside 0..{len(self.classes) - 1}")
+        if n and (self.domain.min() < 0 or self.domain.max() >= len(self.domains)):
+            raise ValueError(f"{self.name}: a domain lies outside 0..{len(self.domains) - 1}")
+        if self.split is not None and len(self.split) != n:
+            raise ValueError(f"{self.name}: {len(self.split)} split marks for {n} samples")
+
+    def __len__(self) -> int:
+        return len(self.labels)

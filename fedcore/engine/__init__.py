@@ -1,0 +1,1 @@
+"""The engine: the round loop as a stream of events, batched local training, evaluation, checkpoints."""

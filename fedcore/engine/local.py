@@ -1,0 +1,172 @@
+"""Local training of several clients as one tensor program.
+
+A loss has one value per client and clients share no parameter within a round, so the gradient of the losses'
+sum is every client's own gradient. A client that has run out of batches is left out of the step altogether:
+neither its parameters nor its optimiser move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.errors import FedLensError
+from fedcore.lazy import torch
+from fedcore.methods.base import Batch, Method, Params, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import LocalData
+
+
+class Stopped(Exception):
+    """The user asked the run to stop; the unfinished round is discarded."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What local training leaves behind.
+
+    Shape: params and record (participants, ...); loss (participants,) mean over the round's steps;
+    steps (participants,) int64; terms name -> (participants,).
+    """
+
+    params: Params
+    record: Params
+    loss: Tensor
+    steps: Tensor
+    terms: dict[str, Tensor]
+
+
+def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
+    """Which of its samples each client draws in each step of an epoch, -1 for none.
+
+    A client's order is drawn from (seed, "batches", round, epoch, client name) alone, so that it depends neither
+    on who else takes part nor on the order of clients.
+
+    Shape: -> (participants, steps, size) positions in ``data.rows``.
+    """
+    counts = data.rows.counts.tolist()
+    steps = max(1, -(-max(counts) // size))
+    slots = torch.full((len(counts), steps * size), -1, dtype=torch.int64)
+    for i, (client, n) in enumerate(zip(data.clients.tolist(), counts, strict=True)):
+        name = data.problem.clients[client]
+        slots[i, :n] = torch.randperm(n, generator=data.problem.generator("batches", round_, epoch, name))
+    return slots.view(len(counts), steps, size)
+
+
+def train_clients(
+    method: Method,
+    params: Params,
+    data: LocalData,
+    round_: int,
+    optimiser: ClientOptimiser,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """Train all clients of ``data`` for one round.
+
+    Shape: params (participants, ...); they are not changed in place.
+
+    Raises:
+        Stopped: when ``should_stop`` says so between two steps.
+        FedLensError: when a client's loss is no longer finite; names the client.
+    """
+    with torch.no_grad():
+        const = method.prepare(params, data)
+    params = dict(params)
+    tally = _Tally(data)
+    epochs = method.config.local_epochs if method.phases else 0
+    for epoch in range(epochs):
+        slots = batch_slots(data, round_, epoch, method.config.batch_size)
+        for index in slots.unbind(1):
+            if should_stop():
+                raise Stopped
+            rows = (index >= 0).any(1).nonzero()[:, 0]
+            batch = _batch(data, index, rows)
+            for number, phase in enumerate(method.phases):
+                step = _step(phase, params, const, batch, rows.to(data.pool.device), optimiser)
+                last_phase = number == len(method.phases) - 1
+                tally.add(step, rows, index, last_phase, keep=epoch == epochs - 1)
+    return tally.result(params, round_)
+
+
+def _batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
+    """The samples of one step, active clients only. Shape: index (participants, size), rows (active,)."""
+    slots = index[rows]
+    longest = int((slots >= 0).sum(1).max())  # padding stands at the end of a client's last batch
+    slots = slots[:, :longest]
+    mask = slots >= 0
+    pool_rows = data.rows.index[rows].gather(1, slots.clamp(min=0))
+    device = data.pool.device
+    return Batch(data.pool.x(pool_rows), data.pool.y(pool_rows), mask.to(device), data.clients[rows].to(device))
+
+
+def _step(
+    phase: Callable[[Params, Params, Batch], Step],
+    params: Params,
+    const: Params,
+    batch: Batch,
+    rows: Tensor,
+    optimiser: ClientOptimiser,
+) -> Step:
+    """One phase of one batch; writes the moved parameters into ``params``."""
+    everyone = len(rows) == optimiser.clients
+    active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
+    leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
+    step = phase(leaves, const if everyone else {n: c[rows] for n, c in const.items()}, batch)
+    gradients = {}
+    for i, (names, loss) in enumerate(step.losses.items()):
+        more = i < len(step.losses) - 1
+        found = torch.autograd.grad(loss.sum(), [leaves[n] for n in names], retain_graph=more)
+        gradients.update(zip(names, found, strict=True))
+    with torch.no_grad():
+        for name, gradient in gradients.items():
+            moved = optimiser.step(name, active[name].detach(), gradient, rows)
+            params[name] = moved if everyone else params[name].index_copy(0, rows, moved)
+    return step
+
+
+class _Tally:
+    """Losses, terms and records of a round, gathered without waiting for the device."""
+
+    def __init__(self, data: LocalData) -> None:
+        self.data = data
+        n, device = len(data.clients), data.pool.device
+        self.loss = torch.zeros(n, dtype=torch.float64, device=device)
+        self.terms: dict[str, Tensor] = {}
+        self.record: Params = {}
+        self.steps = torch.zeros(n, dtype=torch.int64)
+
+    def add(self, step: Step, rows: Tensor, index: Tensor, last_phase: bool, keep: bool) -> None:
+        on_device = rows.to(self.loss.device)
+        if last_phase:
+            self.steps[rows] += 1
+            self.loss[on_device] += next(iter(step.losses.values())).detach().double()
+        for name, value in step.terms.items():
+            total = self.terms.setdefault(name, torch.zeros_like(self.loss))
+            total[on_device] += value.detach().double()
+        if keep:
+            for name, value in step.record.items():
+                self._keep(name, value.detach(), rows, index[rows])
+
+    def _keep(self, name: str, value: Tensor, rows: Tensor, slots: Tensor) -> None:
+        """Store per-sample values where their samples stand in ``data.rows``."""
+        slots = slots[:, : value.shape[1]]
+        shape = (*self.data.rows.index.shape, *value.shape[2:])
+        kept = self.record.setdefault(name, value.new_zeros(shape))
+        mask = slots >= 0
+        owner = rows[:, None].expand_as(slots)[mask]
+        kept[owner.to(kept.device), slots[mask].to(kept.device)] = value[mask.to(value.device)]
+
+    def result(self, params: Params, round_: int) -> Trained:
+        count = self.steps.clamp(min=1).to(self.loss.device)
+        loss = self.loss / count
+        bad = (~loss.isfinite()).nonzero()[:, 0].tolist()
+        if bad:
+            name = self.data.problem.clients[int(self.data.clients[bad[0]])]
+            raise FedLensError(f"client '{name}': the loss is not finite in round {round_}; lower lr", "lr")
+        params = {n: p.detach() for n, p in params.items()}
+        return Trained(params, self.record, loss, self.steps, {n: t / count for n, t in self.terms.items()})

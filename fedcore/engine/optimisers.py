@@ -1,0 +1,72 @@
+"""SGD and Adam over parameters that carry a client axis: every client has its own state and step count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.methods.base import MethodConfig, Params
+
+_BETAS, _EPS = (0.9, 0.999), 1e-8
+
+
+@dataclass
+class ClientOptimiser:
+    """One optimiser per client, batched; updates equal torch.optim's SGD, Adam and AdamW (a test holds them to it).
+
+    Attributes:
+        slots: "<parameter>/<moment>" -> tensor with the client axis first; created at a parameter's first step.
+    """
+
+    config: MethodConfig
+    clients: int
+    slots: dict[str, Tensor] = field(default_factory=dict)
+
+    def step(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
+        """The parameter after one step. Shape: value and gradient (rows, ...), rows (active,) client positions."""
+        if self.config.optimiser == "sgd":
+            return self._sgd(name, value, gradient, rows)
+        return self._adam(name, value, gradient, rows)
+
+    def _slot(self, name: str, like: Tensor) -> Tensor:
+        """A moment of all clients, zero at first. Shape: like (any, ...) -> (clients, ...)."""
+        if name not in self.slots:
+            self.slots[name] = like.new_zeros(self.clients, *like.shape[1:])
+        return self.slots[name]
+
+    def _sgd(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
+        c = self.config
+        gradient = gradient + c.weight_decay * value
+        if c.momentum:
+            slot = self._slot(f"{name}/momentum", value)
+            gradient = c.momentum * slot[rows] + gradient
+            slot[rows] = gradient
+        return value - c.lr * gradient
+
+    def _adam(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
+        c = self.config
+        if c.optimiser == "adamw":
+            value = value * (1 - c.lr * c.weight_decay)
+        else:
+            gradient = gradient + c.weight_decay * value
+        first, second = self._slot(f"{name}/first", value), self._slot(f"{name}/second", value)
+        count = self._slot(f"{name}/steps", value.flatten(1)[:, 0] if value.dim() > 1 else value)
+        b1, b2 = _BETAS
+        first[rows] = b1 * first[rows] + (1 - b1) * gradient
+        second[rows] = b2 * second[rows] + (1 - b2) * gradient**2
+        count[rows] += 1
+        steps = count[rows].view(-1, *[1] * (value.dim() - 1))
+        denominator = (second[rows] / (1 - b2**steps)).sqrt() + _EPS
+        return value - c.lr / (1 - b1**steps) * first[rows] / denominator
+
+    def select(self, clients: Tensor) -> ClientOptimiser:
+        """The optimisers of some clients (a copy)."""
+        return ClientOptimiser(self.config, len(clients), {n: t[clients].clone() for n, t in self.slots.items()})
+
+    def put(self, clients: Tensor, other: ClientOptimiser) -> None:
+        """Write the optimisers of some clients back."""
+        for name, values in other.slots.items():
+            self._slot(name, values)[clients] = values

@@ -1,0 +1,126 @@
+"""What an experiment will do, known before anything is loaded: runs, clients, who gets which samples. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcore.clip.facts import facts
+from fedcore.config import Experiment, RunConfig
+from fedcore.data import catalog
+from fedcore.data.images import ImageSet
+from fedcore.data.partition import Assignment, partition
+from fedcore.data.splits import split
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.methods.base import Setting
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked experiment.
+
+    Shape: counts (clients, classes) training samples of the first run.
+
+    Attributes:
+        runs: what will be queued, each with its method's whole config written out.
+        warnings: what is odd but runs.
+    """
+
+    runs: tuple[RunConfig, ...]
+    clients: tuple[str, ...]
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    counts: np.ndarray
+    warnings: tuple[str, ...]
+
+
+def load_images(run: RunConfig) -> ImageSet:
+    """The data set of a run; labels only, pixels are read later.
+
+    Raises:
+        FedLensError: naming the field under ``data``.
+    """
+    return catalog.load(run.data.name, run.data.root, run.data.domains, run.data.template)
+
+
+def assign(run: RunConfig, images: ImageSet) -> Assignment:
+    """Split and partition as the run's seed says: the same call for the preview and for the run itself.
+
+    Raises:
+        FedLensError: when the partition cannot be made.
+    """
+    return partition(
+        images,
+        split(images, run.data.split, run.seed),
+        held_out=run.held_out,
+        shots=run.data.shots,
+        seed=run.seed,
+        **run.partition.model_dump(),
+    )
+
+
+def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
+    """The run with every hyper-parameter of its method written out, checked in its setting.
+
+    Raises:
+        FedLensError: naming ``field.<hyper-parameter>``.
+    """
+    method = registry.get(run.method.name, f"{field}.name")
+    config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
+    try:
+        method.check(config, setting)
+    except FedLensError as error:
+        inner = f"{field}.config.{error.field}" if error.field else field
+        raise FedLensError(str(error), inner) from error
+    entry = run.method.model_copy(
+        update={
+            "config": config.model_dump(mode="json"),
+            "label": run.method.label or method.title,
+            "file": run.method.file or registry.file_of(run.method.name),
+        }
+    )
+    return run.model_copy(update={"method": entry})
+
+
+def plan(experiment: Experiment) -> Plan:
+    """Check an experiment and expand it into runs.
+
+    Raises:
+        FedLensError: the first thing that would stop a run, with the field it belongs to.
+    """
+    from fedcore.clip.backbone import weights_fingerprint
+
+    for entry in experiment.methods:
+        if entry.file:
+            registry.load_file(entry.file)
+    sizes = facts(experiment.backbone.name)
+    weights_fingerprint(experiment.backbone.name, experiment.backbone.pretrained)
+    draft = experiment.expand()[0]
+    images = load_images(draft)
+    held_out = images.domains if experiment.held_out == ("each",) else experiment.held_out
+    unknown = [d for d in held_out if d not in images.domains]
+    if unknown:
+        raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
+    drafts = experiment.expand(images.domains)
+    first = assign(drafts[0], images)
+    setting = Setting(sizes, images.classes, len(first.clients), images.domains, images.template)
+    names = [entry for entry in experiment.methods]
+    runs = tuple(resolve(r, setting, f"methods.{names.index(r.method)}") for r in drafts)
+    return Plan(
+        runs, tuple(first.clients), images.classes, images.domains, first.counts, _warnings(experiment, first)
+    )
+
+
+def _warnings(experiment: Experiment, assignment: Assignment) -> tuple[str, ...]:
+    found = []
+    if experiment.data.split == "80/20":
+        found.append("80/20 has no validation split: the last round is reported, no round is chosen")
+    labels = [(e.label or e.name, e.config) for e in experiment.methods]
+    if len({label for label, _ in labels}) < len(labels):
+        found.append("two methods have the same name; give them labels to tell them apart")
+    few = int(assignment.counts.sum(1).min())
+    if few < 5:
+        found.append(f"the smallest client has {few} training samples")
+    return tuple(found)

@@ -1,0 +1,308 @@
+"""The round loop: a stream of events that does not know who listens."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcore.config import RunConfig
+from fedcore.engine import checkpoint
+from fedcore.engine.evaluate import FULL_MATRIX_CLIENTS, Evaluator
+from fedcore.engine.events import (
+    ClientRound,
+    Diagnostic,
+    Event,
+    Finished,
+    Notice,
+    Progress,
+    RoundFinished,
+    Started,
+)
+from fedcore.engine.local import Stopped, Trained, train_clients
+from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.transport import Transport, traffic
+from fedcore.lazy import torch
+from fedcore.methods.base import Method, Ragged, State, Uploads
+from fedcore.seeds import numpy_generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import Federation
+
+CHUNK = 32
+"""Clients trained at once unless memory asks for fewer."""
+
+
+@dataclass
+class Loop:
+    """One run in progress: what the next round starts from.
+
+    Attributes:
+        chunk: clients trained in one tensor program; halved when the device runs out of memory.
+        run_key: identity of the run's config, kept in checkpoints.
+    """
+
+    method: Method
+    federation: Federation
+    rounds: int
+    participation: float = 1.0
+    evaluate_every: int = 1
+    chunk: int = CHUNK
+    folder: Path | None = None
+    run_key: str = ""
+    transport: Transport = field(default_factory=Transport)
+    should_stop: Callable[[], bool] = lambda: False
+    state: State = field(init=False)
+    optimiser: ClientOptimiser = field(init=False)
+    done: int = field(init=False, default=0)
+    resumed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        problem = self.federation.problem
+        with torch.no_grad():
+            state = self.method.init(problem.generator)
+        self.state = replace(state, taken=torch.zeros(len(problem.clients), dtype=torch.int64))
+        self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
+        self.evaluator = Evaluator(self.method, self.federation)
+
+    def resume(self, path: str | Path) -> None:
+        """Go on after the round of a checkpoint.
+
+        Raises:
+            FedLensError: when the checkpoint cannot be used.
+        """
+        device = self.federation.problem.device
+        self.state, self.optimiser.slots, self.done = checkpoint.load(path, self.run_key, device)
+        self.resumed = True
+
+    def events(self) -> Iterator[Event]:
+        """Round 0 (before training) unless resumed, then every round.
+
+        Raises:
+            Stopped: between two steps, when ``should_stop`` says so; the unfinished round leaves no trace.
+        """
+        if not self.resumed:
+            yield self._before_training()
+        for round_ in range(self.done + 1, self.rounds + 1):
+            yield from self._round(round_)
+        yield Finished(self.rounds)
+
+    def _before_training(self) -> RoundFinished:
+        begin = time.perf_counter()
+        with torch.no_grad():
+            cells = self.evaluator.broadcast(self.method.models(self.state), full=True)
+        path = self._save(0)
+        spent = time.perf_counter() - begin
+        return RoundFinished(0, None, 0.0, 0.0, spent, 0, 0, 0, 0, (), tuple(cells), (), path)
+
+    def participants(self, round_: int) -> Tensor:
+        """Who takes part, in client order; drawn from (seed, round) and the clients' names. Shape: (participants,)."""
+        names = self.federation.problem.clients
+        if self.participation >= 1:
+            return torch.arange(len(names))
+        count = max(1, math.floor(self.participation * len(names) + 0.5))
+        seed = self.federation.problem.seed
+        order = sorted(range(len(names)), key=lambda i: names[i])
+        chosen = numpy_generator(seed, "participants", round_).choice(len(names), count, replace=False)
+        return torch.tensor(sorted(order[i] for i in chosen), dtype=torch.int64)
+
+    def _round(self, round_: int) -> Iterator[Event]:
+        clients = self.participants(round_)
+        before, times = self.state, [time.perf_counter()]
+        sent_down = self.transport.down(before, clients)
+        down = traffic(sent_down, len(clients))
+        while True:
+            try:
+                trained, sent = self._train(sent_down, clients, round_)
+                break
+            except torch.OutOfMemoryError:
+                if self.chunk == 1:
+                    raise
+                self.chunk = max(1, self.chunk // 2)
+                torch.cuda.empty_cache()
+                yield Notice(f"out of memory: now {self.chunk} clients at once", repeats_exactly=False)
+        times.append(time.perf_counter())
+        up = traffic(sent, len(clients))
+        data = self.federation.local_data(clients)
+        uploads = Uploads(self.transport.up(sent), clients, data.rows.counts)
+        after = self._aggregate(before, trained, uploads, round_)
+        times.append(time.perf_counter())
+        cells = self._evaluate(after, before, trained, clients, round_)
+        diagnostics = self._diagnostics(before, trained, uploads, data)
+        self.state, self.done = after, round_
+        path = self._save(round_)
+        times.append(time.perf_counter())
+        losses = [v if math.isfinite(v) else None for v in trained.loss.tolist()]
+        rows = [
+            ClientRound(int(c) + 1, int(trained.steps[i]), losses[i], int(up.bytes[i]), int(down.bytes[i]))
+            for i, c in enumerate(clients)
+        ]
+        yield RoundFinished(
+            round_,
+            float(trained.loss.mean()) if self.method.phases else None,
+            *np.diff(times).tolist(),
+            int(up.scalars.sum()),
+            int(down.scalars.sum()),
+            int(up.bytes.sum()),
+            int(down.bytes.sum()),
+            tuple(rows) if self.method.phases else (),
+            tuple(cells),
+            tuple(diagnostics),
+            path,
+        )
+
+    def _train(
+        self, sent_down: dict[str, Tensor], clients: Tensor, round_: int
+    ) -> tuple[Trained, dict[str, Tensor | Ragged]]:
+        """Local training in chunks; what the clients upload is joined in client order."""
+        kept = self.method.config.optimiser_state == "kept" if self.method.phases else False
+        parts: list[Trained] = []
+        sent: list[dict[str, Tensor | Ragged]] = []
+        optimisers = []
+        for where in torch.arange(len(clients)).split(self.chunk):
+            members = clients[where]
+            local = {n: v[members.to(v.device)] for n, v in self.state.local.items()}
+            params = {**{n: v[where.to(v.device)] for n, v in sent_down.items()}, **local}
+            data = self.federation.local_data(members)
+            fresh = ClientOptimiser(self.method.config, len(members))
+            optimiser = self.optimiser.select(members) if kept else fresh
+            part = train_clients(self.method, params, data, round_, optimiser, self.should_stop)
+            with torch.no_grad():
+                sent.append(self.method.upload(part.params, part.record, data))
+            parts.append(replace(part, record={}))
+            optimisers.append((members, optimiser))
+        if kept:
+            for members, optimiser in optimisers:
+                self.optimiser.put(members, optimiser)
+        return _join_trained(parts), {n: _join([s[n] for s in sent]) for n in sent[0]}
+
+    def _aggregate(self, before: State, trained: Trained, uploads: Uploads, round_: int) -> State:
+        """The server's step, then the clients' own parameters put back where they belong."""
+        local = {
+            n: v.index_copy(0, uploads.clients.to(v.device), trained.params[n]) for n, v in before.local.items()
+        }
+        generator = self.federation.problem.generator
+        if not self.method.phases:
+            return before
+        after = self.method.aggregate(
+            before.server_side(), uploads, lambda *purpose: generator("server", round_, *purpose)
+        )
+        taken = before.taken.clone()
+        taken[uploads.clients] += 1
+        detached = {
+            part: {n: v.detach() for n, v in getattr(after, part).items()} for part in ("shared", "personal", "server")
+        }
+        return State(**detached, local=local, taken=taken)
+
+    def _evaluate(self, after: State, before: State, trained: Trained, clients: Tensor, round_: int) -> list:
+        last = round_ == self.rounds
+        if not last and round_ % self.evaluate_every:
+            return []
+        full = last or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
+        with torch.no_grad():
+            cells = self.evaluator.broadcast(self.method.models(after), full)
+            if self.method.phases:
+                cells += self.evaluator.local(trained.params, clients)
+        return cells
+
+    def _diagnostics(self, before: State, trained: Trained, uploads: Uploads, data: object) -> list[Diagnostic]:
+        codes = (uploads.clients + 1).tolist()
+        with torch.no_grad():
+            figures = dict(trained.terms)
+            if self.method.phases:
+                figures |= self.method.diagnostics(before, trained.params, uploads, data)
+        return [d for name, value in figures.items() for d in _rows(name, value, codes)]
+
+    def _save(self, round_: int) -> str | None:
+        if self.folder is None:
+            return None
+        return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key))
+
+
+def train(
+    run: RunConfig,
+    *,
+    artifacts: Path,
+    folder: Path,
+    device: str = "cpu",
+    resume_from: str | None = None,
+    environment: dict | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Run one RunConfig from its beginning, or from a checkpoint.
+
+    Args:
+        artifacts: where encodings are cached (shared by all runs).
+        folder: where this run's checkpoints go.
+        environment: what an earlier attempt resolved (threads, chunk...), reused so that it repeats exactly.
+
+    Raises:
+        FedLensError: when the config cannot run or a resource is missing.
+        Stopped: when ``should_stop`` says so.
+    """
+    from fedcore.engine import setup
+
+    resolved = setup.resolve_environment(run, device, environment)
+    ready: setup.Ready | None = None
+    for item in setup.make_ready(run, artifacts, device, should_stop):
+        if isinstance(item, Progress):
+            yield item
+        else:
+            ready = item
+    assert ready is not None
+    loop = Loop(
+        ready.method,
+        ready.federation,
+        run.rounds,
+        run.participation,
+        run.evaluate_every,
+        chunk=int(resolved["chunk"]),
+        folder=folder,
+        run_key=run.model_dump_json(),
+        should_stop=should_stop,
+    )
+    if resume_from is not None:
+        loop.resume(resume_from)
+    yield Started(ready.entities, run.rounds, resolved)
+    yield from (Notice(text) for text in ready.warnings)
+    yield from loop.events()
+
+
+def _join(parts: list[Tensor | Ragged]) -> Tensor | Ragged:
+    """Uploads of several chunks on one client axis; ragged ones are padded to the longest."""
+    if not isinstance(parts[0], Ragged):
+        return torch.cat(parts)
+    longest = max(p.values.shape[1] for p in parts)
+    padded = [
+        torch.cat([p.values, p.values.new_zeros(p.values.shape[0], longest - p.values.shape[1], *p.values.shape[2:])], 1)
+        for p in parts
+    ]
+    return Ragged(torch.cat(padded), torch.cat([p.lengths for p in parts]))
+
+
+def _join_trained(parts: list[Trained]) -> Trained:
+    join = {name: torch.cat([p.params[name] for p in parts]) for name in parts[0].params}
+    terms = {name: torch.cat([p.terms[name] for p in parts]) for name in parts[0].terms}
+    return Trained(join, {}, torch.cat([p.loss for p in parts]), torch.cat([p.steps for p in parts]), terms)
+
+
+def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
+    """A scalar, a vector over participants or a matrix over them as rows; figures that do not exist are left out."""
+    value = torch.as_tensor(value).detach().double().cpu()
+    if value.dim() == 0:
+        found = [(name, value.item(), -1, -1)]
+    elif value.dim() == 1:
+        found = [(name, v, codes[i], -1) for i, v in enumerate(value.tolist())]
+    else:
+        found = [(name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)]
+    return [Diagnostic(*item) for item in found if math.isfinite(item[1])]
+
+
+__all__ = ["Loop", "Stopped", "train"]

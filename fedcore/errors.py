@@ -1,0 +1,20 @@
+"""The one error that a user meets: what is wrong, where, and what to do, in one line."""
+
+from __future__ import annotations
+
+
+class FedLensError(ValueError):
+    """Bad input or a missing resource.
+
+    Attributes:
+        field: dotted name of the offending field (``partition.clients``, ``methods.0.blocks``), or None.
+            The browser shows the message beside that field, the command line prints it first.
+    """
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+    def line(self) -> str:
+        """The message with the field in front, as the command line prints it."""
+        return f"{self.field}: {self}" if self.field else str(self)

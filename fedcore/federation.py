@@ -1,0 +1,170 @@
+"""A federation as tensors: one pool of encoded samples, and who holds which of them (client axis first)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fedcore.lazy import torch
+from fedcore.seeds import torch_generator
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Generator, Tensor
+
+    from fedcore.clip.backbone import Backbone
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of the pool held by several owners (clients or test sets), padded with row 0.
+
+    Shape: index (owners, longest) int64, mask (owners, longest) bool, counts (owners,) int64.
+    """
+
+    index: Tensor
+    mask: Tensor
+    counts: Tensor
+
+    @classmethod
+    def of(cls, rows: list[np.ndarray]) -> Rows:
+        """From one array of pool rows per owner."""
+        counts = torch.tensor([len(r) for r in rows], dtype=torch.int64)
+        longest = max(1, int(counts.max()) if len(rows) else 1)
+        index = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for i, r in enumerate(rows):
+            index[i, : len(r)] = torch.as_tensor(r)
+        mask = torch.arange(longest)[None] < counts[:, None]
+        return cls(index, mask, counts)
+
+    def select(self, owners: Tensor) -> Rows:
+        """The rows of some owners, cut to their own longest."""
+        counts = self.counts[owners]
+        longest = max(1, int(counts.max()))
+        return Rows(self.index[owners, :longest], self.mask[owners, :longest], counts)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All encoded samples of a run.
+
+    Shape: values (samples, ...) (a memory-mapped CPU tensor or a device tensor), labels (samples,) on the device.
+    dtype is what methods compute in, whatever ``values`` are stored in.
+    """
+
+    values: Tensor
+    labels: Tensor
+    device: torch.device
+    dtype: torch.dtype
+
+    def x(self, index: Tensor) -> Tensor:
+        """Encoded samples on the device. Shape: index (...) -> (..., *sample shape)."""
+        flat = self.values[index.flatten().to(self.values.device)]
+        return flat.to(self.device, self.dtype).view(*index.shape, *self.values.shape[1:])
+
+    def y(self, index: Tensor) -> Tensor:
+        """Labels on the device. Shape: index (...) -> (...)."""
+        return self.labels[index.to(self.labels.device)]
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """The training data of some clients, as a method sees it.
+
+    Shape: clients (participants,) index into ``problem.clients``.
+    """
+
+    pool: Pool
+    rows: Rows
+    clients: Tensor
+    problem: Problem
+
+    @cached_property
+    def x(self) -> Tensor:
+        """Encoded samples, padding holds a copy of some row. Shape: (participants, longest, ...)."""
+        return self.pool.x(self.rows.index)
+
+    @property
+    def labels(self) -> Tensor:
+        """Shape: (participants, longest)."""
+        return self.pool.y(self.rows.index)
+
+    @property
+    def mask(self) -> Tensor:
+        """False on padding. Shape: (participants, longest)."""
+        return self.rows.mask.to(self.pool.device)
+
+    @cached_property
+    def class_counts(self) -> Tensor:
+        """True class counts N_k,c. Shape: (participants, classes) int64."""
+        one_hot = torch.nn.functional.one_hot(self.labels, len(self.problem.classes))
+        return (one_hot * self.mask[..., None]).sum(1)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method may know of a run: the frozen CLIP, the classes, who the clients are. No samples.
+
+    Shape: client_domain, samples (clients,); class_counts (clients, classes).
+
+    Attributes:
+        clients: client names; draws are keyed by name, so that their order does not matter.
+        client_domain: index into ``domains``, -1 where a client mixes domains.
+        descriptions: written descriptions per class (FedAlign's GT), empty where the data set has none.
+        fields: where a mistake in the method's config is reported.
+    """
+
+    backbone: Backbone
+    classes: tuple[str, ...]
+    template: str
+    clients: tuple[str, ...]
+    domains: tuple[str, ...]
+    client_domain: Tensor
+    samples: Tensor
+    class_counts: Tensor
+    seed: int
+    descriptions: dict[str, list[str]]
+
+    @property
+    def device(self) -> torch.device:
+        """Where parameters live."""
+        return self.backbone.device
+
+    def generator(self, *purpose: str | int) -> Generator:
+        """Generator of this run for one purpose, e.g. ``generator("init", "prompt")`` (CPU)."""
+        return torch_generator(self.seed, *purpose)
+
+    def draw_per_client(self, draw: Callable[[Generator], Tensor], *purpose: str | int) -> Tensor:
+        """One draw per client, keyed by client name. Shape: draw -> (...), result (clients, ...)."""
+        return torch.stack([draw(self.generator(*purpose, name)) for name in self.clients]).to(self.device)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """One column of the accuracy matrix: a client's or a domain's samples."""
+
+    name: str
+    kind: str  # "client" or "domain"
+    domain: str | None
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Encoded samples, and the rows of every client and test set.
+
+    train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
+    ``len(problem.clients)`` of them are the clients' own, in client order.
+    """
+
+    pool: Pool
+    train: Rows
+    validation: Rows
+    test: Rows
+    test_sets: tuple[TestSet, ...]
+    problem: Problem
+
+    def local_data(self, clients: Tensor) -> LocalData:
+        """Training data of some clients. Shape: clients (participants,)."""
+        return LocalData(self.pool, self.train.select(clients), clients, self.problem)

@@ -1,0 +1,117 @@
+"""Which methods there are: every file of this folder, and files of the user's own, join by one decorator."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import pkgutil
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fedcore.errors import FedLensError
+from fedcore.methods.base import Method, MethodConfig
+
+_METHODS: dict[str, type[Method]] = {}
+_FILES: dict[str, str] = {}
+_OWN_MODULES = {"base", "registry"}
+
+
+def method(cls: type[Method]) -> type[Method]:
+    """Class decorator: make a method known under its ``name``.
+
+    Raises:
+        FedLensError: when another class already has that name.
+    """
+    known = _METHODS.get(cls.name)
+    if known is not None and known.__module__ != cls.__module__:
+        raise FedLensError(f"two methods are called '{cls.name}' ({known.__module__}, {cls.__module__}); rename one")
+    _METHODS[cls.name] = cls
+    return cls
+
+
+def load_file(path: str | Path) -> list[str]:
+    """Load methods from a Python file outside the package; returns the names it registered.
+
+    Raises:
+        FedLensError: when the file is missing, does not import or registers nothing.
+    """
+    path = Path(path).expanduser().resolve()
+    if not path.is_file():
+        raise FedLensError(f"no method file at {path}; give the path of a Python file", "methods")
+    module_name = "fedlens_method_" + path.stem
+    before = set(_METHODS)
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except FedLensError:
+        raise
+    except Exception as error:  # whatever a user's file raises is theirs to read, in one line
+        raise FedLensError(f"{path} does not import: {type(error).__name__}: {error}", "methods") from error
+    names = [n for n, c in _METHODS.items() if n not in before or c.__module__ == module_name]
+    if not names:
+        raise FedLensError(f"{path} registers no method; put @method above a Method class", "methods")
+    _FILES.update({n: str(path) for n in names})
+    return names
+
+
+def load_all() -> dict[str, type[Method]]:
+    """All methods by name: FedLens' own, then those of the files in FEDLENS_METHODS (separated like PATH)."""
+    package = importlib.import_module("fedcore.methods")
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.name not in _OWN_MODULES:
+            importlib.import_module(f"fedcore.methods.{info.name}")
+    for path in filter(None, os.environ.get("FEDLENS_METHODS", "").split(os.pathsep)):
+        if str(Path(path).expanduser().resolve()) not in _FILES.values():
+            load_file(path)
+    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].family != "method", item[0])))
+
+
+def get(name: str, field: str = "methods") -> type[Method]:
+    """A method by name.
+
+    Raises:
+        FedLensError: for an unknown name, with the nearest known ones.
+    """
+    methods = load_all()
+    if name not in methods:
+        near = difflib.get_close_matches(name, methods, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(methods)
+        raise FedLensError(f"unknown method '{name}'; {hint}", field)
+    return methods[name]
+
+
+def file_of(name: str) -> str | None:
+    """The file outside the package that a method came from, or None."""
+    return _FILES.get(name)
+
+
+def build_config(name: str, values: dict[str, object], field: str = "methods") -> MethodConfig:
+    """A method's checked config.
+
+    Raises:
+        FedLensError: naming ``field.<hyper-parameter>`` and what is allowed.
+    """
+    cls = get(name, field)
+    try:
+        return cls.Config(**values)
+    except ValidationError as error:
+        raise first_error(error, field) from error
+
+
+def first_error(error: ValidationError, prefix: str = "") -> FedLensError:
+    """The first complaint of pydantic as one line: what was given, where, what is allowed."""
+    detail = error.errors(include_url=False)[0]
+    field = ".".join([p for p in (prefix, *map(str, detail["loc"])) if p]) or None
+    if detail["type"] == "extra_forbidden":
+        return FedLensError("no such field; see `python -m fedcore methods` or docs for the names", field)
+    message = detail["msg"].removeprefix("Value error, ")
+    given = detail.get("input")
+    shown = f" (got {given!r})" if isinstance(given, (str, int, float, bool)) else ""
+    return FedLensError(f"{message}{shown}", field)

@@ -1,0 +1,29 @@
+"""Every draw comes from a generator keyed by what it is for: (run seed, purpose, round, client name)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+
+def derive(seed: int, *purpose: str | int) -> int:
+    """A 63-bit seed for one purpose; equal on every machine and Python (no ``hash``)."""
+    text = "/".join([str(seed), *map(str, purpose)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
+    """NumPy generator for one purpose (partitions and splits: torch-free)."""
+    return np.random.default_rng(derive(seed, *purpose))
+
+
+def torch_generator(seed: int, *purpose: str | int) -> Generator:
+    """CPU torch generator for one purpose; the CPU's stream is the same whatever device trains."""
+    return torch.Generator().manual_seed(derive(seed, *purpose))
