@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcore.clip import features
+from fedcore.data.images import ImageSet
+from fedcore.errors import FedLensError
+
+
+def _images(n: int = 70, read=None) -> ImageSet:
+    def draw(i: int) -> Image.Image:
+        return Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype=np.uint8))
+
+    return ImageSet(
+        "noise", ("a", "b"), ("d",), "a {}.", np.arange(n) % 2, np.zeros(n, int), tuple(map(str, range(n))), "v1",
+        read or draw,
+    )
+
+
+def _backbone(tiny_backbone):
+    from dataclasses import replace
+
+    def pixels(image: Image.Image) -> torch.Tensor:
+        return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1).float() / 255
+
+    return replace(tiny_backbone(dtype=torch.float32), preprocess=pixels)
+
+
+@pytest.mark.parametrize("reads", ["embedding", "layer:2"])
+def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbone, tmp_path, reads):
+    backbone, images = _backbone(tiny_backbone), _images()
+    first = features.encode(backbone, images, reads, tmp_path)
+    for row in (0, 63, 64, 69):  # both sides of a batch boundary
+        pixels = backbone.preprocess(images.read(row))[None]
+        one = backbone.embed_images(pixels) if reads == "embedding" else backbone.image.activations(pixels, 2)
+        torch.testing.assert_close(first[row], one[0], rtol=1e-5, atol=1e-5)
+
+    def refuse(i: int) -> Image.Image:
+        raise AssertionError("an image was read although its encoding is cached")
+
+    again = features.encode(backbone, _images(read=refuse), reads, tmp_path)
+    assert torch.equal(first, again)
+
+
+def test_a_crash_leaves_no_cache_file(tiny_backbone, tmp_path):
+    calls = []
+
+    def fail_late(i: int) -> Image.Image:
+        calls.append(i)
+        if i == 65:
+            raise OSError("disk gone")
+        return Image.new("RGB", (16, 16))
+
+    backbone = _backbone(tiny_backbone)
+    with pytest.raises(OSError, match="disk gone"):
+        features.encode(backbone, _images(read=fail_late), "embedding", tmp_path)
+    assert len(calls) == 66
+    assert not list(tmp_path.glob("*.npy")) and not list(tmp_path.glob("*.part-*"))
+    assert features.encode(backbone, _images(), "embedding", tmp_path).shape == (70, 16)
+
+
+def test_the_cache_tells_data_sets_backbones_and_depths_apart(tiny_backbone, tmp_path):
+    from dataclasses import replace
+
+    backbone, images = _backbone(tiny_backbone), _images()
+    paths = {
+        features.cache_path(tmp_path, backbone, images, "embedding"),
+        features.cache_path(tmp_path, backbone, images, "layer:1"),
+        features.cache_path(tmp_path, replace(backbone, fingerprint="other"), images, "embedding"),
+        features.cache_path(tmp_path, backbone, replace(images, fingerprint="v2"), "embedding"),
+    }
+    assert len(paths) == 4
+
+
+def test_an_unknown_encoding_is_refused():
+    with pytest.raises(FedLensError, match="'layer:x'"):
+        features.parse_reads("layer:x")

@@ -1,0 +1,124 @@
+"""Our towers against open_clip's own forward passes, in float64."""
+
+import pytest
+import torch
+
+from fedcore.clip.lora import Lora, init_lora
+from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
+from fedcore.errors import FedLensError
+from fedcore.seeds import torch_generator
+
+TEXTS = ["a photo of a cat.", "a much longer sentence about a snow owl that sits on a fire engine", "x"]
+
+
+def _reference(backbone, embeddings: torch.Tensor, eot: int) -> torch.Tensor:
+    """One sequence through open_clip's own modules, padded to the full 77 tokens with junk after [EOT]."""
+    model = backbone.model
+    x = torch.cat([embeddings, torch.ones(77 - len(embeddings), embeddings.shape[1], dtype=embeddings.dtype)])
+    x = model.transformer((x + model.positional_embedding)[None], attn_mask=model.attn_mask)
+    return model.ln_final(x)[0, eot] @ model.text_projection
+
+
+@pytest.mark.parametrize("embed_dim", [16, 20])
+def test_plain_texts_equal_open_clip(tiny_backbone, embed_dim):
+    backbone = tiny_backbone(embed_dim=embed_dim)
+    expected = backbone.model.encode_text(backbone.tokenize(TEXTS))
+    torch.testing.assert_close(encode_texts(backbone, TEXTS), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_image_tail_equals_open_clip(tiny_backbone, start):
+    backbone = tiny_backbone()
+    pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch_generator(0, "pixels"))
+    hidden = backbone.image.activations(pixels, start)
+    ours = backbone.image.tail(hidden[None], start)[0]
+    torch.testing.assert_close(ours, backbone.model.encode_image(pixels), rtol=0, atol=1e-12)
+
+
+def test_contexts_of_different_lengths_in_one_batch_equal_single_sequences(tiny_backbone):
+    backbone = tiny_backbone()
+    classes = ("cat", "snow owl", "very long fire engine of the city")
+    suffix = class_suffix(backbone, classes)
+    lengths = torch.tensor([4, 64])
+    context = torch.randn(2, 64, 16, dtype=torch.float64, generator=torch_generator(0, "context"))
+    ours = encode_context(backbone, context, suffix, lengths)
+    sos = backbone.text.embed(torch.tensor([49406]))
+    for c in range(2):
+        for k in range(3):
+            length = int(lengths[c])
+            sequence = torch.cat([sos, context[c, :length], suffix.embeddings[k]])
+            eot = 1 + length + int(suffix.eot[k])
+            torch.testing.assert_close(ours[c, k], _reference(backbone, sequence, eot), rtol=0, atol=1e-12)
+
+
+def test_class_contexts_equal_single_sequences(tiny_backbone):
+    backbone = tiny_backbone()
+    suffix = class_suffix(backbone, ("cat", "snow owl"), "a photo of a {}.")
+    context = torch.randn(3, 2, 5, 16, dtype=torch.float64, generator=torch_generator(0, "context"))
+    ours = encode_class_context(backbone, context, suffix)
+    sos = backbone.text.embed(torch.tensor([49406]))
+    for c in range(3):
+        for k in range(2):
+            sequence = torch.cat([sos, context[c, k], suffix.embeddings[k]])
+            expected = _reference(backbone, sequence, 6 + int(suffix.eot[k]))
+            torch.testing.assert_close(ours[c, k], expected, rtol=0, atol=1e-12)
+
+
+def test_gradient_of_padding_rows_is_zero_and_of_used_rows_is_not(tiny_backbone):
+    backbone = tiny_backbone()
+    suffix = class_suffix(backbone, ("cat", "dog"))
+    context = torch.randn(1, 6, 16, dtype=torch.float64).requires_grad_()
+    encode_context(backbone, context, suffix, torch.tensor([4])).sum().backward()
+    assert context.grad[0, 4:].abs().max() == 0
+    assert (context.grad[0, :4].abs().amax(1) > 0).all()
+
+
+def test_a_context_that_does_not_fit_names_the_class_and_the_limit(tiny_backbone):
+    backbone = tiny_backbone()
+    suffix = class_suffix(backbone, ("cat", "very long fire engine of the city"))
+    with pytest.raises(FedLensError, match=r"class 'very long fire engine of the city'.*use at most 67"):
+        encode_context(backbone, torch.zeros(1, 68, 16, dtype=torch.float64), suffix)
+
+
+def test_a_template_that_clip_would_cut_is_refused(tiny_backbone):
+    with pytest.raises(FedLensError, match="needs 1[0-9]+ tokens"):
+        encode_texts(tiny_backbone(), ["word " * 100])
+
+
+def test_zero_lora_changes_nothing_and_lora_equals_patched_weights(tiny_backbone):
+    backbone, patched = tiny_backbone(), tiny_backbone()
+    pixels = torch.randn(4, 3, 16, 16, dtype=torch.float64, generator=torch_generator(0, "pixels"))
+    hidden = backbone.image.activations(pixels, 1)
+    a, b = init_lora(3, 24, 2, torch_generator(0, "lora"), torch.float64)
+    still = backbone.image.tail(hidden[None], 1, Lora(a[None], b[None], 0.25, 1))
+    assert torch.equal(still, backbone.image.tail(hidden[None], 1))
+    b = torch.randn(b.shape, dtype=torch.float64, generator=torch_generator(0, "b"))
+    moved = backbone.image.tail(hidden[None], 1, Lora(a[None], b[None], 0.25, 1))
+    with torch.no_grad():
+        for i, block in enumerate(patched.model.visual.transformer.resblocks[1:]):
+            block.attn.in_proj_weight += 0.25 * (b[i] @ a[i]).flatten(0, 1)
+    torch.testing.assert_close(moved[0], patched.model.encode_image(pixels), rtol=0, atol=1e-12)
+
+
+def test_clients_have_their_own_lora(tiny_backbone):
+    backbone = tiny_backbone()
+    hidden = torch.randn(2, 3, 5, 24, dtype=torch.float64, generator=torch_generator(0, "hidden"))
+    draws = [init_lora(2, 24, 2, torch_generator(0, i), torch.float64)[0] for i in range(2)]
+    a = torch.stack(draws)
+    b = torch.randn(2, 2, 3, 24, 2, dtype=torch.float64, generator=torch_generator(0, "b"))
+    both = backbone.image.tail(hidden, 2, Lora(a, b, 0.5, 2))
+    for c in range(2):
+        alone = backbone.image.tail(hidden[c : c + 1], 2, Lora(a[c : c + 1], b[c : c + 1], 0.5, 2))
+        torch.testing.assert_close(both[c : c + 1], alone, rtol=0, atol=1e-12)
+
+
+def test_lora_start_is_kaiming_uniform_and_the_product_is_zero():
+    a, b = init_lora(2, 100, 4, torch_generator(3, "lora"))
+    assert a.shape == (2, 3, 4, 100) and b.shape == (2, 3, 100, 4)
+    assert a.abs().max() <= 100**-0.5 and a.abs().max() > 0.09
+    assert not b.any()
+
+
+def test_a_resnet_has_no_tail(tiny_backbone):
+    with pytest.raises(FedLensError, match="choose a ViT"):
+        _ = tiny_backbone(vision="resnet").image

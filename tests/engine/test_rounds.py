@@ -1,0 +1,215 @@
+import pytest
+import torch
+
+from fedcore.engine.events import Finished, RoundFinished
+from fedcore.engine.local import Stopped
+from fedcore.engine.rounds import Loop
+from fedcore.engine.transport import Transport, traffic
+from fedcore.errors import FedLensError
+from fedcore.methods.base import Ragged
+from tests.methods_for_tests import BiasConfig, BiasMethod
+from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return tiny_backbone()
+
+
+def _method(backbone, federation=None, **config):
+    federation = federation or tiny_federation(backbone)
+    return BiasMethod(BiasConfig(**config), federation.problem), federation
+
+
+def _naive(method, federation, rounds: int, epochs: int = 1):
+    """FedAvg written as a textbook does: a loop over clients with torch.optim, one client at a time."""
+    state = method.init(federation.problem.generator)
+    weight, biases = state.shared["weight"], list(state.local["bias"])
+    for round_ in range(1, rounds + 1):
+        uploads = []
+        for c, name in enumerate(federation.problem.clients):
+            w, b = weight.clone().requires_grad_(), biases[c].clone().requires_grad_()
+            config = method.config
+            optimiser = torch.optim.SGD([w, b], config.lr, config.momentum, weight_decay=config.weight_decay)
+            rows = federation.train.index[c, : federation.train.counts[c]]
+            for epoch in range(epochs):
+                order = torch.randperm(
+                    len(rows), generator=federation.problem.generator("batches", round_, epoch, name)
+                )
+                for part in rows[order].split(config.batch_size):
+                    optimiser.zero_grad()
+                    logits = federation.pool.values[part] @ w.T + b
+                    torch.nn.functional.cross_entropy(logits, federation.pool.labels[part]).backward()
+                    optimiser.step()
+            uploads.append(w.detach())
+            biases[c] = b.detach()
+        weight = torch.stack(uploads).mean(0)
+    return weight, torch.stack(biases)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("chunk", [1, 2, 32])
+def test_batched_rounds_equal_the_textbook_loop(backbone, epochs, chunk):
+    method, federation = _method(backbone, local_epochs=epochs)
+    loop = run_rounds(method, federation, 3, chunk=chunk)
+    weight, bias = _naive(method, federation, 3, epochs)
+    torch.testing.assert_close(loop.state.shared["weight"], weight, rtol=0, atol=1e-10)
+    torch.testing.assert_close(loop.state.local["bias"], bias, rtol=0, atol=1e-10)
+
+
+def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
+    method, federation = _method(backbone)
+    loop = run_rounds(method, federation, 2)
+    models = method.models(loop.state)
+    broadcast = {(c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")}
+    assert set(broadcast) == {(m, t) for m in range(4) for t in range(1, 6)}
+    for (model, test_set), cell in broadcast.items():
+        params = models.common if model == 0 else {n: v[model - 1 : model] for n, v in models.clients.items()}
+        rows = federation.test.index[test_set - 1, : federation.test.counts[test_set - 1]]
+        logits = method.logits(params, {}, federation.pool.values[rows][None])[0]
+        labels = federation.pool.labels[rows]
+        assert (cell.correct, cell.total) == (int((logits.argmax(-1) == labels).sum()), len(rows))
+        assert cell.loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), abs=1e-12)
+    validation = [(c.model, c.test_set) for c in loop.finished[-1].cells if c.split == 1]
+    assert validation == [(0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3)]
+
+
+def test_local_cells_are_the_models_before_aggregation(backbone):
+    method, federation = _method(backbone, lr=1.0)
+    loop = run_rounds(method, federation, 1)
+    local = [c for c in loop.finished[1].cells if c.point == "local"]
+    broadcast = [c for c in loop.finished[1].cells if (c.point, c.split) == ("broadcast", 2) and c.model == c.test_set]
+    assert [(c.model, c.test_set) for c in local] == [(1, 1), (2, 2), (3, 3)]
+    assert [c.loss for c in local] != [c.loss for c in broadcast[: len(local)]]
+
+
+def test_two_runs_agree_bit_by_bit_and_the_order_of_clients_does_not_matter(backbone):
+    first = run_rounds(*_method(backbone))
+    again = run_rounds(*_method(backbone))
+    assert first.finished[-1].cells == again.finished[-1].cells
+    assert torch.equal(first.state.shared["weight"], again.state.shared["weight"])
+    turned = run_rounds(*_method(backbone, tiny_federation(backbone, order=(2, 0, 1))))
+    torch.testing.assert_close(turned.state.shared["weight"], first.state.shared["weight"], rtol=0, atol=1e-12)
+    torch.testing.assert_close(turned.state.local["bias"], first.state.local["bias"][[2, 0, 1]], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.4}])
+@pytest.mark.parametrize("kept", ["fresh", "kept"])
+def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, options, kept):
+    method, federation = _method(backbone, optimiser_state=kept, optimiser="adam")
+    whole = run_rounds(method, federation, 5, **options)
+    part = run_rounds(method, federation, 3, folder=tmp_path, run_key="k", **options)
+    resumed = Loop(method, federation, 5, folder=tmp_path, run_key="k", **options)
+    resumed.resume(part.finished[-1].checkpoint)
+    rest = [e for e in resumed.events() if isinstance(e, RoundFinished)]
+    assert [e.round for e in rest] == [4, 5]
+    assert [e.cells for e in rest] == [e.cells for e in whole.finished[-2:]]
+    assert [e.train_loss for e in rest] == [e.train_loss for e in whole.finished[-2:]]
+    assert len(list(tmp_path.glob("round-*.safetensors"))) == 2
+
+
+def test_stopping_discards_the_unfinished_round(backbone, tmp_path):
+    method, federation = _method(backbone)
+    seen = []
+    loop = Loop(method, federation, 9, folder=tmp_path, should_stop=_after(9))  # three steps a round: in round 4
+    with pytest.raises(Stopped):
+        for event in loop.events():
+            seen.append(event.round)
+    assert seen == [0, 1, 2, 3] and loop.done == 3
+
+
+def _after(steps: int):
+    count = iter(range(10**6))
+    return lambda: next(count) >= steps
+
+
+def test_participants_are_drawn_by_name_and_who_sits_out_keeps_its_local_state(backbone):
+    method, federation = _method(backbone)
+    loop = run_rounds(method, federation, 1, participation=0.4)
+    (client,) = loop.finished[1].clients
+    taken = loop.state.taken.tolist()
+    assert sum(taken) == 1 and taken[client.client - 1] == 1
+    start = method.init(federation.problem.generator).local["bias"]
+    moved = (loop.state.local["bias"] != start).any(1).tolist()
+    assert moved == [bool(t) for t in taken]
+    turned = tiny_federation(backbone, order=(2, 0, 1))
+    other = run_rounds(_method(backbone, turned)[0], turned, 1, participation=0.4)
+    names = federation.problem.clients
+    assert names[client.client - 1] == turned.problem.clients[other.finished[1].clients[0].client - 1]
+
+
+def test_traffic_counts_what_crosses_and_ragged_rows_without_padding(backbone):
+    method, federation = _method(backbone)
+    loop = run_rounds(method, federation, 1)
+    event = loop.finished[1]
+    assert event.scalars_up == event.scalars_down == 3 * 3 * 16
+    assert event.bytes_up == 3 * 3 * 16 * 8
+    assert [c.bytes_up for c in event.clients] == [3 * 16 * 8] * 3
+    ragged = traffic({"r": Ragged(torch.zeros(2, 5, 4), torch.tensor([1, 5]))}, 2)
+    assert ragged.scalars.tolist() == [4, 20] and ragged.bytes.tolist() == [16, 80]
+
+
+def test_nothing_local_crosses_the_transport(backbone):
+    method, federation = _method(backbone)
+    seen: list[torch.Tensor] = []
+
+    class Listening(Transport):
+        def up(self, sent):
+            seen.extend(sent.values())
+            return sent
+
+    loop = run_rounds(method, federation, 2, transport=Listening())
+    assert len(seen) == 2 and all(t.shape == (3, 3, 16) for t in seen)
+    assert "bias" not in loop.state.server_side().shared
+
+
+def test_a_loss_that_is_not_finite_names_the_client_and_the_round(backbone):
+    federation = tiny_federation(backbone)
+    federation.pool.values[federation.train.index[1, 0]] = float("nan")
+    method, _ = _method(backbone, federation)
+    with pytest.raises(FedLensError, match="client 'client-b'.*round 1; lower lr"):
+        run_rounds(method, federation, 2)
+
+
+def test_many_clients_keep_the_full_matrix_for_the_last_round_only(backbone, monkeypatch):
+    monkeypatch.setattr("fedcore.engine.rounds.FULL_MATRIX_CLIENTS", 2)
+    loop = run_rounds(*_method(backbone), 2)
+    tests = [[c for c in e.cells if (c.split, c.point) == (2, "broadcast")] for e in loop.finished]
+    assert [len(t) for t in tests] == [20, 5 + 3, 20]
+    assert {(c.model, c.test_set) for c in tests[1] if c.model > 0} == {(1, 1), (2, 2), (3, 3)}
+
+
+def test_evaluate_every_still_evaluates_the_last_round(backbone):
+    loop = run_rounds(*_method(backbone), 5, evaluate_every=2)
+    assert [bool(e.cells) for e in loop.finished] == [True, False, True, False, True, True]
+
+
+def test_zero_rounds_report_the_start_and_finish(backbone):
+    method, federation = _method(backbone)
+    events = list(Loop(method, federation, 0).events())
+    assert [type(e) for e in events] == [RoundFinished, Finished]
+
+
+def test_records_stand_where_their_samples_stand(backbone):
+    method, federation = _method(backbone, local_epochs=2)
+    seen = {}
+
+    class Looking(BiasMethod):
+        def upload(self, params, record, data):
+            seen.update(row=record["row"], x=data.x, mask=data.mask)
+            return super().upload(params, record, data)
+
+    run_rounds(Looking(method.config, federation.problem), federation, 1)
+    assert torch.equal(seen["row"][seen["mask"]], seen["x"][seen["mask"]])
+    assert not seen["row"][~seen["mask"]].any()
+
+
+def test_a_checkpoint_of_another_config_and_a_damaged_one_are_refused(backbone, tmp_path):
+    method, federation = _method(backbone)
+    path = run_rounds(method, federation, 1, folder=tmp_path, run_key="one").finished[-1].checkpoint
+    with pytest.raises(FedLensError, match="belongs to another config"):
+        Loop(method, federation, 2, run_key="two").resume(path)
+    with open(path, "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(FedLensError, match="cannot resume from"):
+        Loop(method, federation, 2, run_key="one").resume(path)
