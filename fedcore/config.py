@@ -1,4 +1,5 @@
-"""An experiment as the form shows it, the TOML file writes it, the store records it and the command line runs it.
+"""An experiment as the form shows it, the TOML file writes it, the store records it and the command line runs
+it.
 
 ``Experiment`` is what the user asks for; ``expand`` turns it into one ``RunConfig`` per method, seed and
 held-out domain. A run is reproducible from its stored ``RunConfig`` alone.
@@ -25,13 +26,19 @@ class DataConfig(_Part):
     """Which images, and how they are described to CLIP."""
 
     name: str = Field("rotated-digits", description="Data set, by its name in the catalog, or 'folder'")
-    root: str | None = Field(None, description="Folder of the data set on this machine (not for embedded data)")
+    root: str | None = Field(
+        None, description="Folder of the data set on this machine (not for embedded data)"
+    )
     domains: tuple[str, ...] | None = Field(None, description="Domains to use; default: all")
-    template: str | None = Field(None, description="Prompt with one {} for the class; default: the data set's own")
+    template: str | None = Field(
+        None, description="Prompt with one {} for the class; default: the data set's own"
+    )
     split: Literal["60/20/20", "80/20", "official"] = Field(
         "60/20/20", description="Train / validation / test shares within each domain and class"
     )
-    shots: int | None = Field(None, ge=1, description="Training samples per class and client (few-shot); default: all")
+    shots: int | None = Field(
+        None, ge=1, description="Training samples per class and client (few-shot); default: all"
+    )
 
     @field_validator("template")
     @classmethod
@@ -49,12 +56,19 @@ class PartitionConfig(_Part):
         description="domain: clients of one domain each; iid: at random; dirichlet: skewed class shares; "
         "pathological: disjoint classes",
     )
-    clients: int | None = Field(None, ge=1, le=10_000, description="Clients; with 'domain' set by clients_per_domain")
+    clients: int | None = Field(
+        None, ge=1, le=10_000, description="Clients; with 'domain' set by clients_per_domain"
+    )
     clients_per_domain: int = Field(1, ge=1, le=1000, description="Clients of each domain (kind 'domain')")
     alpha: float | None = Field(
-        None, gt=0, le=1e6, description="Dirichlet alpha (smaller is more skewed); within a domain for kind 'domain'"
+        None,
+        gt=0,
+        le=1e6,
+        description="Dirichlet alpha (smaller is more skewed); within a domain for kind 'domain'",
     )
-    classes_per_client: int | None = Field(None, ge=1, description="Disjoint classes of each client (pathological)")
+    classes_per_client: int | None = Field(
+        None, ge=1, description="Disjoint classes of each client (pathological)"
+    )
     min_samples: int = Field(1, ge=1, description="Training samples that every client has at least")
 
     @model_validator(mode="after")
@@ -64,18 +78,24 @@ class PartitionConfig(_Part):
         if self.kind == "dirichlet" and self.alpha is None:
             raise ValueError("a 'dirichlet' partition needs alpha, e.g. alpha = 0.3")
         if self.kind == "pathological" and self.classes_per_client is None:
-            raise ValueError("a 'pathological' partition needs classes_per_client, e.g. classes_per_client = 2")
+            raise ValueError(
+                "a 'pathological' partition needs classes_per_client, e.g. classes_per_client = 2"
+            )
         return self
 
 
 class BackboneConfig(_Part):
     """Which CLIP."""
 
-    name: str = Field("mini-vit", description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn")
+    name: str = Field(
+        "mini-vit", description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn"
+    )
     pretrained: str | None = Field(
         None, description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file"
     )
-    precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision in which images are encoded")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="Precision in which images are encoded"
+    )
 
 
 class MethodEntry(_Part):
@@ -83,8 +103,12 @@ class MethodEntry(_Part):
 
     name: str = Field(description="Registered method name, e.g. fedot")
     label: str | None = Field(None, description="Name in tables and figures; default: the method's title")
-    config: dict[str, Any] = Field(default_factory=dict, description="Hyper-parameters that differ from the paper's")
-    file: str | None = Field(None, description="Python file that defines the method, where it is not FedLens' own")
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Hyper-parameters that differ from the paper's"
+    )
+    file: str | None = Field(
+        None, description="Python file that defines the method, where it is not FedLens' own"
+    )
 
 
 class RunConfig(_Part):
@@ -116,12 +140,16 @@ class Experiment(_Part):
     backbone: BackboneConfig = BackboneConfig()
     methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
     rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")
-    participation: float = Field(1.0, gt=0, le=1, description="Share of the clients that take part in a round")
+    participation: float = Field(
+        1.0, gt=0, le=1, description="Share of the clients that take part in a round"
+    )
     seeds: tuple[int, ...] = Field((1,), min_length=1, description="One run per seed and method")
     held_out: tuple[str, ...] = Field(
         (), description="Leave-one-domain-out: one run per domain named here ('each' for all); empty: none"
     )
-    evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations; the last round always is evaluated")
+    evaluate_every: int = Field(
+        1, ge=1, description="Rounds between evaluations; the last round always is evaluated"
+    )
     notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
     tags: tuple[str, ...] = Field((), description="Tags for filtering")
 
@@ -135,12 +163,15 @@ class Experiment(_Part):
         return value
 
     def expand(self, domains: tuple[str, ...] = ()) -> list[RunConfig]:
-        """One run per method, seed and held-out domain, in that nesting from the outside: held-out, seed, method.
+        """One run per method, seed and held-out domain, in that nesting from the outside: held-out, seed,
+        method.
 
         ``domains`` resolves ``held_out = ["each"]``.
         """
         held_out: tuple[str | None, ...] = domains if self.held_out == ("each",) else self.held_out or (None,)
-        shared = self.model_dump(include={"data", "partition", "backbone", "rounds", "participation", "evaluate_every"})
+        shared = self.model_dump(
+            include={"data", "partition", "backbone", "rounds", "participation", "evaluate_every"}
+        )
         return [
             RunConfig(**shared, method=entry, seed=seed, held_out=domain)
             for domain in held_out
@@ -172,7 +203,9 @@ def load(path: str | Path) -> Experiment:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise FedLensError(f"cannot read {path}: {error.strerror}; give the path of an experiment file") from error
+        raise FedLensError(
+            f"cannot read {path}: {error.strerror}; give the path of an experiment file"
+        ) from error
     return loads(text, str(path))
 
 
@@ -190,7 +223,9 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
 
 
 def dumps(experiment: Experiment) -> str:
-    """The experiment as TOML that ``loads`` reads back to an equal one; defaults of the top level are spelled out."""
+    """The experiment as TOML that ``loads`` reads back to an equal one; defaults of the top level are spelled
+    out.
+    """
     content = experiment.model_dump(mode="json", exclude_none=True)
     methods = content.pop("methods")
     tables = {key: content.pop(key) for key in ("data", "partition", "backbone")}
@@ -204,7 +239,11 @@ def dumps(experiment: Experiment) -> str:
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + " }" if value else "{}"
+        return (
+            "{ " + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + " }"
+            if value
+            else "{}"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, str):  # JSON strings are TOML basic strings, but for DEL

@@ -40,7 +40,8 @@ class BiasMethod(Method):
         p = self.problem
         weight = torch.zeros(len(p.classes), p.backbone.facts.embed_dim, dtype=p.backbone.dtype)
         bias = p.draw_per_client(
-            lambda g: torch.randn(len(p.classes), generator=g, dtype=torch.float64).to(p.backbone.dtype), "bias"
+            lambda g: torch.randn(len(p.classes), generator=g, dtype=torch.float64).to(p.backbone.dtype),
+            "bias",
         )
         return State(shared={"weight": weight}, local={"bias": bias})
 

@@ -44,7 +44,13 @@ def tiny_backbone(
         if vision == "vit"
         else {"layers": [1, 1, 1, 1], "width": 8, "head_width": 16, "patch_size": None, "image_size": side}
     )
-    text = {"context_length": 77, "vocab_size": 49408, "width": token_width, "heads": 4, "layers": text_layers}
+    text = {
+        "context_length": 77,
+        "vocab_size": 49408,
+        "width": token_width,
+        "heads": 4,
+        "layers": text_layers,
+    }
     model = open_clip.CLIP(embed_dim=embed_dim, vision_cfg=image, text_cfg=text).to(dtype).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -105,7 +111,9 @@ def tiny_federation(
     test = [rows[i][samples[i] + 3 :] for i in picked]
     domain_of = [i % len(DOMAINS) for i in picked]
     domain_test = [
-        np.sort(np.concatenate([t for t, d in zip(test, domain_of, strict=True) if d == j] or [np.array([0])]))
+        np.sort(
+            np.concatenate([t for t, d in zip(test, domain_of, strict=True) if d == j] or [np.array([0])])
+        )
         for j in range(len(DOMAINS))
     ]
     sets = [TestSet(n, "client", DOMAINS[d]) for n, d in zip(names, domain_of, strict=True)]
@@ -124,7 +132,9 @@ def tiny_federation(
         descriptions=descriptions or {},
     )
     pool = Pool(values, labels, backbone.device, backbone.dtype)
-    return Federation(pool, Rows.of(train), Rows.of(validation), Rows.of([*test, *domain_test]), tuple(sets), problem)
+    return Federation(
+        pool, Rows.of(train), Rows.of(validation), Rows.of([*test, *domain_test]), tuple(sets), problem
+    )
 
 
 def run_rounds(method: Method, federation: Federation, rounds: int = 3, **options: object) -> Loop:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts
+from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts, weights_source
 from fedcore.clip.prompts import zero_shot
 from fedcore.clip.towers import ImageTower, TextTower
 from fedcore.errors import FedLensError
@@ -77,8 +77,8 @@ class Backbone:
                 need = len(self.tokenizer.encode(text)) + 2
                 if need > self.facts.context_length:
                     raise FedLensError(
-                        f"'{text[:60]}' needs {need} tokens, {self.facts.name} reads {self.facts.context_length}; "
-                        "shorten the class name or template",
+                        f"'{text[:60]}' needs {need} tokens, {self.facts.name} reads "
+                        f"{self.facts.context_length}; shorten the class name or template",
                         "data.template",
                     )
         return self.tokenizer(texts)
@@ -93,38 +93,24 @@ class Backbone:
 
 
 def weights_fingerprint(name: str, pretrained: str | None) -> str:
-    """Identity of a backbone's weights without loading them.
+    """Identity of a backbone's weights without loading them: file contents, or the name of a tag.
 
     Raises:
-        FedLensError: for a model without weights, or a weights file that is not there.
+        FedLensError: as ``weights_source``.
     """
-    model = facts(name)  # refuses unknown names
-    if name in MINI_MODELS:
-        from fedcore.clip import mini
-
-        digest = hashlib.sha256()
-        for path in mini.weight_files(name):
-            digest.update(path.read_bytes())
-        return f"{name}:{digest.hexdigest()[:16]}"
-    if pretrained is None:
-        raise FedLensError(
-            f"{model.name} has no weights of its own; give an open_clip tag such as 'openai', or a weights file",
-            "backbone.pretrained",
-        )
-    path = Path(pretrained).expanduser()
-    if path.is_file():
+    source = weights_source(name, pretrained)
+    if isinstance(source, str):
+        return f"{name}:{source}"
+    digest = hashlib.sha256()
+    for path in source:
         with path.open("rb") as file:
-            return f"{name}:{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
-    if path.suffix or "/" in pretrained:
-        raise FedLensError(
-            f"no weights file at {pretrained}; check the path, or give an open_clip tag such as 'openai'",
-            "backbone.pretrained",
-        )
-    return f"{name}:{pretrained}"
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return f"{name}:{digest.hexdigest()[:16]}"
 
 
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP. A tag is downloaded by open_clip where it is not cached: only a user's tag does that.
+    """Load a frozen CLIP. A tag is downloaded by open_clip where it is not cached: only a user's tag does
+    that.
 
     Raises:
         FedLensError: for unknown names, missing or unreadable weights.
@@ -136,7 +122,9 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         model = _create(name, pretrained)
     except FedLensError:
         raise
-    except Exception as error:  # open_clip raises anything from KeyError to HTTP errors; the user needs one line
+    except (
+        Exception
+    ) as error:  # open_clip raises anything from KeyError to HTTP errors; the user needs one line
         what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise FedLensError(
             f"cannot load {name} from '{pretrained}' ({what}); check the tag, the file or the network",

@@ -44,6 +44,37 @@ class BackboneFacts:
     prompts: str | None = None
 
 
+def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
+    """Where a backbone's weights come from: files on this machine, or an open_clip tag.
+
+    Raises:
+        FedLensError: for a model without weights, or a weights file that is not there.
+    """
+    facts(name)  # refuses unknown names
+    if name in MINI_MODELS:
+        files = ASSETS / "mini-text.safetensors", ASSETS / f"{name}.safetensors"
+        for path in files:
+            if not path.is_file():
+                raise FedLensError(
+                    f"{path} is missing; `make embedded` trains and writes it", "backbone.name"
+                )
+        return files
+    if pretrained is None:
+        raise FedLensError(
+            f"{name} has no weights of its own; give an open_clip tag such as 'openai', or a weights file",
+            "backbone.pretrained",
+        )
+    path = Path(pretrained).expanduser()
+    if path.is_file():
+        return (path,)
+    if path.suffix or "/" in pretrained:
+        raise FedLensError(
+            f"no weights file at {pretrained}; check the path, or give an open_clip tag such as 'openai'",
+            "backbone.pretrained",
+        )
+    return pretrained
+
+
 @cache
 def config_files() -> dict[str, Path]:
     """Model name -> open_clip JSON file: the embedded models first, then all that open_clip knows."""

@@ -55,7 +55,8 @@ def encode(
 ) -> Tensor:
     """The encoded samples of a data set, from the cache or made now.
 
-    Shape: -> (samples, d) for ``embedding``, (samples, tokens, width) for ``layer:k``; a memory-mapped CPU tensor.
+    Shape: -> (samples, d) for ``embedding``, (samples, tokens, width) for ``layer:k``; a memory-mapped CPU
+    tensor.
     """
     for done, total in fill(backbone, images, reads, folder):
         progress(done, total)
@@ -105,7 +106,9 @@ def _write(backbone: Backbone, images: ImageSet, layer: int | None, path: Path) 
 
 
 def _encode_batch(backbone: Backbone, images: ImageSet, rows: range, layer: int | None) -> Tensor:
-    pixels = torch.stack([backbone.preprocess(images.read(i).convert("RGB")) for i in rows]).to(backbone.device)
+    pixels = torch.stack([backbone.preprocess(images.read(i).convert("RGB")) for i in rows]).to(
+        backbone.device
+    )
     with torch.no_grad(), _precision(backbone):
         if layer is None:
             values = backbone.embed_images(pixels)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Suffix:
-    """Frozen token embeddings of what follows a context, cut at the longest [EOT] (exact: later tokens are unseen).
+    """Frozen token embeddings of what follows a context, cut at the longest [EOT] (exact: later tokens are
+    unseen).
 
     Shape: embeddings (classes, S, m), eot (classes,) index of [EOT] within the suffix.
     """
@@ -48,7 +49,9 @@ def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{
         FedLensError: when the text tower cannot take learned prompts.
     """
     if backbone.facts.prompts:
-        raise FedLensError(f"{backbone.facts.name} takes no learned prompts: {backbone.facts.prompts}", "backbone.name")
+        raise FedLensError(
+            f"{backbone.facts.name} takes no learned prompts: {backbone.facts.prompts}", "backbone.name"
+        )
     ids, eot = _tokens(backbone, [pattern.format(spoken(name)) for name in classes])
     with torch.no_grad():
         return Suffix(backbone.text.embed(ids), eot, tuple(classes))
@@ -72,7 +75,11 @@ def check_room(backbone: Backbone, longest: int, suffix: Suffix, field: str) -> 
 
 
 def encode_context(
-    backbone: Backbone, context: Tensor, suffix: Suffix, lengths: Tensor | None = None, lora: Lora | None = None
+    backbone: Backbone,
+    context: Tensor,
+    suffix: Suffix,
+    lengths: Tensor | None = None,
+    lora: Lora | None = None,
 ) -> Tensor:
     """Text features of [SOS] context[c] suffix[k] for contexts shared by all classes; not normalised.
 
@@ -83,7 +90,9 @@ def encode_context(
     sos = _sos(backbone).expand(context.shape[0], 1, -1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
-    return backbone.text.encode(torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, lora)
+    return backbone.text.encode(
+        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, lora
+    )
 
 
 def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) -> Tensor:
@@ -107,7 +116,9 @@ def encode_texts(backbone: Backbone, texts: list[str], lora: Lora | None = None)
 def zero_shot(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
     """Normalised class features of a prompt template with one {}. Shape: -> (classes, d)."""
     with torch.no_grad():
-        return F.normalize(encode_texts(backbone, [template.format(spoken(name)) for name in classes]), dim=-1)
+        return F.normalize(
+            encode_texts(backbone, [template.format(spoken(name)) for name in classes]), dim=-1
+        )
 
 
 def _sos(backbone: Backbone) -> Tensor:

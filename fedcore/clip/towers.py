@@ -1,6 +1,7 @@
 """CLIP's transformers as functions with a client axis, built on open_clip's own frozen modules.
 
-Two exact savings that open_clip's forward does not have: under the causal mask a context shared by all classes
+Two exact savings that open_clip's forward does not have: under the causal mask a context shared by all
+classes
 is computed once instead of once per class, and the last block runs only for the token that is pooled.
 """
 
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     from fedcore.clip.lora import Lora
 
 
-def _project(block: torch.nn.Module, layer: int, x: Tensor, lora: Lora | None) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v of one layer. Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads)."""
+def _project(
+    block: torch.nn.Module, layer: int, x: Tensor, lora: Lora | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of one layer. Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads,
+    width/heads).
+    """
     qkv = F.linear(x, block.attn.in_proj_weight, block.attn.in_proj_bias)
     delta = lora.delta(layer, x) if lora is not None else None
     if delta is not None:
@@ -29,7 +34,9 @@ def _project(block: torch.nn.Module, layer: int, x: Tensor, lora: Lora | None) -
 
 
 def _finish(block: torch.nn.Module, x: Tensor, attended: Tensor) -> Tensor:
-    """Residual, output projection and MLP of a block. Shape: x (..., width), attended (..., heads, width/heads)."""
+    """Residual, output projection and MLP of a block. Shape: x (..., width), attended (..., heads,
+    width/heads).
+    """
     x = x + block.ls_1(block.attn.out_proj(attended.flatten(-2)))
     return x + block.ls_2(block.mlp(block.ln_2(x)))
 
@@ -88,15 +95,22 @@ class TextTower:
         return self.model.token_embedding(ids)
 
     def encode(
-        self, prefix: Tensor, suffix: Tensor, eot: Tensor, lengths: Tensor | None = None, lora: Lora | None = None
+        self,
+        prefix: Tensor,
+        suffix: Tensor,
+        eot: Tensor,
+        lengths: Tensor | None = None,
+        lora: Lora | None = None,
     ) -> Tensor:
         """Un-normalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
 
-        Every class of a client has the same prefix, which the causal mask allows to be computed once. Position
+        Every class of a client has the same prefix, which the causal mask allows to be computed once.
+        Position
         embeddings count each client's own prefix length; prefix rows from lengths[c] on get attention weight
         exactly 0, so that clients of different lengths share a batch without padding inside any sequence.
 
-        Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index of [EOT] in the
+        Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index of [EOT] in
+        the
         suffix, lengths (clients,) with 1 <= length <= P, -> (clients, classes, d).
         """
         clients, width_p, _ = prefix.shape
@@ -104,7 +118,9 @@ class TextTower:
         if lengths is None:
             lengths = torch.full((clients,), width_p, device=prefix.device)
         position = self.model.positional_embedding
-        places = (lengths[:, None] + torch.arange(steps, device=lengths.device)).clamp(max=self.context_length - 1)
+        places = (lengths[:, None] + torch.arange(steps, device=lengths.device)).clamp(
+            max=self.context_length - 1
+        )
         p = (prefix + position[:width_p])[:, None]  # (clients, 1, P, m)
         s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
         masks = self._masks(lengths, width_p, steps, p.dtype)
@@ -130,7 +146,9 @@ class TextTower:
 
     @staticmethod
     def _masks(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Additive masks: prefix rows beyond a client's length (clients, 1, 1, 1, P), causal suffix (steps, steps)."""
+        """Additive masks: prefix rows beyond a client's length (clients, 1, 1, 1, P), causal suffix (steps,
+        steps).
+        """
         low = torch.finfo(dtype).min
         beyond = torch.arange(width_p, device=lengths.device) >= lengths[:, None]
         later = torch.ones(steps, steps, device=lengths.device, dtype=torch.bool).triu(1)

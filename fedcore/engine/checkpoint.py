@@ -1,6 +1,7 @@
 """Everything a run remembers between rounds, in one safetensors file per round.
 
-No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the next round draws the
+No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the next round draws
+the
 same numbers after a restart as it would have without one.
 """
 

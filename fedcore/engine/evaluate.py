@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,9 @@ class Evaluator:
         return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
 
     def _score(self, params: Params, head: Params, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Per-sample hits and losses. Shape: index (models or 1, samples) -> two (models, samples), float64 on CPU."""
+        """Per-sample hits and losses. Shape: index (models or 1, samples) -> two (models, samples), float64
+        on CPU.
+        """
         pool = self.federation.pool
         models = len(next(iter(params.values()))) if params else 1
         width = max(1, _ELEMENTS // (models * max(1, pool.values[0].numel())))
@@ -125,7 +128,15 @@ class Evaluator:
         """Cells of a matrix; test sets come in entity order (clients, then domains)."""
         codes = self.test_codes()
         return [
-            Cell(split, point, m, codes[j], int(correct[i, j]), int(total[i, j]), float(loss[i, j] / total[i, j]))
+            Cell(
+                split,
+                point,
+                m,
+                codes[j],
+                int(correct[i, j]),
+                int(total[i, j]),
+                float(loss[i, j] / total[i, j]),
+            )
             for i, m in enumerate(models)
             for j in range(correct.shape[1])
             if total[i, j] > 0 and (not own_only or codes[j] == m)
@@ -137,7 +148,7 @@ class Evaluator:
     ) -> list[Cell]:
         codes = (clients + 1).tolist()
         return [
-            Cell(split, point, c, c, int(correct[i]), int(total[i]), float(loss[i] / total[i]))
+            Cell(split, point, c, c, int(correct[i]), int(total[i]), _mean(loss[i], total[i]))
             for i, c in enumerate(codes)
             if total[i] > 0
         ]
@@ -145,3 +156,9 @@ class Evaluator:
     def test_codes(self) -> list[int]:
         """Entity code of every test set: clients 1..C, then domains."""
         return list(range(1, len(self.federation.test_sets) + 1))
+
+
+def _mean(loss: Tensor, total: Tensor) -> float | None:
+    """Mean loss of a cell; None where it is infinite (a class that the model cannot predict)."""
+    value = float(loss / total)
+    return value if math.isfinite(value) else None

@@ -44,7 +44,8 @@ class Trained:
 def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
     """Which of its samples each client draws in each step of an epoch, -1 for none.
 
-    A client's order is drawn from (seed, "batches", round, epoch, client name) alone, so that it depends neither
+    A client's order is drawn from (seed, "batches", round, epoch, client name) alone, so that it depends
+    neither
     on who else takes part nor on the order of clients.
 
     Shape: -> (participants, steps, size) positions in ``data.rows``.
@@ -101,7 +102,9 @@ def _batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
     mask = slots >= 0
     pool_rows = data.rows.index[rows].gather(1, slots.clamp(min=0))
     device = data.pool.device
-    return Batch(data.pool.x(pool_rows), data.pool.y(pool_rows), mask.to(device), data.clients[rows].to(device))
+    return Batch(
+        data.pool.x(pool_rows), data.pool.y(pool_rows), mask.to(device), data.clients[rows].to(device)
+    )
 
 
 def _step(

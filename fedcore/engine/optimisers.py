@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.methods.base import MethodConfig, Params
+    from fedcore.methods.base import MethodConfig
 
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
 @dataclass
 class ClientOptimiser:
-    """One optimiser per client, batched; updates equal torch.optim's SGD, Adam and AdamW (a test holds them to it).
+    """One optimiser per client, batched; updates equal torch.optim's SGD, Adam and AdamW (a test holds them
+    to it).
 
     Attributes:
-        slots: "<parameter>/<moment>" -> tensor with the client axis first; created at a parameter's first step.
+        slots: "<parameter>/<moment>" -> tensor with the client axis first; created at a parameter's first
+        step.
     """
 
     config: MethodConfig
@@ -26,7 +28,9 @@ class ClientOptimiser:
     slots: dict[str, Tensor] = field(default_factory=dict)
 
     def step(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
-        """The parameter after one step. Shape: value and gradient (rows, ...), rows (active,) client positions."""
+        """The parameter after one step. Shape: value and gradient (rows, ...), rows (active,) client
+        positions.
+        """
         if self.config.optimiser == "sgd":
             return self._sgd(name, value, gradient, rows)
         return self._adam(name, value, gradient, rows)
@@ -64,7 +68,9 @@ class ClientOptimiser:
 
     def select(self, clients: Tensor) -> ClientOptimiser:
         """The optimisers of some clients (a copy)."""
-        return ClientOptimiser(self.config, len(clients), {n: t[clients].clone() for n, t in self.slots.items()})
+        return ClientOptimiser(
+            self.config, len(clients), {n: t[clients].clone() for n, t in self.slots.items()}
+        )
 
     def put(self, clients: Tensor, other: ClientOptimiser) -> None:
         """Write the optimisers of some clients back."""

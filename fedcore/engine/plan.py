@@ -1,4 +1,6 @@
-"""What an experiment will do, known before anything is loaded: runs, clients, who gets which samples. No torch."""
+"""What an experiment will do, known before anything is loaded: runs, clients, who gets which samples. No
+torch.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.clip.facts import facts
+from fedcore.clip.facts import facts, weights_source
 from fedcore.config import Experiment, RunConfig
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
@@ -72,8 +74,7 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
     try:
         method.check(config, setting)
     except FedLensError as error:
-        inner = f"{field}.config.{error.field}" if error.field else field
-        raise FedLensError(str(error), inner) from error
+        raise FedLensError(str(error), _field_of(error, field)) from error
     entry = run.method.model_copy(
         update={
             "config": config.model_dump(mode="json"),
@@ -84,29 +85,41 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
     return run.model_copy(update={"method": entry})
 
 
+def _field_of(error: FedLensError, field: str) -> str:
+    """A method's complaint names one of its own fields, or a part of the experiment such as ``backbone.name``."""
+    if error.field is None:
+        return field
+    part = error.field.partition(".")[0]
+    return error.field if part in Experiment.model_fields else f"{field}.config.{error.field}"
+
+
 def plan(experiment: Experiment) -> Plan:
     """Check an experiment and expand it into runs.
 
     Raises:
         FedLensError: the first thing that would stop a run, with the field it belongs to.
     """
-    from fedcore.clip.backbone import weights_fingerprint
-
     for entry in experiment.methods:
         if entry.file:
             registry.load_file(entry.file)
     sizes = facts(experiment.backbone.name)
-    weights_fingerprint(experiment.backbone.name, experiment.backbone.pretrained)
-    draft = experiment.expand()[0]
-    images = load_images(draft)
+    weights_source(experiment.backbone.name, experiment.backbone.pretrained)
+    images = load_images(experiment.model_copy(update={"held_out": ()}).expand()[0])
     held_out = images.domains if experiment.held_out == ("each",) else experiment.held_out
     unknown = [d for d in held_out if d not in images.domains]
     if unknown:
         raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
     drafts = experiment.expand(images.domains)
     first = assign(drafts[0], images)
-    setting = Setting(sizes, images.classes, len(first.clients), images.domains, images.template)
-    names = [entry for entry in experiment.methods]
+    setting = Setting(
+        sizes,
+        images.classes,
+        len(first.clients),
+        images.domains,
+        images.template,
+        tuple(first.client_domain.tolist()),
+    )
+    names = list(experiment.methods)
     runs = tuple(resolve(r, setting, f"methods.{names.index(r.method)}") for r in drafts)
     return Plan(
         runs, tuple(first.clients), images.classes, images.domains, first.counts, _warnings(experiment, first)

@@ -103,7 +103,9 @@ class Loop:
         return RoundFinished(0, None, 0.0, 0.0, spent, 0, 0, 0, 0, (), tuple(cells), (), path)
 
     def participants(self, round_: int) -> Tensor:
-        """Who takes part, in client order; drawn from (seed, round) and the clients' names. Shape: (participants,)."""
+        """Who takes part, in client order; drawn from (seed, round) and the clients' names. Shape:
+        (participants,).
+        """
         names = self.federation.problem.clients
         if self.participation >= 1:
             return torch.arange(len(names))
@@ -186,7 +188,8 @@ class Loop:
     def _aggregate(self, before: State, trained: Trained, uploads: Uploads, round_: int) -> State:
         """The server's step, then the clients' own parameters put back where they belong."""
         local = {
-            n: v.index_copy(0, uploads.clients.to(v.device), trained.params[n]) for n, v in before.local.items()
+            n: v.index_copy(0, uploads.clients.to(v.device), trained.params[n])
+            for n, v in before.local.items()
         }
         generator = self.federation.problem.generator
         if not self.method.phases:
@@ -197,7 +200,8 @@ class Loop:
         taken = before.taken.clone()
         taken[uploads.clients] += 1
         detached = {
-            part: {n: v.detach() for n, v in getattr(after, part).items()} for part in ("shared", "personal", "server")
+            part: {n: v.detach() for n, v in getattr(after, part).items()}
+            for part in ("shared", "personal", "server")
         }
         return State(**detached, local=local, taken=taken)
 
@@ -212,7 +216,9 @@ class Loop:
                 cells += self.evaluator.local(trained.params, clients)
         return cells
 
-    def _diagnostics(self, before: State, trained: Trained, uploads: Uploads, data: object) -> list[Diagnostic]:
+    def _diagnostics(
+        self, before: State, trained: Trained, uploads: Uploads, data: object
+    ) -> list[Diagnostic]:
         codes = (uploads.clients + 1).tolist()
         with torch.no_grad():
             figures = dict(trained.terms)
@@ -281,7 +287,13 @@ def _join(parts: list[Tensor | Ragged]) -> Tensor | Ragged:
         return torch.cat(parts)
     longest = max(p.values.shape[1] for p in parts)
     padded = [
-        torch.cat([p.values, p.values.new_zeros(p.values.shape[0], longest - p.values.shape[1], *p.values.shape[2:])], 1)
+        torch.cat(
+            [
+                p.values,
+                p.values.new_zeros(p.values.shape[0], longest - p.values.shape[1], *p.values.shape[2:]),
+            ],
+            1,
+        )
         for p in parts
     ]
     return Ragged(torch.cat(padded), torch.cat([p.lengths for p in parts]))
@@ -294,14 +306,18 @@ def _join_trained(parts: list[Trained]) -> Trained:
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
-    """A scalar, a vector over participants or a matrix over them as rows; figures that do not exist are left out."""
+    """A scalar, a vector over participants or a matrix over them as rows; figures that do not exist are left
+    out.
+    """
     value = torch.as_tensor(value).detach().double().cpu()
     if value.dim() == 0:
         found = [(name, value.item(), -1, -1)]
     elif value.dim() == 1:
         found = [(name, v, codes[i], -1) for i, v in enumerate(value.tolist())]
     else:
-        found = [(name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)]
+        found = [
+            (name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)
+        ]
     return [Diagnostic(*item) for item in found if math.isfinite(item[1])]
 
 

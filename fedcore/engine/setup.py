@@ -55,7 +55,9 @@ def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> di
         "precision": run.backbone.precision,
         "tf32": False,
         "device": device,
-        "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or "cpu",
+        "device_name": torch.cuda.get_device_name()
+        if device.startswith("cuda")
+        else platform.processor() or "cpu",
         "python": platform.python_version(),
         "platform": platform.platform(),
         "torch": str(torch.__version__),
@@ -78,7 +80,14 @@ def make_ready(
     assignment = assign(run, images)
     yield Progress("loading " + run.backbone.name, 0, 1)
     backbone = load_backbone(run.backbone.name, run.backbone.pretrained, device, run.backbone.precision)
-    setting = Setting(backbone.facts, images.classes, len(assignment.clients), images.domains, images.template)
+    setting = Setting(
+        backbone.facts,
+        images.classes,
+        len(assignment.clients),
+        images.domains,
+        images.template,
+        tuple(assignment.client_domain.tolist()),
+    )
     run = resolve(run, setting, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
@@ -120,7 +129,10 @@ def build_federation(
     pool = Pool(values, torch.as_tensor(images.labels, dtype=torch.int64).to(device), device, backbone.dtype)
     clients = tuple(assignment.clients)
     domain_of = [int(d) for d in assignment.client_domain]
-    sets = [TestSet(n, "client", images.domains[d] if d >= 0 else None) for n, d in zip(clients, domain_of, strict=True)]
+    sets = [
+        TestSet(n, "client", images.domains[d] if d >= 0 else None)
+        for n, d in zip(clients, domain_of, strict=True)
+    ]
     sets += [TestSet(d, "domain", d) for d in assignment.domains]
     train = Rows.of(assignment.train)
     problem = Problem(

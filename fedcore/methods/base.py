@@ -46,13 +46,18 @@ class MethodConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known about a run before anything is loaded (no torch): enough to refuse a bad config early."""
+    """What is known about a run before anything is loaded (no torch): enough to refuse a bad config early.
+
+    Attributes:
+        client_domain: every client's index into ``domains``, -1 where it mixes them; None: one each.
+    """
 
     facts: BackboneFacts
     classes: tuple[str, ...]
     clients: int
     domains: tuple[str, ...]
     template: str
+    client_domain: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,9 @@ class Method:
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
-        """Which cached encoding the method trains on: "embedding", or "layer:k" (activations entering layer k)."""
+        """Which cached encoding the method trains on: "embedding", or "layer:k" (activations entering layer
+        k).
+        """
         return "embedding"
 
     def init(self, generator: Callable[..., Generator]) -> State:
@@ -201,7 +208,9 @@ class Method:
         return {name: params[name] for name in self.shared}
 
     def aggregate(self, state: State, uploads: Uploads, generator: Callable[..., Generator]) -> State:
-        """The server's step; ``state.local`` is empty here. Default: mean of the shared names in client order."""
+        """The server's step; ``state.local`` is empty here. Default: mean of the shared names in client
+        order.
+        """
         weights = uploads.weights(self.config.weighting)
         return replace(state, shared={n: weighted_mean(uploads.values[n], weights) for n in self.shared})
 
@@ -211,14 +220,18 @@ class Method:
         return Models(common, {**self.spread(state.shared), **state.personal, **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Per-model constants for evaluation (text features), once per model; data is None for the global one."""
+        """Per-model constants for evaluation (text features), once per model; data is None for the global
+        one.
+        """
         return {}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
         raise FedLensMethodError(f"{type(self).__name__} defines no logits")
 
-    def diagnostics(self, before: State, trained: Params, uploads: Uploads, data: LocalData) -> dict[str, Tensor]:
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
         """Figures of the round to be stored. A scalar, (participants,) or (participants, participants) each."""
         return {}
 
@@ -250,6 +263,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
-    """scale * cosine. Shape: image (clients, samples, d), text (clients, classes, d) -> (clients, samples, classes)."""
+    """scale * cosine. Shape: image (clients, samples, d), text (clients, classes, d) -> (clients, samples,
+    classes).
+    """
     image, text = F.normalize(image, dim=-1), F.normalize(text, dim=-1)
     return scale * (image @ text.transpose(-1, -2))

@@ -28,7 +28,9 @@ def method(cls: type[Method]) -> type[Method]:
     """
     known = _METHODS.get(cls.name)
     if known is not None and known.__module__ != cls.__module__:
-        raise FedLensError(f"two methods are called '{cls.name}' ({known.__module__}, {cls.__module__}); rename one")
+        raise FedLensError(
+            f"two methods are called '{cls.name}' ({known.__module__}, {cls.__module__}); rename one"
+        )
     _METHODS[cls.name] = cls
     return cls
 

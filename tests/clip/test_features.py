@@ -13,7 +13,14 @@ def _images(n: int = 70, read=None) -> ImageSet:
         return Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype=np.uint8))
 
     return ImageSet(
-        "noise", ("a", "b"), ("d",), "a {}.", np.arange(n) % 2, np.zeros(n, int), tuple(map(str, range(n))), "v1",
+        "noise",
+        ("a", "b"),
+        ("d",),
+        "a {}.",
+        np.arange(n) % 2,
+        np.zeros(n, int),
+        tuple(map(str, range(n))),
+        "v1",
         read or draw,
     )
 

@@ -34,7 +34,9 @@ def test_equal_to_torch_with_ragged_step_counts(kind, shape):
             leaf, o = references[c]
             leaf.grad = gradient[i].clone()
             o.step()
-    torch.testing.assert_close(ours, torch.stack([leaf.detach() for leaf, _ in references]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        ours, torch.stack([leaf.detach() for leaf, _ in references]), rtol=0, atol=1e-12
+    )
 
 
 def test_select_and_put_move_the_state_of_some_clients_only():

@@ -61,7 +61,9 @@ def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
     method, federation = _method(backbone)
     loop = run_rounds(method, federation, 2)
     models = method.models(loop.state)
-    broadcast = {(c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")}
+    broadcast = {
+        (c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")
+    }
     assert set(broadcast) == {(m, t) for m in range(4) for t in range(1, 6)}
     for (model, test_set), cell in broadcast.items():
         params = models.common if model == 0 else {n: v[model - 1 : model] for n, v in models.clients.items()}
@@ -78,7 +80,9 @@ def test_local_cells_are_the_models_before_aggregation(backbone):
     method, federation = _method(backbone, lr=1.0)
     loop = run_rounds(method, federation, 1)
     local = [c for c in loop.finished[1].cells if c.point == "local"]
-    broadcast = [c for c in loop.finished[1].cells if (c.point, c.split) == ("broadcast", 2) and c.model == c.test_set]
+    broadcast = [
+        c for c in loop.finished[1].cells if (c.point, c.split) == ("broadcast", 2) and c.model == c.test_set
+    ]
     assert [(c.model, c.test_set) for c in local] == [(1, 1), (2, 2), (3, 3)]
     assert [c.loss for c in local] != [c.loss for c in broadcast[: len(local)]]
 
@@ -89,8 +93,12 @@ def test_two_runs_agree_bit_by_bit_and_the_order_of_clients_does_not_matter(back
     assert first.finished[-1].cells == again.finished[-1].cells
     assert torch.equal(first.state.shared["weight"], again.state.shared["weight"])
     turned = run_rounds(*_method(backbone, tiny_federation(backbone, order=(2, 0, 1))))
-    torch.testing.assert_close(turned.state.shared["weight"], first.state.shared["weight"], rtol=0, atol=1e-12)
-    torch.testing.assert_close(turned.state.local["bias"], first.state.local["bias"][[2, 0, 1]], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        turned.state.shared["weight"], first.state.shared["weight"], rtol=0, atol=1e-12
+    )
+    torch.testing.assert_close(
+        turned.state.local["bias"], first.state.local["bias"][[2, 0, 1]], rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"participation": 0.4}])
@@ -111,10 +119,12 @@ def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, opt
 def test_stopping_discards_the_unfinished_round(backbone, tmp_path):
     method, federation = _method(backbone)
     seen = []
-    loop = Loop(method, federation, 9, folder=tmp_path, should_stop=_after(9))  # three steps a round: in round 4
+    loop = Loop(
+        method, federation, 9, folder=tmp_path, should_stop=_after(9)
+    )  # three steps a round: in round 4
+    events = (seen.append(event.round) for event in loop.events())
     with pytest.raises(Stopped):
-        for event in loop.events():
-            seen.append(event.round)
+        list(events)
     assert seen == [0, 1, 2, 3] and loop.done == 3
 
 

@@ -1,0 +1,83 @@
+"""The embedded miniature CLIP: two image towers and one text tower that FedLens pretrained itself on drawings.
+
+The files in ``fedcore/assets`` hold only the token rows of words that occur in the pretraining captions; the
+full table that open_clip expects is rebuilt here. ``docs/embedded.md`` says what these weights are and are
+not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import open_clip
+import torch
+from open_clip.factory import list_models
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+MINI_MODELS = ("mini-vit", "mini-rn")
+_TEXT_FILE = "mini-text.safetensors"
+_VOCABULARY = 49_408
+_UNSEEN_SEED, _UNSEEN_STD = 77, 0.02  # rows of words that no caption held: as open_clip initialises them
+
+
+def register() -> None:
+    """Make the miniature models known to open_clip by name; calling it again does nothing."""
+    if MINI_MODELS[0] not in list_models():
+        for name in MINI_MODELS:
+            open_clip.add_model_config(ASSETS / f"{name}.json")
+
+
+def state_dict(name: str) -> dict[str, Tensor]:
+    """The full float32 state dict of ``open_clip.create_model(name)``.
+
+    Raises:
+        FileNotFoundError: a weight file is missing; the message says how to make it.
+        ValueError: the name is not one of MINI_MODELS.
+    """
+    if name not in MINI_MODELS:
+        raise ValueError(f"{name}: no embedded model of that name; there are {', '.join(MINI_MODELS)}")
+    state: dict[str, Tensor] = {}
+    for file in (_TEXT_FILE, f"{name}.safetensors"):
+        path = ASSETS / file
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: missing; `make embedded` trains and writes it")
+        state |= load_file(path)
+    ids, rows = state.pop("token_ids").long(), state.pop("token_rows").float()
+    generator = torch.Generator().manual_seed(_UNSEEN_SEED)
+    table = torch.randn(_VOCABULARY, rows.shape[1], generator=generator) * _UNSEEN_STD
+    table[ids] = rows
+    # BatchNorm counts batches in int64; all else is stored in half precision and computed in single
+    full = {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
+    return full | {"token_embedding.weight": table}
+
+
+def load(name: str) -> torch.nn.Module:
+    """The model itself, in evaluation mode, through open_clip's own constructor."""
+    register()
+    model = open_clip.create_model(name)
+    model.load_state_dict(state_dict(name))
+    return model.eval()
+
+
+def save(
+    name: str,
+    full: dict[str, Tensor],
+    ids: Tensor,
+    rows: Tensor,
+    folder: Path = ASSETS,
+    with_text: bool = True,
+) -> None:
+    """Write one image tower, and the shared text tower, in half precision (the counterpart of :func:`state_dict`).
+
+    Shape: ids (words,), the BPE ids of the stored token rows (words, width).
+    """
+    text = {k: v for k, v in full.items() if not k.startswith("visual.") and k != "logit_scale"}
+    text |= {"token_rows": rows, "token_ids": ids.int()}
+    image = {k: v for k, v in full.items() if k.startswith("visual.") or k == "logit_scale"}
+    files = {f"{name}.safetensors": image} | ({_TEXT_FILE: text} if with_text else {})
+    for file, part in files.items():
+        half = {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in part.items()}
+        save_file(half, folder / file)
+        (folder / file).chmod(0o644)

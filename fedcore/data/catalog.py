@@ -1,0 +1,202 @@
+"""Which data sets there are, how each is described to CLIP, and how to load one by name."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedcore.data.entries import ENTRIES, Entry
+from fedcore.data.images import ImageSet
+from fedcore.errors import FedLensError
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets" / "descriptions"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What is known of a data set without opening an image."""
+
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    template: str
+
+
+def entries() -> list[Entry]:
+    """All data sets, the embedded ones first."""
+    return list(ENTRIES)
+
+
+def entry(name: str) -> Entry:
+    """One data set by name.
+
+    Raises:
+        FedLensError: ``data.name``, with the nearest names.
+    """
+    by_name = {e.name: e for e in ENTRIES}
+    if name in by_name:
+        return by_name[name]
+    near = difflib.get_close_matches(name.lower(), by_name, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(by_name)}"
+    raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
+
+
+def facts(
+    name: str, root: str | None = None, domains: Sequence[str] | None = None, template: str | None = None
+) -> DataFacts:
+    """Classes, domains and template as ``load`` would give them, from names alone: fit for a form.
+
+    Raises:
+        FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
+    """
+    found = entry(name)
+    if found.embedded:
+        chosen = _embedded_domains(found, domains)
+        return DataFacts(found.classes, chosen, template or found.template)
+    from fedcore.data import folders
+
+    layout = folders.layout(_root(found, root), domains or found.domains or None)
+    _refuse_missing_classes(found, layout.root, layout.classes)
+    return DataFacts(
+        folders.prompt_names(layout.root, layout.classes), layout.domains, template or found.template
+    )
+
+
+def load(
+    name: str, root: str | None = None, domains: Sequence[str] | None = None, template: str | None = None
+) -> ImageSet:
+    """A data set by name, ready to be split; what was left out of it is logged as a warning.
+
+    Args:
+        root: folder on this machine, for all but the embedded data.
+        domains: those to use; None for all. Their order here does not matter: the data set has its own.
+        template: prompt with one ``{}``; None for the data set's own.
+
+    Raises:
+        FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
+    """
+    images, warnings = load_checked(name, root, domains, template)
+    for line in warnings:
+        _log.warning(line)
+    return images
+
+
+def load_checked(
+    name: str, root: str | None = None, domains: Sequence[str] | None = None, template: str | None = None
+) -> tuple[ImageSet, list[str]]:
+    """As ``load``, with the warnings (files left out, classes without images) handed back, not logged."""
+    found = entry(name)
+    if found.embedded:
+        images, warnings = _embedded(found, domains), []
+    else:
+        from fedcore.data import folders
+
+        where = _root(found, root)
+        layout = folders.layout(where, domains or found.domains or None)
+        _refuse_missing_classes(found, layout.root, layout.classes)
+        images, report = folders.read(
+            where, name=name, template=found.template, domains=domains or found.domains or None
+        )
+        warnings = report.warnings()
+    return (replace(images, template=template) if template else images), warnings
+
+
+def descriptions(name: str, root: str | None = None) -> dict[str, list[str]]:
+    """Written descriptions of each class (FedAlign's GT): embedded, or a folder's ``descriptions.json``.
+
+    The file maps class names, as they enter the prompt, to lists of sentences. It stands in the data set's
+    folder or beside it; without one the result is empty.
+
+    Raises:
+        FedLensError: ``data.root``, when the file is not such a mapping.
+    """
+    found = entry(name)
+    if found.embedded:
+        return _read_descriptions(ASSETS / f"{name}.json")
+    folder = Path(_root(found, root)).expanduser()
+    for path in (folder / "descriptions.json", folder.parent / "descriptions.json"):
+        if path.is_file():
+            return _read_descriptions(path)
+    return {}
+
+
+def _read_descriptions(path: Path) -> dict[str, list[str]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FedLensError(f"{path}: not readable as JSON ({error})", "data.root") from error
+    fits = isinstance(content, dict) and all(
+        isinstance(texts, list) and texts and all(isinstance(t, str) and t.strip() for t in texts)
+        for texts in content.values()
+    )
+    if not fits:
+        raise FedLensError(f'{path}: expected {{"class": ["a description", ...], ...}}', "data.root")
+    return content
+
+
+def _root(found: Entry, root: str | None) -> str:
+    if not root:
+        raise FedLensError(f"{found.title} needs its folder: set root. {found.how}", "data.root")
+    return root
+
+
+def _refuse_missing_classes(found: Entry, root: Path, classes: tuple[str, ...]) -> None:
+    """A named data set must have that set's classes, or figures are compared that are not comparable."""
+    missing = sorted(set(found.classes) - set(classes))
+    extra = sorted(set(classes) - set(found.classes))
+    if found.classes and (missing or extra):
+        what = f"no class folder '{missing[0]}'" if missing else f"an unknown class folder '{extra[0]}'"
+        raise FedLensError(
+            f"{root}: {what}, which {found.title} {'has' if missing else 'has not'}; "
+            "complete the folder or load it as 'folder'",
+            "data.root",
+        )
+
+
+def _embedded_domains(found: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:
+    """The chosen domains in the data set's order."""
+    if domains is None:
+        return found.domains
+    unknown = sorted(set(domains) - set(found.domains))
+    if unknown or not domains:
+        what = f"no domain '{unknown[0]}'" if unknown else "no domain chosen"
+        raise FedLensError(f"{found.name}: {what}; choose from {', '.join(found.domains)}", "data.domains")
+    return tuple(d for d in found.domains if d in domains)
+
+
+def _embedded(found: Entry, domains: Sequence[str] | None) -> ImageSet:
+    from fedcore.data import digits, shapes
+
+    images = digits.load() if found.name == "rotated-digits" else shapes.load()
+    return restrict(images, _embedded_domains(found, domains))
+
+
+def restrict(images: ImageSet, domains: tuple[str, ...]) -> ImageSet:
+    """Some domains of a data set, in its own order; all classes stay.
+
+    The fingerprint changes with the choice, since the rows do.
+    """
+    if domains == images.domains:
+        return images
+    chosen = [images.domains.index(d) for d in domains]
+    rows = np.flatnonzero(np.isin(images.domain, chosen))
+    renumbered = np.full(len(images.domains), -1, dtype=np.int64)
+    renumbered[chosen] = np.arange(len(chosen))
+    content = hashlib.sha256("\0".join([images.fingerprint, *domains]).encode())
+    return replace(
+        images,
+        domains=domains,
+        labels=images.labels[rows],
+        domain=renumbered[images.domain[rows]],
+        keys=tuple(images.keys[r] for r in rows),
+        fingerprint=content.hexdigest()[:16],
+        read=lambda index: images.read(int(rows[index])),
+        split=None if images.split is None else images.split[rows],
+    )

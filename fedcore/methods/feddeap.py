@@ -1,0 +1,380 @@
+"""FedDEAP: a shared semantic prompt and a private domain prompt, told apart by ETFs (Zheng et al., 2025)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.clip.prompts import check_room, class_suffix, encode_class_context
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    Params,
+    Phase,
+    Setting,
+    State,
+    Step,
+    Uploads,
+    cosine_logits,
+    cross_entropy,
+    masked_mean,
+)
+from fedcore.methods.registry import method
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.clip.facts import BackboneFacts
+    from fedcore.federation import LocalData, Problem
+
+INIT_STD = 0.02
+"""Standard deviation of fresh prompt vectors."""
+LAYERS = ("w1", "b1", "w2", "b2")
+"""Parameters of a transformation network d -> d/2 -> d."""
+NETWORKS = {"phi_s": "semantic", "phi_d": "domain"}
+"""The two transformation networks and what they read."""
+SHORTEST_SUFFIX = 8
+"""[SOS] a photo of a {one token} . [EOT]: what a prompt has to leave room for at least."""
+
+
+class FedDEAPConfig(MethodConfig):
+    """Hyper-parameters of FedDEAP."""
+
+    lr: float = Field(
+        1e-3, ge=0, le=100, description="Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)"
+    )
+    weight_decay: float = Field(
+        1e-5, ge=0, le=10, description="Weight decay (authors' code: 1e-5; the paper names none)"
+    )
+    batch_size: int = Field(
+        64, ge=1, le=65536, description="Samples in a local batch (paper: 64; DomainNet-126: 256)"
+    )
+    prompt_length: int = Field(
+        16, ge=1, le=75, description="Vectors L of each of the two prompts, tokens (paper: 16)"
+    )
+    personal_prompt: bool = Field(
+        True, description="Learn a domain prompt that stays on its client (off: the paper's baseline)"
+    )
+    semantic_alignment: bool = Field(
+        True, description="Align text features with the semantic ETF (L_sp, Eq. 8)"
+    )
+    domain_alignment: bool = Field(True, description="Align text features with the domain ETF (L_dp, Eq. 10)")
+    semantic_weight: float = Field(
+        1.0, ge=0, le=1000, description="lambda, weight of L_sp for the shared prompt"
+    )
+    domain_weight: float = Field(1.0, ge=0, le=1000, description="eta, weight of L_dp for the domain prompt")
+    etf_temperature: Literal["1/s", "1"] = Field(
+        "1/s",
+        description="Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
+    )
+    phi_input: Literal["raw", "normalised"] = Field(
+        "raw",
+        description="Embeddings as the transformation networks see them: as they are (paper), or unit length",
+    )
+    domain_etf: Literal["domain", "client"] = Field(
+        "domain", description="Columns of the domain ETF: one per domain, or one per client"
+    )
+    image_context: Literal["train_mean", "batch"] = Field(
+        "train_mean",
+        description="Mean embedding that scales the domain prompt in prediction: of the client's training "
+        "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
+    )
+    unseen: Literal["semantic_only", "mean_image"] = Field(
+        "semantic_only",
+        description="Global model, which has no domain prompt: leave it out, or put the test batch's mean "
+        "embedding in its place",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FedDEAPConfig:
+        if self.domain_alignment and not self.personal_prompt:
+            raise ValueError(
+                "domain_alignment moves the domain prompt, which personal_prompt = false removes; "
+                "turn both off"
+            )
+        return self
+
+
+def simplex_etf(columns: int, width: int, generator: Generator) -> Tensor:
+    """Unit vectors with pairwise cosine -1/(n - 1): V = sqrt(n/(n-1)) U (I - 11^T/n), U^T U = I.
+
+    Shape: -> (columns, width), one vector per row, float64.  Source: Section 3.2.
+    """
+    u, _ = torch.linalg.qr(torch.randn(width, columns, generator=generator, dtype=torch.float64))
+    centred = torch.eye(columns, dtype=torch.float64) - 1 / columns
+    return math.sqrt(columns / (columns - 1)) * (u @ centred).T
+
+
+def init_network(net: str, d: int, generator: Generator) -> Params:
+    """Weights and biases uniform within 1/sqrt(inputs), as torch.nn.Linear draws them; float64.
+
+    Shape: w1 (d/2, d), b1 (d/2,), w2 (d, d/2), b2 (d,).
+    """
+    hidden = d // 2
+    shapes = {"w1": (hidden, d), "b1": (hidden,), "w2": (d, hidden), "b2": (d,)}
+    found = {}
+    for part, shape in shapes.items():
+        bound = 1 / math.sqrt(d if part.endswith("1") else hidden)
+        drawn = torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+        found[f"{net}_{part}"] = drawn
+    return found
+
+
+def domain_columns(config: FedDEAPConfig, client_domain: Sequence[int]) -> list[int]:
+    """Column of the domain ETF of every client, over the domains that train.
+
+    Raises:
+        FedLensError: for a client of several domains, with field ``domain_etf``.
+    """
+    if config.domain_etf == "client":
+        return list(range(len(client_domain)))
+    if -1 in client_domain:
+        raise FedLensError(
+            f"client number {client_domain.index(-1) + 1} mixes domains and has no column in the domain ETF; "
+            "choose domain_etf = client, or a partition by domain",
+            "domain_etf",
+        )
+    training = sorted(set(client_domain))
+    return [training.index(domain) for domain in client_domain]
+
+
+def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) -> None:
+    """Refuse ETFs that do not exist: fewer than two columns, or more than the embedding has dimensions.
+
+    Raises:
+        FedLensError: with field ``semantic_alignment`` or ``domain_etf``.
+    """
+    other = "choose domain_etf = client, or " if config.domain_etf == "domain" else ""
+    wanted = []
+    if config.semantic_alignment:
+        wanted.append((classes, "classes", "semantic_alignment", "turn semantic_alignment off"))
+    if config.domain_alignment:
+        what = f"{config.domain_etf}s to train on"
+        wanted.append((domains, what, "domain_etf", other + "turn domain_alignment off"))
+    for columns, what, field, remedy in wanted:
+        if columns < 2:
+            raise FedLensError(f"an ETF takes two or more {what}, here there is {columns}; {remedy}", field)
+        if columns > width:
+            raise FedLensError(
+                f"an ETF in {width} dimensions takes at most {width} {what}, not {columns}; {remedy}", field
+            )
+
+
+def check_widths(facts: BackboneFacts) -> None:
+    """Refuse backbones where an image embedding cannot scale a token.
+
+    Raises:
+        FedLensError: where d differs from m, with field ``personal_prompt``.
+    """
+    if facts.embed_dim != facts.token_width:
+        raise FedLensError(
+            f"FedDEAP multiplies image embeddings (width {facts.embed_dim}) with prompt tokens (width "
+            f"{facts.token_width}), which differ in {facts.name}; choose a backbone such as ViT-B-32",
+            "personal_prompt",
+        )
+
+
+def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy of text features, mean over the classes (Eq. 8, 10).
+
+    Shape: logits (clients, K, columns), target (clients, K) -> (clients,).
+    """
+    return cross_entropy(logits, target, torch.ones_like(target, dtype=torch.bool))
+
+
+@method
+class FedDEAP(Method):
+    """[SOS] p_s (mean(h) * p_d) "a photo of a {class}." [EOT], with p_s shared and p_d private."""
+
+    name = "feddeap"
+    title = "FedDEAP"
+    source = "Zheng et al., FedDEAP: Adaptive Dual-Prompt Tuning for Multi-Domain Federated Learning, 2025"
+    about = (
+        "CLIP stays frozen; every class gets two learned prompts, one shared by all clients and one of the "
+        "client's own, which is scaled by the mean image embedding of its domain. "
+        "Two small networks read semantics and domain out of CLIP's embeddings: each is trained to turn "
+        "images towards fixed directions, as far apart as can be (a simplex ETF), one per class or domain. "
+        "The same networks then align the text features: the shared prompt learns the classes, the private "
+        "one the domain. "
+        "Clients send the shared prompt and both networks, which the server averages. "
+        "A domain that nobody trained on is served by the shared prompt alone."
+    )
+    Config = FedDEAPConfig
+
+    def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
+        """Prepare class texts and ETFs.
+
+        Raises:
+            FedLensError: when the prompts leave no room for a class name, or an ETF does not exist.
+        """
+        super().__init__(config, problem)
+        backbone = problem.backbone
+        self.scale = backbone.logit_scale
+        self.etf_scale = self.scale if config.etf_temperature == "1/s" else 1.0
+        self.suffix = class_suffix(backbone, problem.classes, "a photo of a {}.")
+        prompts = 2 if config.personal_prompt else 1
+        check_room(backbone, prompts * config.prompt_length, self.suffix, "prompt_length")
+        sizes = {}
+        if config.semantic_alignment:
+            sizes["phi_s"] = len(problem.classes)
+        if config.domain_alignment:
+            columns = domain_columns(config, problem.client_domain.tolist())
+            self.domain_of = torch.tensor(columns, device=problem.device)
+            sizes["phi_d"] = int(self.domain_of.max()) + 1
+        check_frames(config, len(problem.classes), sizes.get("phi_d", 0), backbone.facts.embed_dim)
+        self.etf = {net: self._frame(net, columns) for net, columns in sizes.items()}
+        self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
+
+    @classmethod
+    def check(cls, config: Any, setting: Setting) -> None:
+        """Refuse backbones and federations that the equations do not fit.
+
+        Raises:
+            FedLensError: for d != m, for prompts that are too long, and for ETFs that do not exist.
+        """
+        facts = setting.facts
+        if facts.prompts:
+            raise FedLensError(
+                f"{facts.name} takes no learned prompts: {facts.prompts}; choose e.g. ViT-B-32"
+            )
+        if config.personal_prompt:
+            check_widths(facts)
+        vectors = config.prompt_length * (2 if config.personal_prompt else 1)
+        if vectors + SHORTEST_SUFFIX > facts.context_length:
+            raise FedLensError(
+                f"{vectors} prompt vectors leave no class room in {facts.context_length} tokens; use fewer",
+                "prompt_length",
+            )
+        domains = 0
+        if config.domain_alignment:
+            first = setting.client_domain or tuple(range(setting.clients))
+            domains = len(set(domain_columns(config, first)))
+        check_frames(config, len(setting.classes), domains, facts.embed_dim)
+
+    def init(self, generator: Callable[..., Generator]) -> State:
+        """Prompts from N(0, 0.02), networks as torch.nn.Linear draws them; the same for every client.
+
+        Shape: p_s (K, L, m), p_d (clients, K, L, m), phi_*_w1 (d/2, d), _b1 (d/2,), _w2 (d, d/2), _b2 (d,).
+        """
+        backbone, config = self.problem.backbone, self.config
+        size = (len(self.problem.classes), config.prompt_length, backbone.facts.token_width)
+
+        def draw(name: str) -> Tensor:
+            return INIT_STD * torch.randn(size, generator=generator("prompt", name), dtype=torch.float64)
+
+        shared, local = {"p_s": draw("p_s")}, {}
+        for net in self.etf:
+            shared |= init_network(net, backbone.facts.embed_dim, generator("network", net))
+        if config.personal_prompt:
+            local["p_d"] = draw("p_d").repeat(len(self.problem.clients), 1, 1, 1)
+        where = (backbone.device, backbone.dtype)
+        return State(
+            {n: v.to(*where) for n, v in shared.items()}, local={n: v.to(*where) for n, v in local.items()}
+        )
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """First the networks on images, then, with the networks as they now are, the prompts."""
+        return (self._train_networks, self._train_prompts) if self.etf else (self._train_prompts,)
+
+    def _train_networks(self, params: Params, const: Params, batch: Batch) -> Step:
+        """L_s moves Phi_s, L_d moves Phi_d (Eq. 3, 4)."""
+        losses, terms = {}, {}
+        for net in self.etf:
+            loss = cross_entropy(self._etf_logits(params, net, batch.x), self._target(net, batch), batch.mask)
+            losses[tuple(f"{net}_{part}" for part in LAYERS)] = loss
+            terms["image_" + NETWORKS[net]] = loss
+        return Step(losses, terms=terms)
+
+    def _train_prompts(self, params: Params, const: Params, batch: Batch) -> Step:
+        """p_s by L_c + lambda L_sp (Eq. 9), p_d by L_c + eta L_dp (Eq. 11)."""
+        weight = batch.mask.to(batch.x.dtype)[..., None]
+        text = self._text(params, (batch.x * weight).sum(1) / weight.sum(1))
+        contrast = cross_entropy(cosine_logits(batch.x, text, self.scale), batch.labels, batch.mask)
+        losses, terms = {("p_s",): contrast}, {"contrastive": contrast}
+        if self.config.personal_prompt:
+            losses[("p_d",)] = contrast
+        if "phi_s" in self.etf:
+            classes = torch.arange(text.shape[1], device=text.device).expand(text.shape[:2])
+            terms["text_semantic"] = etf_loss(self._etf_logits(params, "phi_s", text), classes)
+            losses[("p_s",)] = contrast + self.config.semantic_weight * terms["text_semantic"]
+        if "phi_d" in self.etf:
+            domain = self.domain_of[batch.clients][:, None].expand(text.shape[:2])
+            terms["text_domain"] = etf_loss(self._etf_logits(params, "phi_d", text), domain)
+            losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
+        return Step(losses, terms=terms)
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Text features, unless they depend on the test batch. Shape: text (models, K, d)."""
+        if not self.config.personal_prompt or (data is None and self.config.unseen == "semantic_only"):
+            return {"text": encode_class_context(self.problem.backbone, params["p_s"], self.suffix)}
+        if data is None or self.config.image_context == "batch":
+            return {}
+        weight = data.mask.to(data.x.dtype)[..., None]
+        return {"text": self._text(params, (data.x * weight).sum(1) / weight.sum(1))}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """s cos(image, text). Shape: x (models, samples, d) -> (models, samples, K).
+
+        Without text features in the head, every ``batch_size`` samples in the order given make their own.
+        """
+        if "text" in head:
+            return cosine_logits(x, head["text"], self.scale)
+        parts = x.split(self.config.batch_size, dim=1)
+        return torch.cat([cosine_logits(p, self._text(params, p.mean(1)), self.scale) for p in parts], dim=1)
+
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
+        """How well the networks turn training images towards their ETF vectors: mean cosine and accuracy."""
+        found = {}
+        batch = Batch(data.x, data.labels, data.mask, data.clients.to(data.x.device))
+        for net in self.etf:
+            target = self._target(net, batch)
+            cosine = self._etf_logits(trained, net, batch.x) / self.etf_scale
+            own = cosine.gather(2, target[..., None])[..., 0]
+            found[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(own, data.mask)
+            found[f"{NETWORKS[net]}_network_accuracy"] = masked_mean(
+                (cosine.argmax(-1) == target).double(), data.mask
+            )
+        return found
+
+    def _text(self, params: Params, mean: Tensor) -> Tensor:
+        """Text features of the full prompt (Eq. 5, 6). Shape: mean(h) (clients, d) -> (clients, K, d).
+
+        Without p_d (a domain that nobody trained on) mean(h) itself takes its place.
+        """
+        context = params["p_s"]
+        if self.config.personal_prompt:
+            mean = mean[:, None, None]
+            own = mean * params["p_d"] if "p_d" in params else mean.expand_as(context)
+            context = torch.cat([context, own], dim=2)
+        return encode_class_context(self.problem.backbone, context, self.suffix)
+
+    def _etf_logits(self, params: Params, net: str, h: Tensor) -> Tensor:
+        """cos(Phi(h), v) / tau. Shape: h (clients, n, d) -> (clients, n, columns of the ETF)."""
+        if self.config.phi_input == "normalised":
+            h = F.normalize(h, dim=-1)
+        w1, b1, w2, b2 = (params[f"{net}_{part}"] for part in LAYERS)
+        hidden = torch.relu(h @ w1.transpose(1, 2) + b1[:, None])
+        out = hidden @ w2.transpose(1, 2) + b2[:, None]
+        return cosine_logits(out, self.etf[net].expand(len(out), -1, -1), self.etf_scale)
+
+    def _target(self, net: str, batch: Batch) -> Tensor:
+        """The ETF vector that each image belongs to. Shape: (clients, batch)."""
+        if net == "phi_s":
+            return batch.labels
+        return self.domain_of[batch.clients][:, None].expand_as(batch.labels)
+
+    def _frame(self, net: str, columns: int) -> Tensor:
+        """A constant of the method, drawn by seed and never sent. Shape: -> (columns, d)."""
+        backbone = self.problem.backbone
+        vectors = simplex_etf(columns, backbone.facts.embed_dim, self.problem.generator("etf", net))
+        return vectors.to(backbone.device, backbone.dtype)

@@ -1,0 +1,137 @@
+"""PromptFL: one prompt learned by all clients together, CoOp under federated averaging (Guo et al., 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from fedcore.clip.prompts import check_room, class_suffix, encode_context
+from fedcore.errors import FedLensError
+from fedcore.lazy import torch
+from fedcore.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    Params,
+    Phase,
+    Setting,
+    State,
+    Step,
+    cosine_logits,
+    cross_entropy,
+)
+from fedcore.methods.registry import method
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.federation import LocalData, Problem
+
+INIT_STD = 0.02
+"""Standard deviation of a fresh context vector (CoOp, Section 4.1)."""
+
+
+class PromptFLConfig(MethodConfig):
+    """Hyper-parameters of PromptFL."""
+
+    context_length: int = Field(
+        16,
+        ge=1,
+        le=75,
+        description="Learned context vectors before the class name, tokens (M; paper: 16, also 4)",
+    )
+    lr: float = Field(
+        1e-3, ge=0, le=100, description="Learning rate of local SGD (paper: 0.001; CoOp: 0.002)"
+    )
+    weighting: Literal["uniform", "samples"] = Field(
+        "samples", description="Server mean over clients: weighted by sample counts (paper), or plain"
+    )
+
+
+def draw_context(length: int, width: int, generator: Generator) -> Tensor:
+    """A fresh context, N(0, 0.02), in float64 so that every precision sees the same draw.
+
+    Shape: -> (length, width).
+    """
+    return INIT_STD * torch.randn(length, width, generator=generator, dtype=torch.float64)
+
+
+def check_prompts(setting: Setting) -> None:
+    """Refuse a backbone whose text tower takes no learned prompts.
+
+    Raises:
+        FedLensError: with field ``backbone.name``.
+    """
+    if setting.facts.prompts:
+        raise FedLensError(
+            f"{setting.facts.name} takes no learned prompts: {setting.facts.prompts}; choose e.g. ViT-B-32",
+            "backbone.name",
+        )
+
+
+@method
+class PromptFL(Method):
+    """[SOS] context class name . [EOT] with one context for all classes, learned by all clients."""
+
+    name = "promptfl"
+    title = "PromptFL"
+    source = (
+        "Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of Models, 2022"
+    )
+    about = (
+        "CLIP stays frozen; what is learned is a short sequence of word vectors before every class name. "
+        "Every client trains a copy of it on its own images by cross-entropy, as CoOp does. "
+        "The server averages the copies, so that all clients end up with one common prompt. "
+        "Only these vectors travel: 16 x 512 numbers for ViT-B-32. "
+        "Images are encoded once, without the random crops and flips of the reference code."
+    )
+    family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    Config = PromptFLConfig
+    shared = ("context",)
+
+    def __init__(self, config: PromptFLConfig, problem: Problem) -> None:
+        """Prepare the class names.
+
+        Raises:
+            FedLensError: when the context leaves no room for a class name (field ``context_length``).
+        """
+        super().__init__(config, problem)
+        self.suffix = class_suffix(problem.backbone, problem.classes)
+        check_room(problem.backbone, config.context_length, self.suffix, "context_length")
+
+    @classmethod
+    def check(cls, config: Any, setting: Setting) -> None:
+        """Refuse text towers without prompts.
+
+        Raises:
+            FedLensError: with field ``backbone.name``.
+        """
+        check_prompts(setting)
+
+    def init(self, generator: Callable[..., Generator]) -> State:
+        """One context for all. Shape: context (M, m)."""
+        backbone = self.problem.backbone
+        context = draw_context(
+            self.config.context_length, backbone.facts.token_width, generator("promptfl", "context")
+        )
+        return State(shared={"context": context.to(backbone.device, backbone.dtype)})
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase: cross-entropy of the client's batch."""
+        return (self._train,)
+
+    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+        text = encode_context(self.problem.backbone, params["context"], self.suffix)
+        logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
+        return Step({("context",): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Class features. Shape: text (models, classes, d)."""
+        return {"text": encode_context(self.problem.backbone, params["context"], self.suffix)}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """s cos(prompted class, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)

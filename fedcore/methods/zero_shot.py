@@ -1,0 +1,58 @@
+"""Zero-shot CLIP: nothing is trained (Radford et al., 2021)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from fedcore.methods.base import Method, Models, Params, State, cosine_logits
+from fedcore.methods.registry import method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import LocalData, Problem
+
+
+class ZeroShotConfig(BaseModel):
+    """No hyper-parameters: the prompt belongs to the data set (``data.template``)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@method
+class ZeroShot(Method):
+    """Class prompts against images: the line that every trained method has to beat."""
+
+    name = "zero-shot"
+    title = "Zero-shot CLIP"
+    source = (
+        "Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021"
+    )
+    about = (
+        "CLIP as it comes, without any training. "
+        "Every class is described by one sentence, the data set's prompt with the class name in it. "
+        "An image gets the class whose sentence has the largest cosine with it. "
+        "Nothing is sent and nothing changes between rounds. "
+        "It is the line above which federated training begins to pay."
+    )
+    family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    Config = ZeroShotConfig
+
+    def __init__(self, config: ZeroShotConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+
+    def models(self, state: State) -> Models:
+        """Class features, the same for everyone and sent by nobody: every client encodes its own prompts."""
+        return Models({"text": self.text[None]}, self.spread({"text": self.text}))
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Class features per model. Shape: text (models, classes, d)."""
+        models = 1 if data is None else len(data.clients)
+        return {"text": self.text.expand(models, *self.text.shape)}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """s cos(class sentence, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)

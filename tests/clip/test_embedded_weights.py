@@ -1,0 +1,39 @@
+"""The shipped weights still see what they saw: zero-shot accuracy per domain against stored figures."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import open_clip  # noqa: E402
+from open_clip.transform import PreprocessCfg, image_transform_v2  # noqa: E402
+
+from fedcore.clip import mini  # noqa: E402
+from fedcore.data import digits, shapes  # noqa: E402
+
+STORED = json.loads((mini.ASSETS / "mini-zero-shot.json").read_text())
+DRAWN = ("photo", "cartoon", "sketch+30", "mosaic-30")
+
+
+def zero_shot(name, data):
+    model = mini.load(name)
+    preprocess = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+    tokens = open_clip.get_tokenizer(name)([data.template.format(c) for c in data.classes])
+    with torch.no_grad():
+        text = model.encode_text(tokens, normalize=True)
+        images = torch.stack([preprocess(data.read(i)) for i in range(len(data))])
+        predicted = torch.cat([model.encode_image(x) @ text.T for x in images.split(256)]).argmax(1).numpy()
+    right = predicted == data.labels
+    return {d: 100 * right[data.domain == i].mean() for i, d in enumerate(data.domains)}
+
+
+@pytest.mark.parametrize("name", mini.MINI_MODELS)
+@pytest.mark.parametrize("data", [digits.load(), shapes.load(domains=DRAWN)], ids=["rotated-digits", "shapes"])
+def test_zero_shot_is_as_stored(name, data):
+    for domain, value in zero_shot(name, data).items():
+        assert value == pytest.approx(STORED[name][data.name][domain], abs=1.0), domain
+
+
+def test_weights_fit_in_the_repository():
+    files = [mini.ASSETS / f"{n}.safetensors" for n in (*mini.MINI_MODELS, "mini-text")]
+    assert sum(f.stat().st_size for f in files) <= 12e6

@@ -1,0 +1,75 @@
+"""The loader of the embedded models: full state dicts from compact files."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import open_clip  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from fedcore.clip import mini  # noqa: E402
+
+
+@pytest.fixture(scope="module", params=mini.MINI_MODELS)
+def name(request):
+    mini.register()
+    return request.param
+
+
+def test_register_twice_is_harmless(name):
+    mini.register()
+    assert open_clip.list_models().count(name) == 1
+
+
+def test_state_dict_loads_strictly(name):
+    model = open_clip.create_model(name)
+    state = mini.state_dict(name)
+    model.load_state_dict(state, strict=True)
+    assert all(v.dtype == torch.float32 for v in state.values() if v.is_floating_point())
+
+
+def test_token_table_holds_the_stored_rows(name):
+    state = mini.state_dict(name)
+    stored = load_file(mini.ASSETS / "mini-text.safetensors")
+    table = state["token_embedding.weight"]
+    assert table.shape == (49_408, stored["token_rows"].shape[1])
+    assert torch.equal(table[stored["token_ids"].long()], stored["token_rows"].float())
+    assert torch.equal(table, mini.state_dict(name)["token_embedding.weight"])  # rows never seen: seeded
+
+
+def test_every_word_of_the_prompts_was_seen(name):
+    from fedcore.data import digits, shapes
+
+    stored = set(load_file(mini.ASSETS / "mini-text.safetensors")["token_ids"].tolist())
+    tokenize = open_clip.get_tokenizer(name)
+    for data in (digits, shapes):
+        used = {int(i) for c in data.CLASSES for i in tokenize([data.TEMPLATE.format(c)])[0]} - {0}
+        assert used <= stored
+
+
+def test_widths_agree_across_towers():
+    """SDFed shares prompts across towers (token width), FedDEAP features (embedding width), which it wants equal."""
+    states = [mini.state_dict(n) for n in mini.MINI_MODELS]
+    assert {s["token_embedding.weight"].shape[1] for s in states} == {192}
+    assert {s["text_projection"].shape for s in states} == {(192, 192)}
+    assert torch.equal(states[0]["text_projection"], states[1]["text_projection"])
+
+
+def test_unknown_name_lists_the_models():
+    with pytest.raises(ValueError, match="mini-vit"):
+        mini.state_dict("mini-large")
+
+
+def test_missing_file_says_how_to_make_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(mini, "ASSETS", tmp_path)
+    with pytest.raises(FileNotFoundError, match="make embedded"):
+        mini.state_dict("mini-vit")
+
+
+def test_save_and_load_round_trip(tmp_path, monkeypatch, name):
+    state = mini.state_dict(name)
+    ids = load_file(mini.ASSETS / "mini-text.safetensors")["token_ids"].long()
+    rows = state.pop("token_embedding.weight")[ids]
+    mini.save(name, state, ids, rows, tmp_path)
+    monkeypatch.setattr(mini, "ASSETS", tmp_path)
+    again = mini.state_dict(name)
+    assert all(torch.equal(again[k], v) for k, v in state.items())

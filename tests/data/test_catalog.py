@@ -1,0 +1,176 @@
+"""The catalog: every name loads or says what it needs, and cheap facts agree with what is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.data import catalog
+from fedcore.errors import FedLensError
+
+EMBEDDED = ("rotated-digits", "shapes")
+ON_DISK = [e for e in catalog.entries() if not e.embedded and e.name != "folder"]
+
+
+def make(root: Path, domains: tuple[str, ...], classes: tuple[str, ...]) -> Path:
+    for d, domain in enumerate(domains):
+        for c, name in enumerate(classes):
+            (root / domain / name).mkdir(parents=True)
+            Image.new("RGB", (2, 2), (20 * d, 10 * c, 0)).save(root / domain / name / "0.png")
+    return root
+
+
+def test_entries_are_complete_and_named_once():
+    entries = catalog.entries()
+    assert [e.name for e in entries[:3]] == [*EMBEDDED, "folder"]
+    assert len({e.name for e in entries}) == len(entries)
+    for e in entries:
+        assert e.template.count("{}") == 1
+        assert all((e.title, e.source, e.licence, e.how))
+        assert list(e.domains) == (list(e.domains) if e.embedded else sorted(e.domains))
+        assert list(e.classes) == (list(e.classes) if e.embedded else sorted(e.classes))
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_embedded_facts_are_those_of_the_loaded_set(name: str):
+    images, facts = catalog.load(name), catalog.facts(name)
+    assert (images.classes, images.domains, images.template) == (facts.classes, facts.domains, facts.template)
+    assert images.name == name
+    present = np.unique(images.domain * len(images.classes) + images.labels)
+    assert len(present) == len(images.domains) * len(images.classes)
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_embedded_domains_can_be_chosen_and_images_stay_with_their_labels(name: str):
+    whole = catalog.load(name)
+    chosen = (whole.domains[3], whole.domains[1])
+    part = catalog.load(name, domains=chosen)
+    assert part.domains == (whole.domains[1], whole.domains[3]) == catalog.facts(name, domains=chosen).domains
+    assert part.fingerprint != whole.fingerprint
+    row_of = {key: row for row, key in enumerate(whole.keys)}
+    assert len(part) == np.isin(whole.domain, [1, 3]).sum()
+    for i in range(0, len(part), 97):
+        row = row_of[part.keys[i]]
+        assert part.labels[i] == whole.labels[row]
+        assert part.domains[part.domain[i]] == whole.domains[whole.domain[row]]
+        assert part.read(i).tobytes() == whole.read(row).tobytes()
+
+
+@pytest.mark.parametrize("entry", ON_DISK, ids=lambda e: e.name)
+def test_named_folders_load_in_their_layout(entry: catalog.Entry, tmp_path: Path):
+    classes = entry.classes or ("Alarm_Clock", "bike")
+    root = make(tmp_path, entry.domains, classes)
+    (root / "lists").mkdir()  # upstream archives bring more than the domains
+    images, warnings = catalog.load_checked(entry.name, str(root))
+    assert images.domains == entry.domains
+    assert images.classes == tuple(c.replace("_", " ") for c in classes)
+    assert len(images) == len(entry.domains) * len(classes)
+    assert warnings == []
+    for i in range(len(images)):
+        assert images.read(i).getpixel((0, 0)) == (20 * images.domain[i], 10 * images.labels[i], 0)
+    facts = catalog.facts(entry.name, str(root))
+    assert (facts.classes, facts.domains) == (images.classes, images.domains)
+
+
+def test_a_folder_of_ones_own_and_its_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    root = make(tmp_path, ("a", "b"), ("x", "y"))
+    (root / "a" / "x" / "broken.jpg").touch()
+    images = catalog.load("folder", str(root), template="an x-ray of {}.")
+    assert images.template == "an x-ray of {}."
+    assert len(images) == 4
+    assert "1 images left out (a/x/broken.jpg: empty file)" in caplog.text
+
+
+BAD = {
+    "near name": (("PACSS",), "data.name", "did you mean pacs"),
+    "no such name": (("zzzzzz",), "data.name", "choose one of rotated-digits, shapes"),
+    "no root": (("pacs",), "data.root", "PACS needs its folder"),
+    "missing root": (("folder", "/no/such/folder"), "data.root", "no folder"),
+    "unknown domain": (("shapes", None, ["moon"]), "data.domains", "choose from photo"),
+    "no domain": (("shapes", None, []), "data.domains", "no domain chosen"),
+}
+
+
+@pytest.mark.parametrize("call", [catalog.load, catalog.facts])
+@pytest.mark.parametrize(("arguments", "field", "text"), BAD.values(), ids=BAD.keys())
+def test_bad_names_say_what_to_do(call, arguments, field, text):
+    with pytest.raises(FedLensError, match=text) as caught:
+        call(*arguments)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("call", [catalog.load, catalog.facts])
+def test_a_named_data_set_with_other_classes_is_refused(call, tmp_path: Path):
+    pacs = catalog.entry("pacs")
+    root = make(tmp_path, pacs.domains, pacs.classes[:-1])
+    with pytest.raises(FedLensError, match="no class folder 'person', which PACS has"):
+        call("pacs", str(root))
+    for domain in pacs.domains:
+        for name in ("person", "unicorn"):
+            (root / domain / name).mkdir()
+    with pytest.raises(FedLensError, match="an unknown class folder 'unicorn', which PACS has not"):
+        call("pacs", str(root))
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_embedded_descriptions_name_every_class(name: str):
+    written = catalog.descriptions(name)
+    assert tuple(written) == catalog.facts(name).classes
+    for word, texts in written.items():
+        assert len(set(texts)) == 3
+        assert all(word in text for text in texts)
+
+
+def test_descriptions_of_a_folder(tmp_path: Path):
+    root = make(tmp_path / "data", ("a",), ("x", "y"))
+    assert catalog.descriptions("folder", str(root)) == {}
+    content = {"x": ["an x"], "y": ["a y", "a letter y"]}
+    (tmp_path / "descriptions.json").write_text(json.dumps(content))
+    assert catalog.descriptions("folder", str(root)) == content
+    (root / "descriptions.json").write_text(json.dumps({"x": ["the inner file wins"]}))
+    assert catalog.descriptions("folder", str(root)) == {"x": ["the inner file wins"]}
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"x": "one sentence"}', '{"x": []}', '{"x": [""]}', '{"x": [1]}']
+)
+def test_descriptions_of_another_form_are_refused(tmp_path: Path, text: str):
+    root = make(tmp_path, ("a",), ("x",))
+    (root / "descriptions.json").write_text(text)
+    with pytest.raises(FedLensError, match=r"descriptions\.json") as caught:
+        catalog.descriptions("folder", str(root))
+    assert caught.value.field == "data.root"
+
+
+def test_order_does_not_depend_on_pythonhashseed_and_facts_load_nothing_heavy(tmp_path: Path):
+    root = make(tmp_path, tuple("dcba"), ("z_1", "y", "x", "w"))
+    script = (
+        "import sys\n"
+        "from fedcore.data import catalog\n"
+        "print(*map(catalog.facts, ('rotated-digits', 'shapes')), catalog.facts('folder', sys.argv[1]))\n"
+        "assert not {'torch', 'sklearn', 'pandas'} & set(sys.modules), sorted(sys.modules)\n"
+        "i = catalog.load('folder', sys.argv[1])\n"
+        "print(i.classes, i.domains, i.keys, i.labels, i.domain, i.fingerprint)\n"
+        "print(catalog.descriptions('shapes'))\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", script, str(root)],
+            env={**os.environ, "PYTHONHASHSEED": value},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for value in ("1", "77")
+    ]
+    assert outputs[0] == outputs[1]
+    assert "('w', 'x', 'y', 'z 1') ('a', 'b', 'c', 'd')" in outputs[0]

@@ -1,0 +1,351 @@
+"""Partitions: no sample is lost or held twice, and the same seed gives the same clients anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.data import folders
+from fedcore.data.images import TEST, TRAIN, VALIDATION
+from fedcore.data.partition import Assignment, label_distance, label_entropy, partition
+from fedcore.data.splits import split
+from fedcore.errors import FedLensError
+from tests.data.test_splits import drawn, grid
+
+KINDS = {
+    "one client a domain": {"kind": "domain"},
+    "three clients a domain": {"kind": "domain", "clients_per_domain": 3},
+    "dirichlet in a domain": {"kind": "domain", "clients_per_domain": 3, "alpha": 0.1},
+    "iid": {"kind": "iid", "clients": 7},
+    "dirichlet": {"kind": "dirichlet", "clients": 7, "alpha": 0.3},
+    "pathological": {"kind": "pathological", "clients": 3, "classes_per_client": 2},
+}
+
+
+def held(a: Assignment) -> np.ndarray:
+    return np.concatenate([*a.train, *a.validation, *a.test])
+
+
+def digest(a: Assignment) -> str:
+    content = hashlib.sha256(repr(a.clients).encode())
+    for rows in (*a.train, *a.validation, *a.test, *a.domain_test, a.unassigned):
+        content.update(rows.astype(np.int64).tobytes() + b"|")
+    return content.hexdigest()
+
+
+@pytest.mark.parametrize("scheme", ["60/20/20", "80/20"])
+@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
+def test_every_sample_has_one_owner_in_its_own_split(settings, scheme):
+    images = grid(per_cell=30, classes=6, domains=3)
+    marks = split(images, scheme, seed=4)
+    a = partition(images, marks, seed=4, **settings)
+    assert np.sort(held(a)).tolist() == list(range(len(images)))
+    assert len(a.unassigned) == 0
+    for part, s in ((a.train, TRAIN), (a.validation, VALIDATION), (a.test, TEST)):
+        assert len(part) == len(a.clients)
+        assert all((marks[rows] == s).all() for rows in part)
+    assert all(len(rows) > 0 for rows in (*a.train, *a.test))
+    assert all((len(rows) > 0) == (scheme == "60/20/20") for rows in a.validation)
+    for k, rows in enumerate(a.train):
+        assert a.counts[k].tolist() == np.bincount(images.labels[rows], minlength=6).tolist()
+
+
+@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
+def test_a_clients_test_set_mirrors_its_training_set(settings):
+    images = grid(per_cell=100, classes=6, domains=3)
+    a = partition(images, split(images, "60/20/20", seed=4), seed=4, **settings)
+    for k in range(len(a.clients)):
+        test = np.bincount(images.labels[a.test[k]], minlength=6)
+        assert np.abs(test - a.counts[k] / 3).max() <= 2  # 60 to 20 per cent; one moved sample, one rounding
+
+
+@pytest.mark.parametrize("settings", KINDS.values(), ids=KINDS.keys())
+def test_the_order_of_the_samples_changes_nothing(settings):
+    images = grid(per_cell=20, classes=6, domains=2)
+    order = np.random.default_rng(1).permutation(len(images))
+    shuffled = replace(
+        images,
+        labels=images.labels[order],
+        domain=images.domain[order],
+        keys=tuple(images.keys[i] for i in order),
+    )
+    one = partition(images, split(images, "60/20/20", 2), seed=2, **settings)
+    two = partition(shuffled, split(shuffled, "60/20/20", 2), seed=2, **settings)
+    assert one.clients == two.clients
+    for part in ("train", "validation", "test"):
+        for a, b in zip(getattr(one, part), getattr(two, part), strict=True):
+            assert {images.keys[r] for r in a} == {shuffled.keys[r] for r in b}
+
+
+def test_names_and_domains_of_clients():
+    images = grid(per_cell=10)
+    marks = split(images, "60/20/20", 1)
+    one = partition(images, marks)
+    assert one.clients == ("domain0", "domain1")
+    assert one.client_domain.tolist() == [0, 1]
+    several = partition(images, marks, clients_per_domain=2)
+    assert several.clients == ("domain0-1", "domain0-2", "domain1-1", "domain1-2")
+    assert several.client_domain.tolist() == [0, 0, 1, 1]
+    mixed = partition(images, marks, kind="iid", clients=3)
+    assert mixed.clients == ("client-01", "client-02", "client-03")
+    assert mixed.client_domain.tolist() == [-1, -1, -1]
+    for a in (one, several):
+        for k, d in enumerate(a.client_domain):
+            assert (images.domain[held_by(a, k)] == d).all()
+
+
+def held_by(a: Assignment, k: int) -> np.ndarray:
+    return np.concatenate([a.train[k], a.validation[k], a.test[k]])
+
+
+def test_clients_of_a_single_domain_data_set_are_of_that_domain():
+    images = grid(domains=1)
+    a = partition(images, split(images, "60/20/20", 1), kind="iid", clients=2)
+    assert a.client_domain.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", [{"kind": "domain"}, {"kind": "iid", "clients": 4}])
+def test_the_held_out_domain_is_nobodys(kind):
+    images = grid(per_cell=20, domains=3)
+    marks = split(images, "60/20/20", 1)
+    a = partition(images, marks, held_out="domain1", seed=1, **kind)
+    assert "domain1" not in a.clients
+    assert not np.isin(images.domain[held(a)], 1).any()
+    assert a.domains == images.domains
+    assert a.domain_test[1].tolist() == np.flatnonzero((images.domain == 1) & (marks == TEST)).tolist()
+    assert len(held(a)) == (images.domain != 1).sum()
+
+
+def test_domain_tests_are_the_whole_test_split():
+    images = grid(per_cell=20, domains=3)
+    marks = split(images, "60/20/20", 1)
+    a = partition(images, marks, kind="pathological", clients=1, classes_per_client=1, seed=1)
+    assert np.concatenate(a.domain_test).tolist() == np.flatnonzero(marks == TEST).tolist()
+
+
+def test_pathological_classes_are_disjoint_and_leftovers_are_nobodys():
+    images = grid(per_cell=20, classes=7, domains=1)
+    a = partition(
+        images, split(images, "60/20/20", 1), kind="pathological", clients=3, classes_per_client=2, seed=1
+    )
+    owned = [set(np.flatnonzero(c)) for c in a.counts]
+    assert [len(o) for o in owned] == [2, 2, 2]
+    assert len(set.union(*owned)) == 6
+    (left,) = set(range(7)) - set.union(*owned)
+    assert a.unassigned.tolist() == np.flatnonzero(images.labels == left).tolist()
+
+
+def test_shots_limit_training_only():
+    images = grid(per_cell=50, classes=4)
+    marks = split(images, "60/20/20", 1)
+    whole, few = partition(images, marks, seed=1), partition(images, marks, shots=4, seed=1)
+    assert few.counts.tolist() == [[4] * 4] * 2
+    assert all(set(a) <= set(b) for a, b in zip(few.train, whole.train, strict=True))
+    for part in ("validation", "test"):
+        assert [r.tolist() for r in getattr(few, part)] == [r.tolist() for r in getattr(whole, part)]
+    assert len(few.unassigned) == sum(map(len, whole.train)) - sum(map(len, few.train))
+
+
+def test_iid_clients_are_equal_up_to_one_sample():
+    images = grid(per_cell=33, classes=5)
+    a = partition(images, split(images, "60/20/20", 1), kind="iid", clients=4, seed=1)
+    sizes = [len(r) for r in a.train]
+    assert max(sizes) - min(sizes) <= 1
+    assert (a.counts.max(0) - a.counts.min(0)).max() <= 1
+
+
+def test_smaller_alpha_is_more_skewed():
+    images = grid(per_cell=200, classes=10, domains=1)
+    marks = split(images, "60/20/20", 1)
+    spread = [
+        label_distance(partition(images, marks, kind="dirichlet", clients=5, alpha=x, seed=1).counts)
+        for x in (0.1, 1.0, 100.0)
+    ]
+    assert spread[0] > 0.6 > spread[1] > 0.15 > spread[2]
+
+
+def test_dirichlet_shares_have_the_mean_and_spread_of_the_distribution():
+    """For alpha = 1 over two clients a share is uniform on (0, 1): mean 1/2, variance 1/12."""
+    images = grid(per_cell=500, classes=400, domains=1)
+    marks = np.zeros(len(images), dtype=np.int8)
+    marks[::250] = TEST  # two a class
+    a = partition(images, marks, kind="dirichlet", clients=2, alpha=1.0, seed=1)
+    share = a.counts[0] / a.counts.sum(0)
+    assert abs(share.mean() - 0.5) < 3 * np.sqrt(1 / 12 / 400)
+    assert abs(share.var() - 1 / 12) < 0.012
+
+
+def test_alpha_below_floating_point_gives_each_class_to_one_client():
+    images = grid(per_cell=20, classes=12, domains=1)
+    a = partition(images, split(images, "80/20", 1), kind="dirichlet", clients=2, alpha=1e-300, seed=1)
+    assert ((a.counts > 0).sum(0) == 1).all()
+
+
+def test_min_samples_is_met_by_drawing_again():
+    images = grid(per_cell=50, classes=5, domains=1)
+    marks = split(images, "60/20/20", 1)
+    sizes = {
+        seed: min(map(len, partition(images, marks, kind="dirichlet", clients=5, alpha=0.3, seed=seed).train))
+        for seed in range(5)
+    }
+    low = min(sizes, key=sizes.__getitem__)
+    assert sizes[low] < 10
+    again = partition(images, marks, kind="dirichlet", clients=5, alpha=0.3, min_samples=10, seed=low)
+    assert min(map(len, again.train)) >= 10
+
+
+def test_min_samples_counts_what_remains_after_shots():
+    images = grid(per_cell=50, classes=5, domains=1)
+    a = partition(
+        images,
+        split(images, "60/20/20", 1),
+        kind="dirichlet",
+        clients=3,
+        alpha=0.3,
+        shots=2,
+        min_samples=6,
+        seed=1,
+    )
+    assert min(map(len, a.train)) >= 6
+
+
+def test_a_client_without_test_samples_gets_one_of_a_class_it_trains_on():
+    """Two test samples a class and ten clients: rounding leaves many with none."""
+    images = grid(per_cell=10, classes=10, domains=1)
+    a = partition(images, split(images, "60/20/20", 1), kind="dirichlet", clients=10, alpha=0.2, seed=3)
+    for k in range(10):
+        assert len(a.test[k]) >= 1
+        assert len(a.validation[k]) >= 1
+        assert (a.counts[k][images.labels[a.test[k]]] > 0).any()
+    assert np.sort(held(a)).tolist() == list(range(len(images)))
+
+
+BAD = {
+    "more clients than samples": (
+        {"kind": "iid", "clients": 5000},
+        "partition.clients",
+        "36 training samples",
+    ),
+    "more clients than test samples": (
+        {"kind": "iid", "clients": 20},
+        "partition.clients",
+        "12 clients at most",
+    ),
+    "more clients than a domain has": (
+        {"clients_per_domain": 19},
+        "partition.clients_per_domain",
+        "domain 'domain0'",
+    ),
+    "too high a minimum": ({"min_samples": 19}, "partition.min_samples", "18 training samples"),
+    "a minimum that no draw meets": (
+        {"kind": "dirichlet", "clients": 6, "alpha": 0.01, "min_samples": 6},
+        "partition.min_samples",
+        "at best",
+    ),
+    "a minimum that shots forbid": (
+        {"shots": 1, "min_samples": 4},
+        "partition.min_samples",
+        "has 3 training",
+    ),
+    "more classes than there are": (
+        {"kind": "pathological", "clients": 2, "classes_per_client": 2},
+        "partition.classes_per_client",
+        "need 4 classes, drawn has 3",
+    ),
+    "an unknown held-out domain": ({"held_out": "x"}, "held_out", "domain0, domain1"),
+    "clients that contradict the domains": ({"clients": 3}, "partition.clients", "make 2"),
+    "no number of clients": ({"kind": "iid"}, "partition.clients", "clients = a number"),
+}
+
+
+@pytest.mark.parametrize(("settings", "field", "text"), BAD.values(), ids=BAD.keys())
+def test_what_cannot_be_partitioned_says_why_and_what_to_do(settings, field, text):
+    images = grid(per_cell=10)
+    with pytest.raises(FedLensError, match=text) as caught:
+        partition(images, split(images, "60/20/20", 1), seed=1, **settings)
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+def test_the_only_domain_cannot_be_held_out():
+    images = grid(domains=1)
+    with pytest.raises(FedLensError, match="only domain"):
+        partition(images, split(images, "60/20/20", 1), held_out="domain0")
+
+
+def test_a_domain_without_test_samples_is_named():
+    images = drawn([0] * 10 + [0], [0] * 10 + [1])
+    with pytest.raises(FedLensError, match="domain 'domain1'"):
+        partition(images, split(images, "60/20/20", 1))
+
+
+def test_split_marks_must_fit():
+    with pytest.raises(ValueError, match="5 split marks for 60 samples"):
+        partition(grid(), np.zeros(5, dtype=np.int8))
+
+
+def test_entropy_and_distance_of_known_distributions():
+    assert label_entropy(np.array([[4, 0], [2, 2], [0, 0]])).tolist() == [0, 1, 0]
+    assert label_distance(np.array([[5, 0], [0, 3]])) == pytest.approx(1)
+    assert label_distance(np.array([[5, 5], [1, 1]])) == pytest.approx(0)
+    assert label_distance(np.array([[5, 5]])) == 0
+    # p = (1, 0), q = (1/2, 1/2): H((3/4, 1/4)) - 1/2 bits
+    assert label_distance(np.array([[1, 0], [1, 1]])) == pytest.approx(np.sqrt(0.8112781245 - 0.5))
+
+
+def test_labels_follow_their_images_from_disk_to_the_clients(tmp_path: Path):
+    """Every image's colour says its domain and class; what each client reads must agree with its label."""
+    domains, classes = ("night", "day"), ("cat", "ant", "bee")
+    for d, domain in enumerate(domains):
+        for c, name in enumerate(classes):
+            (tmp_path / domain / name).mkdir(parents=True)
+            for i in range(10):
+                Image.new("RGB", (4, 4), (100 * d, 100 * c, i)).save(
+                    tmp_path / domain / name / f"{9 - i}.png"
+                )
+    images, _ = folders.read(tmp_path)
+    a = partition(images, split(images, "60/20/20", 3), clients_per_domain=2, alpha=0.5, seed=3)
+    seen = set()
+    for k in range(len(a.clients)):
+        for row in held_by(a, k):
+            red, green, blue = images.read(int(row)).getpixel((0, 0))
+            assert domains[red // 100] == images.domains[a.client_domain[k]]
+            assert classes[green // 100] == images.classes[images.labels[row]]
+            seen.add((red, green, blue))
+    assert len(seen) == 60
+
+
+def test_partitions_do_not_depend_on_pythonhashseed():
+    script = (
+        "from fedcore.data import catalog\n"
+        "from fedcore.data.partition import partition\n"
+        "from fedcore.data.splits import split\n"
+        "from tests.data.test_partition import KINDS, digest\n"
+        "import sys\n"
+        "images = catalog.load('rotated-digits')\n"
+        "marks = split(images, '60/20/20', 1)\n"
+        "print(*[digest(partition(images, marks, seed=1, **s)) for s in KINDS.values()])\n"
+        "print('torch' in sys.modules)\n"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": value},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for value in ("0", "4242")
+    ]
+    assert outputs[0] == outputs[1]
+    assert outputs[0].strip().endswith("False")  # nothing here may load torch
+    assert len(set(outputs[0].split())) == len(KINDS) + 1

@@ -1,0 +1,89 @@
+"""PromptFL the naive way: open_clip's own text tower, one sequence at a time; loops over clients and samples.
+
+Also the small tools that the other prompt oracles share. Nothing here imports FedLens.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Batches = list[list[list[list[int]]]]
+"""batches[round][client][step] -> the positions of the client's samples in that step."""
+
+
+def text_feature(model: torch.nn.Module, tokenizer, context: Tensor, name: str) -> Tensor:
+    """Normalised feature of [SOS] context name . [EOT]. Shape: context (L, m) -> (d,)."""
+    ids = tokenizer([f"{name}."])[0]
+    words = ids[1 : int(ids.argmax()) + 1]  # up to [EOT]
+    length, room = context.shape[0], model.context_length
+    sequence = torch.zeros(room, dtype=torch.int64)
+    sequence[0] = ids[0]
+    sequence[1 : length + 1] = 1  # any token: its embedding is replaced
+    sequence[length + 1 : length + 1 + len(words)] = words
+
+    def put_context(module: torch.nn.Module, arguments: tuple, embedded: Tensor) -> Tensor:
+        return torch.cat([embedded[:, :1], context[None], embedded[:, length + 1 :]], dim=1)
+
+    hook = model.token_embedding.register_forward_hook(put_context)
+    try:
+        feature = model.encode_text(sequence[None])[0]
+    finally:
+        hook.remove()
+    return feature / feature.norm()
+
+
+def text_features(model: torch.nn.Module, tokenizer, context: Tensor, classes: tuple[str, ...]) -> Tensor:
+    """Shape: context (L, m) -> (K, d)."""
+    return torch.stack([text_feature(model, tokenizer, context, name) for name in classes])
+
+
+def scores(text: Tensor, x: Tensor, scale: float) -> Tensor:
+    """scale * cosine of one image with every class. Shape: text (K, d), x (d,) -> (K,)."""
+    return torch.stack([scale * (t @ x) / (t.norm() * x.norm()) for t in text])
+
+
+def mean_loss(text: Tensor, xs: Tensor, labels: Tensor, scale: float) -> Tensor:
+    """Cross-entropy, one sample at a time."""
+    total = 0.0
+    for x, y in zip(xs, labels, strict=True):
+        s = scores(text, x, scale)
+        total = total - torch.log(torch.exp(s[y]) / torch.exp(s).sum())
+    return total / len(labels)
+
+
+def sgd(
+    values: list[Tensor], gradients: list[Tensor], momenta: list[Tensor | None], config: dict
+) -> list[Tensor]:
+    """One step of SGD with momentum and weight decay; ``momenta`` is updated in place."""
+    moved = []
+    for i, (value, gradient) in enumerate(zip(values, gradients, strict=True)):
+        gradient = gradient + config["weight_decay"] * value.detach()
+        momenta[i] = gradient if momenta[i] is None else config["momentum"] * momenta[i] + gradient
+        moved.append((value - config["lr"] * momenta[i]).detach().requires_grad_())
+    return moved
+
+
+def weighted(values: list[Tensor], weights: list[float]) -> Tensor:
+    total = torch.zeros_like(values[0])
+    for value, weight in zip(values, weights, strict=True):
+        total = total + weight / sum(weights) * value
+    return total.detach()
+
+
+def run(
+    model, tokenizer, classes, xs, labels, context, batches: Batches, scale: float, config: dict
+) -> Tensor:
+    """The shared context after all rounds. xs, labels: one tensor per client."""
+    counts = [float(len(y)) for y in labels]
+    for steps_of in batches:
+        sent = []
+        for client, steps in enumerate(steps_of):
+            own, momenta = [context.clone().requires_grad_()], [None]
+            for chosen in steps:
+                text = text_features(model, tokenizer, own[0], classes)
+                loss = mean_loss(text, xs[client][chosen], labels[client][chosen], scale)
+                own = sgd(own, list(torch.autograd.grad(loss, own)), momenta, config)
+            sent.append(own[0])
+        context = weighted(sent, counts if config["weighting"] == "samples" else [1.0] * len(sent))
+    return context

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.errors import FedLensError
+from fedcore.methods.base import Setting
+from fedcore.methods.fedot import FedOT, FedOTConfig, cayley, rotate
+from fedcore.methods.registry import build_config
+from tests.methods.against import (
+    build,
+    cells,
+    client_logits,
+    diagnostics,
+    engine_batches,
+    global_logits,
+    samples,
+    setting,
+)
+from tests.methods.oracles import fedot as oracle
+
+SGD = {"momentum": 0.9, "weight_decay": 5e-4}
+FAST = {"lr": 0.05, "batch_size": 4}
+
+
+def naive(federation, method, rounds, **config):
+    """The oracle's classifiers and transforms, started from the method's own first state."""
+    first = method.init(federation.problem.generator)
+    everything = {**method.spread(first.shared), **first.local}
+    w = everything.pop("classifier")[0]
+    own = [
+        {name: value[i] for name, value in everything.items()} for i in range(len(federation.problem.clients))
+    ]
+    settings = {**SGD, "lr": method.config.lr, "weighting": method.config.weighting, **config}
+    batches = engine_batches(federation, method, rounds)
+    return oracle.run(*samples(federation), w, own, batches, method.tau, settings)
+
+
+def whole(kind, blocks):
+    """The block-diagonal matrix itself. Shape: (r, n, n) -> (r n, r n)."""
+    return torch.block_diag(*(oracle.cayley(b) if kind == "cayley" else b for b in blocks))
+
+
+@pytest.mark.parametrize("share", ["split", "all_global", "all_local"])
+@pytest.mark.parametrize(
+    ("kind", "blocks"),
+    [("cayley", 1), ("cayley", 4), ("linear", 1), ("linear", 2), ("adapter", 1), ("none", 1)],
+)
+def test_agrees_with_the_naive_implementation(
+    tiny_backbone, tiny_federation, run_rounds, kind, blocks, share
+):
+    federation = tiny_federation(tiny_backbone())
+    weighting = "samples" if blocks == 4 else "uniform"
+    method = build(
+        "fedot", federation, **FAST, local_transform=kind, blocks=blocks, share=share, weighting=weighting
+    )
+    ws, own = naive(federation, method, 3, kind=kind, share=share)
+    state = run_rounds(method, federation, 3).state
+    models = method.models(state)
+    for i in range(3):
+        torch.testing.assert_close(models.clients["classifier"][i], ws[i], atol=1e-6, rtol=0)
+        for name, value in own[i].items():
+            torch.testing.assert_close(models.clients[name][i], value, atol=1e-6, rtol=0)
+        scores = torch.stack(
+            [oracle.logits(kind, ws[i], own[i], h, method.tau) for h in federation.pool.values]
+        )
+        torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
+    if share == "all_local":
+        assert models.common is None
+        assert (ws[0] - ws[1]).abs().max() > 1e-3
+        return
+    at_server = own[0] if share == "all_global" else {}
+    scores = torch.stack(
+        [oracle.logits(kind, ws[0], at_server, h, method.tau) for h in federation.pool.values]
+    )
+    torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
+
+
+def test_rotation_is_orthogonal_and_the_identity_at_first():
+    x = torch.randn(2, 3, 6, 6, dtype=torch.float64)
+    q = cayley(x)
+    eye = torch.eye(6, dtype=torch.float64)
+    torch.testing.assert_close(q @ q.transpose(-1, -2), eye.expand_as(q), atol=1e-12, rtol=0)
+    torch.testing.assert_close(q[1, 2], oracle.cayley(x[1, 2]), atol=1e-10, rtol=0)
+    assert torch.equal(cayley(eye), eye)
+    h = torch.randn(2, 5, 18, dtype=torch.float64)
+    turned = torch.cat(
+        [torch.einsum("cij,cbj->cbi", q[:, k], h[..., 6 * k : 6 * k + 6]) for k in range(3)], -1
+    )
+    torch.testing.assert_close(rotate(x, h), turned, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1.0, 10.0, 100.0])
+def test_orthogonal_in_single_precision_for_large_matrices(size):
+    x = torch.randn(4, 64, 64, generator=torch.Generator().manual_seed(0))
+    x = x * size / torch.linalg.matrix_norm((x - x.transpose(1, 2)) / 2, ord=2)[:, None, None]
+    q = cayley(x)
+    error = (q.transpose(1, 2) @ q - torch.eye(64)).abs().max()
+    assert error < 1e-5
+
+
+def test_stays_orthogonal_after_every_step(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    method = build("fedot", federation, lr=1.0, batch_size=100)  # one step per round
+    loop = run_rounds(method, federation, 6)
+    x = loop.state.local["matrix"]
+    assert torch.linalg.matrix_norm((x - x.transpose(-1, -2)) / 2, ord=2).min() > 0.1  # far from the identity
+    for event in loop.finished[1:]:
+        assert [row.steps for row in event.clients] == [1, 1, 1]
+        assert max(diagnostics(event, "orthogonality_error")) < 1e-5
+        assert [f"{kappa:.2f}" for kappa in diagnostics(event, "condition_number")] == ["1.00"] * 3
+
+
+def test_no_learning_rate_leaves_zero_shot(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    still = run_rounds(build("fedot", federation, lr=0), federation, 2)
+    zero = run_rounds(build("zero-shot", federation), federation, 2)
+    assert cells(still) == cells(zero)
+    torch.testing.assert_close(
+        client_logits(still.method, still.state, federation),
+        client_logits(zero.method, zero.state, federation),
+        atol=1e-12,
+        rtol=0,
+    )
+
+
+def test_blocks_of_one_are_no_transform(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    blocks = run_rounds(build("fedot", federation, **FAST, blocks=16), federation, 3)
+    none = run_rounds(build("fedot", federation, **FAST, local_transform="none"), federation, 3)
+    assert torch.equal(blocks.state.shared["classifier"], none.state.shared["classifier"])
+    for one, other in zip(blocks.finished, none.finished, strict=True):
+        hits = [
+            {(c.split, c.point, c.model, c.test_set): (c.correct, c.total) for c in e.cells}
+            for e in (one, other)
+        ]
+        assert hits[0] == hits[1]
+
+
+def test_one_client_is_centralised_training(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(), samples=(11,))
+    method = build("fedot", federation, **FAST)
+    state = run_rounds(method, federation, 3).state
+    first = method.init(federation.problem.generator)
+    w = first.shared["classifier"].clone().requires_grad_()
+    x = first.local["matrix"][0, 0].clone().requires_grad_()
+    images, labels = (values[0] for values in samples(federation))
+    for epoch in engine_batches(federation, method, 3):
+        optimiser = torch.optim.SGD([w, x], lr=FAST["lr"], **SGD)
+        for chosen in epoch[0]:
+            h = images[chosen] @ oracle.cayley(x).T
+            logits = method.tau * torch.nn.functional.normalize(h) @ w.T
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(logits, labels[chosen]).backward()
+            optimiser.step()
+    torch.testing.assert_close(state.shared["classifier"], w.detach(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(state.local["matrix"][0, 0], x.detach(), atol=1e-9, rtol=0)
+
+
+def test_order_and_chunks_of_clients_do_not_matter(tiny_backbone, tiny_federation, run_rounds):
+    backbone = tiny_backbone()
+    usual = tiny_federation(backbone)
+    other = tiny_federation(backbone, order=(2, 0, 1))
+    one = run_rounds(build("fedot", usual, **FAST), usual, 3).state
+    two = run_rounds(build("fedot", other, **FAST), other, 3).state
+    alone = run_rounds(build("fedot", usual, **FAST), usual, 3, chunk=1).state
+    torch.testing.assert_close(one.shared["classifier"], two.shared["classifier"], atol=1e-6, rtol=0)
+    torch.testing.assert_close(one.local["matrix"][[2, 0, 1]], two.local["matrix"], atol=1e-6, rtol=0)
+    torch.testing.assert_close(one.shared["classifier"], alone.shared["classifier"], atol=1e-9, rtol=0)
+    torch.testing.assert_close(one.local["matrix"], alone.local["matrix"], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("config", "scalars"),
+    [
+        ({}, 3 * 16),
+        ({"share": "all_global"}, 3 * 16 + 16 * 16),
+        ({"share": "all_global", "blocks": 4}, 3 * 16 + 4 * 4 * 4),
+        ({"share": "all_global", "local_transform": "adapter"}, 3 * 16 + 2 * 16 * 4),
+        ({"share": "all_local"}, 0),
+    ],
+)
+def test_only_what_is_shared_is_sent(tiny_backbone, tiny_federation, run_rounds, config, scalars):
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    loop = run_rounds(build("fedot", federation, **config), federation, 1)
+    assert [row.bytes_up for row in loop.finished[-1].clients] == [scalars * 4] * 3
+    assert [row.bytes_down for row in loop.finished[-1].clients] == [scalars * 4] * 3
+    assert all(model != 0 for model, _ in cells(loop)) == (scalars == 0)  # nothing shared, no global model
+
+
+def test_random_classifiers_have_unit_rows_and_follow_the_seed(tiny_backbone, tiny_federation):
+    backbone = tiny_backbone()
+    drawn = []
+    for seed in (1, 2):
+        federation = tiny_federation(backbone, seed=seed)
+        drawn.append(
+            build("fedot", federation, init="random").init(federation.problem.generator).shared["classifier"]
+        )
+    for rows in drawn:
+        torch.testing.assert_close(rows.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert not torch.equal(*drawn)
+
+
+def test_tau_is_clips_scale_unless_given(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    assert build("fedot", federation).tau == pytest.approx(torch.tensor(2.0).exp().item())
+    assert build("fedot", federation, tau=1.5).tau == 1.5
+
+
+@pytest.mark.parametrize("kind", ["cayley", "linear"])
+def test_diagnostics_equal_their_definitions(tiny_backbone, tiny_federation, run_rounds, kind):
+    federation = tiny_federation(tiny_backbone())
+    method = build("fedot", federation, lr=0.3, batch_size=4, local_transform=kind, blocks=2)
+    before = run_rounds(method, federation, 1).state
+    loop = run_rounds(method, federation, 2)
+    event = loop.finished[-1]
+    ws, own = naive(federation, method, 1, kind=kind, share="split")
+    torch.testing.assert_close(before.shared["classifier"], ws[0], atol=1e-9, rtol=0)
+
+    xs, labels = samples(federation)
+    gradients = []
+    for i in range(3):
+        w = ws[0].clone().requires_grad_()
+        gradients.append(
+            torch.autograd.grad(oracle.loss(kind, w, own[i], xs[i], labels[i], method.tau), w)[0]
+        )
+    gaps = {(i, j): (gradients[i] - gradients[j]).norm() for i in range(3) for j in range(i)}
+    i, j = max(gaps, key=gaps.get)
+    assert diagnostics(event, "gradient_difference") == pytest.approx([gaps[i, j].item()], abs=1e-9)
+
+    kappa = [torch.linalg.cond(whole(kind, own[i]["matrix"])).item() for i in range(3)]
+    assert (max(kappa) > 1.0001) == (kind == "linear")
+    assert diagnostics(event, "gradient_bound") == pytest.approx([2 * method.tau * (kappa[i] + kappa[j])])
+    assert diagnostics(event, "gradient_difference")[0] <= diagnostics(event, "gradient_bound")[0]
+    assert diagnostics(event, "degrees_of_freedom") == [16 * 7 / 2 if kind == "cayley" else 16 * 8]
+
+    q = [whole(kind, blocks) for blocks in loop.state.local["matrix"]]
+    assert diagnostics(event, "condition_number") == pytest.approx([torch.linalg.cond(m).item() for m in q])
+    errors = [(m.T @ m - torch.eye(16, dtype=m.dtype)).abs().max().item() for m in q]
+    assert diagnostics(event, "orthogonality_error") == pytest.approx(errors, abs=1e-12)
+
+
+def test_gradient_conflict_is_the_mean_cosine_of_the_updates(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    method = build("fedot", federation, **FAST)
+    event = run_rounds(method, federation, 1).finished[-1]
+    alone = build(
+        "fedot", federation, **FAST, share="all_local"
+    )  # one round of it: the classifiers before averaging
+    first = method.init(federation.problem.generator).shared["classifier"]
+    sent = run_rounds(alone, federation, 1).state.local["classifier"]
+    cosines = [
+        torch.nn.functional.cosine_similarity((first - sent[i]).flatten(), (first - sent[j]).flatten(), dim=0)
+        for i in range(3)
+        for j in range(i)
+    ]
+    assert diagnostics(event, "gradient_conflict") == pytest.approx([(sum(cosines) / 3).item()], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("d", "blocks", "near"), [(512, 3, "2 or 4"), (512, 600, "512"), (1024, 1000, "512 or 1024")]
+)
+def test_blocks_that_do_not_divide_are_refused(tiny_backbone, tiny_federation, d, blocks, near):
+    base = setting(tiny_federation(tiny_backbone(), samples=(2,)))
+    facts = type(base.facts)(**{**vars(base.facts), "embed_dim": d})
+    with pytest.raises(
+        FedLensError, match=f"do not divide tiny-vit's embedding width {d}; use {near}$"
+    ) as error:
+        FedOT.check(FedOTConfig(blocks=blocks), Setting(facts, base.classes, 1, base.domains, base.template))
+    assert error.value.field == "blocks"
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"blocks": 0}, "methods.blocks", "greater than or equal to 1"),
+        (
+            {"local_transform": "orthogonal"},
+            "methods.local_transform",
+            "'cayley', 'linear', 'none' or 'adapter'",
+        ),
+        ({"share": "some"}, "methods.share", "'split', 'all_global' or 'all_local'"),
+        ({"init": "zeros"}, "methods.init", "'text' or 'random'"),
+        ({"tau": 0}, "methods.tau", "greater than 0"),
+        ({"lr": -1}, "methods.lr", "greater than or equal to 0"),
+        ({"block": 2}, "methods.block", "no such field"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, field, message):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("fedot", values)
+    assert error.value.field == field
+
+
+def test_defaults_are_the_papers():
+    config = FedOTConfig()
+    assert (config.lr, config.weight_decay, config.momentum, config.local_epochs) == (5e-5, 5e-4, 0.9, 1)
+    assert (config.blocks, config.weighting, config.tau) == (1, "uniform", None)
+    assert all(field.description for field in FedOTConfig.model_fields.values())
