@@ -1,1 +1,1 @@
-"""CLIP as the methods see it: frozen towers, differentiable prompts, LoRA, and the cache of encoded images."""
+"""CLIP as the methods see it: frozen towers, differentiable prompts, LoRA, cached encodings."""

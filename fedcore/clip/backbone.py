@@ -1,4 +1,4 @@
-"""A frozen CLIP: any open_clip model by name, tag or weights file, and the two miniature models, by one path."""
+"""A frozen CLIP: any open_clip model by name, tag or file, and the miniature models, by one path."""
 
 from __future__ import annotations
 

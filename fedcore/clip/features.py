@@ -64,7 +64,7 @@ def encode(
 
 
 def read(path: Path) -> Tensor:
-    """A finished encoding, memory-mapped copy-on-write (torch wants writable memory; the file never changes)."""
+    """A finished encoding, memory-mapped copy-on-write: torch wants writable memory, the file stays."""
     return torch.from_numpy(np.load(path, mmap_mode="c"))
 
 

@@ -1,4 +1,4 @@
-"""The embedded miniature CLIP: two image towers and one text tower that FedLens pretrained itself on drawings.
+"""The embedded miniature CLIP: two image towers and one text tower, pretrained on drawings.
 
 The files in ``fedcore/assets`` hold only the token rows of words that occur in the pretraining captions; the
 full table that open_clip expects is rebuilt here. ``docs/embedded.md`` says what these weights are and are
@@ -69,7 +69,7 @@ def save(
     folder: Path = ASSETS,
     with_text: bool = True,
 ) -> None:
-    """Write one image tower, and the shared text tower, in half precision (the counterpart of :func:`state_dict`).
+    """Write one image tower, and the shared text tower, in half precision: the counterpart of `state_dict`.
 
     Shape: ids (words,), the BPE ids of the stored token rows (words, width).
     """

@@ -65,7 +65,7 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Started:
-    """The run is loaded and will train. ``environment`` is stored and, on resume, reused (chunk, threads...)."""
+    """The run is loaded and will train. ``environment`` is stored and reused on resume."""
 
     entities: tuple[Entity, ...]
     rounds_total: int

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from fedcore.methods.base import MethodConfig
 
-_BETAS, _EPS = (0.9, 0.999), 1e-8
-
 
 @dataclass
 class ClientOptimiser:
@@ -58,12 +56,12 @@ class ClientOptimiser:
             gradient = gradient + c.weight_decay * value
         first, second = self._slot(f"{name}/first", value), self._slot(f"{name}/second", value)
         count = self._slot(f"{name}/steps", value.flatten(1)[:, 0] if value.dim() > 1 else value)
-        b1, b2 = _BETAS
+        b1, b2, eps = c.adam
         first[rows] = b1 * first[rows] + (1 - b1) * gradient
         second[rows] = b2 * second[rows] + (1 - b2) * gradient**2
         count[rows] += 1
         steps = count[rows].view(-1, *[1] * (value.dim() - 1))
-        denominator = (second[rows] / (1 - b2**steps)).sqrt() + _EPS
+        denominator = (second[rows] / (1 - b2**steps)).sqrt() + eps
         return value - c.lr / (1 - b1**steps) * first[rows] / denominator
 
     def select(self, clients: Tensor) -> ClientOptimiser:

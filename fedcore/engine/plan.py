@@ -86,7 +86,7 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
 
 
 def _field_of(error: FedLensError, field: str) -> str:
-    """A method's complaint names one of its own fields, or a part of the experiment such as ``backbone.name``."""
+    """A method's error names a field of its own, or a part of the experiment such as ``backbone.name``."""
     if error.field is None:
         return field
     part = error.field.partition(".")[0]

@@ -43,6 +43,11 @@ class MethodConfig(BaseModel):
         "uniform", description="Server mean over clients: plain, or weighted by their sample counts"
     )
 
+    @property
+    def adam(self) -> tuple[float, float, float]:
+        """beta_1, beta_2 and epsilon of Adam and AdamW; a method whose paper has others overrides this."""
+        return 0.9, 0.999, 1e-8
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -181,7 +181,7 @@ class FedAlign(Method):
         self.start = first_layer(config, facts.vision_layers)
         self.text_start = first_layer(config, facts.text_layers)
         boundary = scaled_layer(config.boundary_layer, facts.vision_layers)
-        self.low = boundary  # how many adapted layers take the global mean
+        self.low = max(0, boundary - self.start)  # how many adapted layers take the global mean
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
         self.texts = [self._describe(name) for name in problem.classes]
 

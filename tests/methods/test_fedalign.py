@@ -10,7 +10,6 @@ from fedcore.engine.transport import Transport, traffic
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, Ragged, Setting, Uploads
 from fedcore.methods.fedalign import FedAlign, FedAlignConfig, first_layer, orthogonality, scaled_layer
-from fedcore.methods.fedalign_mixing import attend, mix, pack, relevance, unpack
 from fedcore.methods.registry import build_config
 from tests.methods.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.methods.oracles import fedalign as oracle
@@ -152,6 +151,16 @@ def test_a_client_that_sat_out_keeps_what_it_last_received(tiny_backbone, tiny_f
     assert torch.equal(moved, went)
 
 
+def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds):
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    method = build("fedalign", federation, **SMALL)
+    one, all_ = (run_rounds(method, federation, 2, chunk=chunk) for chunk in (1, 3))
+    torch.testing.assert_close(one.state.shared["text"], all_.state.shared["text"], atol=1e-9, rtol=0)
+    got, expected = (products(x.state.personal["image_a"], x.state.personal["image_b"]) for x in (one, all_))
+    torch.testing.assert_close(got, expected, atol=1e-9, rtol=0)
+    assert one.finished[-1].scalars_up == all_.finished[-1].scalars_up
+
+
 def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
     backbone, states = tiny_backbone(), []
     for order in (None, (2, 0, 1)):
@@ -289,57 +298,6 @@ def test_orthogonality_has_a_gradient_at_zero():
     loss = orthogonality(features, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool), 2, True)
     (gradient,) = torch.autograd.grad(loss.sum(), features)
     assert torch.equal(gradient, torch.zeros_like(features))
-
-
-def test_pack_zeroes_what_is_not_kept():
-    values = torch.arange(1.0, 9.0).view(2, 4)
-    packed = pack(values, torch.tensor([[False, True, False, True], [False, False, False, True]]))
-    assert packed.lengths.tolist() == [2, 1]
-    assert packed.values.tolist() == [[2.0, 4.0], [8.0, 0.0]]
-    assert [part.tolist() for part in unpack(packed)] == [[2.0, 4.0], [8.0]]
-    assert pack(values, torch.zeros(2, 4, dtype=torch.bool)).values.shape == (2, 0)
-
-
-def test_relevance_by_hand():
-    e = torch.eye(2, dtype=torch.float64)
-    prototypes = Ragged(torch.stack([e, torch.stack([e[1], 0 * e[1]])]), torch.tensor([2, 1]))
-    counts = Ragged(torch.tensor([[3, 1], [5, 0]]), torch.tensor([2, 1]))
-    scores = relevance(FedAlignConfig(), prototypes, counts)
-    assert scores.tolist() == [[1.0, 0.25], [1.0, 1.0]]
-    mean = relevance(FedAlignConfig(reduce="mean"), prototypes, counts)
-    assert mean.tolist() == [[0.5, 0.25], [0.5, 1.0]]
-
-
-def test_attention_masks_before_the_softmax():
-    scores = torch.tensor([[9.0, 1.0, 1.0], [0.0, 9.0, 0.0], [0.0, 0.0, 9.0]], dtype=torch.float64)
-    fallback = torch.full((3,), 1 / 3, dtype=torch.float64)
-    weights, alone = attend(scores, torch.tensor([True, True, True]), True, fallback)
-    assert weights[0].tolist() == [0.0, 0.5, 0.5]
-    assert not alone.any()
-    weights, alone = attend(scores, torch.tensor([True, False, False]), True, fallback)
-    assert alone.tolist() == [True, True, True]
-    assert torch.equal(weights, fallback.expand(3, 3))
-
-
-@pytest.mark.parametrize("clients", [1, 3, 20])
-def test_mixing_products_is_the_best_rank_r(clients):
-    torch.manual_seed(0)
-    a = torch.randn(clients, 2, 3, 2, 10, dtype=torch.float64)
-    b = torch.randn(clients, 2, 3, 10, 2, dtype=torch.float64)
-    weights = torch.rand(4, clients, dtype=torch.float64)
-    got_a, got_b = mix(a, b, weights, "product")
-    full = torch.einsum("mc,clpij->mlpij", weights, b @ a)
-    u, s, vh = torch.linalg.svd(full)
-    best = (u[..., :2] * s[..., None, :2]) @ vh[..., :2, :]
-    torch.testing.assert_close(got_b @ got_a, best)
-    torch.testing.assert_close(got_a.norm(dim=-1), torch.full((4, 2, 3, 2), 3**-0.5, dtype=torch.float64))
-
-
-def test_mixing_factors_averages_them_apart():
-    a, b = torch.randn(2, 1, 3, 2, 5), torch.randn(2, 1, 3, 5, 2)
-    got_a, got_b = mix(a, b, torch.tensor([[0.25, 0.75]]), "factors")
-    torch.testing.assert_close(got_a[0], 0.25 * a[0] + 0.75 * a[1])
-    torch.testing.assert_close(got_b[0], 0.25 * b[0] + 0.75 * b[1])
 
 
 def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt(tiny_backbone, tiny_federation):

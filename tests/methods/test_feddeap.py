@@ -260,6 +260,15 @@ def test_everything_starts_identical_and_repeats(tiny_backbone, tiny_federation)
     assert one.shared["phi_s_w2"].abs().max() > 16**-0.5  # hidden width 8: a wider range
 
 
+def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **SMALL)
+    one, all_ = (run_rounds(method, federation, 2, chunk=chunk).state for chunk in (1, 3))
+    for got, expected in ((one.shared, all_.shared), (one.local, all_.local)):
+        for parameter, value in expected.items():
+            torch.testing.assert_close(got[parameter], value, atol=1e-9, rtol=0)
+
+
 def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
     backbone, states = tiny_backbone(), []
     for order in (None, (2, 0, 1)):
