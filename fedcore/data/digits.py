@@ -1,4 +1,4 @@
-"""Rotated digits: scikit-learn's 1,797 real handwritten digits, each turned by one of six angles (a domain each)."""
+"""Rotated digits: scikit-learn's 1,797 real digits, each turned by one of six angles (a domain each)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def enlarge(grey: np.ndarray, angle: float, size: int = 64) -> Image.Image:
         size: pixels a side of the result.
     """
     padded = np.pad(np.asarray(grey, dtype=float) * (255 / 16), _MARGIN)
-    image = Image.fromarray((padded + 0.5).clip(0, 255).astype(np.uint8)).resize((size, size), Image.Resampling.BICUBIC)
+    image = Image.fromarray((padded + 0.5).clip(0, 255).astype(np.uint8)).resize(
+        (size, size), Image.Resampling.BICUBIC
+    )
     if angle:
         image = image.rotate(angle, resample=Image.Resampling.BICUBIC)
     return image.convert("RGB")
@@ -39,7 +41,9 @@ def load(size: int = 64) -> ImageSet:
     Within each class the images are shuffled (by a fixed seed) and dealt to the angles in turn, so that all
     domains have the same classes in nearly the same numbers.
     """
-    from sklearn.datasets import load_digits  # slow to import, and the page process lists data sets without it
+    from sklearn.datasets import (
+        load_digits,
+    )  # slow to import, and the page process lists data sets without it
 
     bunch = load_digits()
     pixels, labels = np.asarray(bunch.images), np.asarray(bunch.target, dtype=np.int64)
@@ -49,7 +53,9 @@ def load(size: int = 64) -> ImageSet:
         members = rng.permutation(np.flatnonzero(labels == c))
         # Each class starts its deal at another angle, so that the remainders do not pile up in the first.
         domain[members] = (np.arange(len(members)) + c) % len(ANGLES)
-    content = hashlib.sha256(pixels.astype(np.uint8).tobytes() + domain.tobytes() + f"{_VERSION}:{size}".encode())
+    content = hashlib.sha256(
+        pixels.astype(np.uint8).tobytes() + domain.tobytes() + f"{_VERSION}:{size}".encode()
+    )
     return ImageSet(
         name="rotated-digits",
         classes=CLASSES,

@@ -1,7 +1,9 @@
 """Shapes drawn from primitives, with the attributes that a caption can name; deterministic by seed.
 
-A drawing is a mask (where the shape is) that a style of :mod:`fedcore.data.drawing_styles` paints. The same code draws the
-embedded data set :mod:`fedcore.data.shapes` and the images on which ``scripts/pretrain_mini.py`` trains the embedded CLIP.
+A drawing is a mask (where the shape is) that a style of :mod:`fedcore.data.drawing_styles` paints. The
+same code draws the
+embedded data set :mod:`fedcore.data.shapes` and the images on which ``scripts/pretrain_mini.py`` trains
+the embedded CLIP.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def _regular(n: int, radius: float = 1.0, start: float = -90.0) -> Points:
     return radius * np.stack([np.cos(a), np.sin(a)], 1)
 
 
-def _ellipse(cx: float = 0, cy: float = 0, rx: float = 1, ry: float = 1, start: float = 0, end: float = 360) -> Points:
+def _ellipse(
+    cx: float = 0, cy: float = 0, rx: float = 1, ry: float = 1, start: float = 0, end: float = 360
+) -> Points:
     a = np.deg2rad(np.linspace(start, end, 29))
     return np.stack([cx + rx * np.cos(a), cy + ry * np.sin(a)], 1)
 
@@ -79,12 +83,16 @@ def _shapes() -> dict[str, list[Part]]:
         "crescent": [(_ellipse(0.05, 0, 0.95, 0.95), 1), (_ellipse(0.42, -0.08, 0.78, 0.8), 0)],
         "cup": [(_ellipse(0.62, 0, 0.42, 0.42), 1), (_ellipse(0.62, 0, 0.22, 0.22), 0)]
         + _filled(_p(-0.85, -0.75, 0.65, -0.75, 0.45, 0.8, -0.65, 0.8)),
-        "fish": _filled(_ellipse(-0.22, 0, 0.76, 0.5), _p(0.3, 0, 1, -0.55, 1, 0.55)) + [(_ellipse(-0.6, -0.12, 0.1, 0.1), 0)],
+        "fish": _filled(_ellipse(-0.22, 0, 0.76, 0.5), _p(0.3, 0, 1, -0.55, 1, 0.55))
+        + [(_ellipse(-0.6, -0.12, 0.1, 0.1), 0)],
         "heart": _filled(_heart()),
-        "house": _filled(_box(-0.7, -0.12, 0.7, 0.9), _p(-1, -0.08, 0, -0.95, 1, -0.08)) + [(_box(-0.17, 0.35, 0.2, 0.9), 0)],
+        "house": _filled(_box(-0.7, -0.12, 0.7, 0.9), _p(-1, -0.08, 0, -0.95, 1, -0.08))
+        + [(_box(-0.17, 0.35, 0.2, 0.9), 0)],
         "square": _filled(_box(-0.78, -0.78, 0.78, 0.78)),
         "star": _filled(_star()),
-        "tree": _filled(_box(-0.15, 0.3, 0.15, 1), _p(0, -1, 0.55, -0.25, -0.55, -0.25), _p(0, -0.6, 0.8, 0.5, -0.8, 0.5)),
+        "tree": _filled(
+            _box(-0.15, 0.3, 0.15, 1), _p(0, -1, 0.55, -0.25, -0.55, -0.25), _p(0, -0.6, 0.8, 0.5, -0.8, 0.5)
+        ),
         "triangle": _filled(_p(0, -0.9, 0.95, 0.75, -0.95, 0.75)),
         "pentagon": _filled(_regular(5)),
         "hexagon": _filled(_regular(6, start=0)),
@@ -97,36 +105,80 @@ def _shapes() -> dict[str, list[Part]]:
         "semicircle": _filled(_ellipse(0, 0.45, 1, 1, 180, 360)),
         "drop": _filled(_drop()),
         "cloud": _filled(
-            _ellipse(-0.5, 0.2, 0.48, 0.42), _ellipse(0, -0.1, 0.5, 0.52), _ellipse(0.5, 0.2, 0.48, 0.42), _box(-0.5, 0.2, 0.5, 0.62)
+            _ellipse(-0.5, 0.2, 0.48, 0.42),
+            _ellipse(0, -0.1, 0.5, 0.52),
+            _ellipse(0.5, 0.2, 0.48, 0.42),
+            _box(-0.5, 0.2, 0.5, 0.62),
         ),
         "lightning": _filled(_p(0.15, -1, -0.6, 0.15, -0.08, 0.15, -0.3, 1, 0.6, -0.3, 0.08, -0.3, 0.5, -1)),
         "key": [(_ellipse(-0.58, 0, 0.42, 0.42), 1), (_ellipse(-0.6, 0, 0.2, 0.2), 0)]
         + _filled(_box(-0.2, -0.12, 1, 0.12), _box(0.5, 0.1, 0.66, 0.45), _box(0.84, 0.1, 1, 0.45)),
         "hammer": _filled(_box(-0.12, -0.4, 0.14, 1), _box(-0.7, -0.9, 0.75, -0.4)),
-        "boat": _filled(_p(-1, 0.3, 1, 0.3, 0.6, 0.85, -0.6, 0.85), _p(-0.05, -1, 0.75, 0.15, -0.05, 0.15), _box(-0.16, -1, -0.05, 0.3)),
-        "flower": _filled(*[_ellipse(0.55 * x, 0.55 * y, 0.4, 0.4) for x, y in _regular(5)]) + [(_ellipse(0, 0, 0.22, 0.22), 0)],
-        "leaf": _filled(np.concatenate([_ellipse(-0.6, 0.0, 1.15, 1.15, -57, 57), _ellipse(0.6, 0.0, 1.15, 1.15, 123, 237)])),
+        "boat": _filled(
+            _p(-1, 0.3, 1, 0.3, 0.6, 0.85, -0.6, 0.85),
+            _p(-0.05, -1, 0.75, 0.15, -0.05, 0.15),
+            _box(-0.16, -1, -0.05, 0.3),
+        ),
+        "flower": _filled(*[_ellipse(0.55 * x, 0.55 * y, 0.4, 0.4) for x, y in _regular(5)])
+        + [(_ellipse(0, 0, 0.22, 0.22), 0)],
+        "leaf": _filled(
+            np.concatenate(
+                [_ellipse(-0.6, 0.0, 1.15, 1.15, -57, 57), _ellipse(0.6, 0.0, 1.15, 1.15, 123, 237)]
+            )
+        ),
         "mushroom": _filled(_ellipse(0, 0, 0.95, 0.9, 180, 360), _p(-0.3, 0, 0.3, 0, 0.4, 0.9, -0.4, 0.9)),
-        "bottle": _filled(_box(-0.42, -0.2, 0.42, 1), _box(-0.16, -1, 0.16, 0), _p(-0.16, -0.45, 0.16, -0.45, 0.42, -0.18, -0.42, -0.18)),
-        "umbrella": _filled(_ellipse(0, -0.05, 1, 0.9, 180, 360), _box(-0.07, -0.1, 0.07, 0.8), _box(-0.07, 0.75, 0.4, 0.92)),
+        "bottle": _filled(
+            _box(-0.42, -0.2, 0.42, 1),
+            _box(-0.16, -1, 0.16, 0),
+            _p(-0.16, -0.45, 0.16, -0.45, 0.42, -0.18, -0.42, -0.18),
+        ),
+        "umbrella": _filled(
+            _ellipse(0, -0.05, 1, 0.9, 180, 360), _box(-0.07, -0.1, 0.07, 0.8), _box(-0.07, 0.75, 0.4, 0.92)
+        ),
         "flag": _filled(_box(-0.7, -1, -0.52, 1), _p(-0.55, -0.95, 0.9, -0.5, -0.55, 0.0)),
-        "bell": _filled(_ellipse(0, -0.15, 0.55, 0.8, 180, 360), _p(-0.55, -0.2, 0.55, -0.2, 0.9, 0.6, -0.9, 0.6), _ellipse(0, 0.75, 0.2, 0.2)),
-        "ladder": _filled(_box(-0.55, -1, -0.35, 1), _box(0.35, -1, 0.55, 1), *[_box(-0.4, y - 0.1, 0.4, y + 0.1) for y in (-0.65, -0.2, 0.25, 0.7)]),
+        "bell": _filled(
+            _ellipse(0, -0.15, 0.55, 0.8, 180, 360),
+            _p(-0.55, -0.2, 0.55, -0.2, 0.9, 0.6, -0.9, 0.6),
+            _ellipse(0, 0.75, 0.2, 0.2),
+        ),
+        "ladder": _filled(
+            _box(-0.55, -1, -0.35, 1),
+            _box(0.35, -1, 0.55, 1),
+            *[_box(-0.4, y - 0.1, 0.4, y + 0.1) for y in (-0.65, -0.2, 0.25, 0.7)],
+        ),
         "chair": _filled(_box(-0.6, -1, -0.38, 1), _box(-0.6, 0.0, 0.65, 0.25), _box(0.43, 0.1, 0.65, 1)),
         "table": _filled(_box(-1, -0.45, 1, -0.15), _box(-0.8, -0.2, -0.58, 0.8), _box(0.58, -0.2, 0.8, 0.8)),
         "crown": _filled(_p(-0.95, -0.6, -0.45, 0.0, 0, -0.8, 0.45, 0.0, 0.95, -0.6, 0.8, 0.7, -0.8, 0.7)),
         "butterfly": _filled(
-            _ellipse(-0.5, -0.35, 0.48, 0.5), _ellipse(0.5, -0.35, 0.48, 0.5), _ellipse(-0.4, 0.45, 0.36, 0.4), _ellipse(0.4, 0.45, 0.36, 0.4), _box(-0.09, -0.8, 0.09, 0.85)
+            _ellipse(-0.5, -0.35, 0.48, 0.5),
+            _ellipse(0.5, -0.35, 0.48, 0.5),
+            _ellipse(-0.4, 0.45, 0.36, 0.4),
+            _ellipse(0.4, 0.45, 0.36, 0.4),
+            _box(-0.09, -0.8, 0.09, 0.85),
         ),
         "candle": _filled(_box(-0.28, -0.25, 0.28, 1), _ellipse(0, -0.62, 0.17, 0.36)),
-    }  # fmt: skip
+    }
 
 
 OUTLINES: dict[str, list[Part]] = _shapes()
 SHAPES = tuple(OUTLINES)
-# Degrees after which a shape looks the same again; a caption about its angle means the angle within half of this.
-PERIODS = {"circle": 0, "ring": 0, "square": 90, "cross": 90, "star": 72, "pentagon": 72, "flower": 72, "hexagon": 60,
-           "diamond": 180, "oval": 180, "rectangle": 180, "leaf": 180, "ladder": 180}  # fmt: skip
+# Degrees after which a shape looks the same again; a caption about its angle means the angle within half
+# of this.
+PERIODS = {
+    "circle": 0,
+    "ring": 0,
+    "square": 90,
+    "cross": 90,
+    "star": 72,
+    "pentagon": 72,
+    "flower": 72,
+    "hexagon": 60,
+    "diamond": 180,
+    "oval": 180,
+    "rectangle": 180,
+    "leaf": 180,
+    "ladder": 180,
+}
 
 
 @dataclass(frozen=True)
@@ -148,7 +200,7 @@ class Drawing:
 
 
 def visible_angle(shape: str, angle: float) -> float:
-    """The angle that a viewer sees: within half of the shape's period (a star turned by 72 degrees is upright)."""
+    """The angle that a viewer sees, within half of the shape's period: a star turned by 72 is upright."""
     period = PERIODS.get(shape, 360)
     return 0.0 if period == 0 else float((angle + period / 2) % period - period / 2)
 
@@ -157,11 +209,19 @@ def choose(rng: np.random.Generator, shape: str, style: str, angle: float) -> Dr
     """Draw the attributes that shape, style and angle leave open; colour and background always contrast."""
     background = str(rng.choice(list(BACKGROUNDS)))
     far = [c for c, rgb in COLOURS.items() if np.abs(np.subtract(rgb, BACKGROUNDS[background])).sum() > 220]
-    return Drawing(shape, style, str(rng.choice(far)), background, str(rng.choice(list(SIZES))), str(rng.choice(list(PLACES))), angle)
+    return Drawing(
+        shape,
+        style,
+        str(rng.choice(far)),
+        background,
+        str(rng.choice(list(SIZES))),
+        str(rng.choice(list(PLACES))),
+        angle,
+    )
 
 
 def mask_of(parts: Sequence[Part], warp: Callable[[Points], Points]) -> np.ndarray:
-    """Coverage of each pixel by a shape. Shape: -> (64, 64), in 0..1; ``warp`` maps unit coordinates to pixels."""
+    """Coverage of each pixel, in 0..1. Shape: -> (64, 64); ``warp`` maps unit coordinates to pixels."""
     big = Image.new("L", (CANVAS * _OVERSAMPLE,) * 2)
     pen = ImageDraw.Draw(big)
     for points, fill in parts:
@@ -174,7 +234,9 @@ def placement(drawing: Drawing, rng: np.random.Generator) -> Callable[[Points], 
     radius = SIZES[drawing.size] * rng.uniform(0.92, 1.08)
     stretch = np.array([rng.uniform(0.88, 1.12), 1.0]) * radius
     a = np.deg2rad(drawing.angle)
-    turn = np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]])  # counter-clockwise on a canvas whose y points down
+    turn = np.array(
+        [[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]
+    )  # counter-clockwise on a canvas whose y points down
     room = min(9.0, CANVAS / 2 - radius - 1)
     centre = CANVAS / 2 + room * np.array(PLACES[drawing.place]) + rng.uniform(-1.5, 1.5, 2)
     return lambda points: (points * stretch) @ turn.T + centre

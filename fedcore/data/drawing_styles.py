@@ -1,6 +1,7 @@
 """Styles: ways to paint a mask. Each is a function (mask, colour, background, generator) -> pixels in 0..255.
 
-Shape: mask (64, 64) in 0..1; colour and background (3,); result (64, 64, 3) float, clipped and rounded by :func:`paint`.
+Shape: mask (64, 64) in 0..1; colour and background (3,); result (64, 64, 3) float, clipped and rounded by
+:func:`paint`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BACKGROUNDS: dict[str, RGB] = {
 
 
 def _blur(a: np.ndarray, radius: float) -> np.ndarray:
-    """Gaussian blur of an array in 0..1 (height, width), through 8-bit Pillow: quick, and the same everywhere."""
+    """Gaussian blur of an array in 0..1, through 8-bit Pillow: quick, and the same everywhere."""
     image = Image.fromarray((a * 255 + 0.5).clip(0, 255).astype(np.uint8))
     return np.asarray(image.filter(ImageFilter.GaussianBlur(radius)), dtype=np.float32) / 255
 
@@ -66,7 +67,10 @@ def _slope(rng: np.random.Generator, n: int, strength: float) -> np.ndarray:
 def _smooth_noise(rng: np.random.Generator, n: int, cells: int) -> np.ndarray:
     """Noise of a coarse grid, enlarged: brush strokes and uneven paper. Shape: -> (n, n), in -1..1."""
     small = rng.integers(0, 256, (cells, cells), dtype=np.uint8)
-    return np.asarray(Image.fromarray(small).resize((n, n), Image.Resampling.BICUBIC), dtype=np.float32) / 127.5 - 1
+    return (
+        np.asarray(Image.fromarray(small).resize((n, n), Image.Resampling.BICUBIC), dtype=np.float32) / 127.5
+        - 1
+    )
 
 
 def _shift(mask: np.ndarray, dx: np.ndarray, dy: np.ndarray) -> np.ndarray:
@@ -116,7 +120,10 @@ def _neon(m: np.ndarray, c: np.ndarray, b: np.ndarray, rng: np.random.Generator)
 def _pixel(m: np.ndarray, c: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     n = len(m)
     small = m.reshape(n // 4, 4, n // 4, 4).mean((1, 3)) > 0.45
-    return _mix(np.kron(small, np.ones((4, 4))), c, b) + np.kron(rng.normal(0, 6, (n // 4, n // 4)), np.ones((4, 4)))[..., None]
+    return (
+        _mix(np.kron(small, np.ones((4, 4))), c, b)
+        + np.kron(rng.normal(0, 6, (n // 4, n // 4)), np.ones((4, 4)))[..., None]
+    )
 
 
 def _sketch(m: np.ndarray, c: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:

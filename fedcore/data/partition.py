@@ -291,7 +291,7 @@ def _dirichlet(
         counts = {}
         for c in classes:
             rng = numpy_generator(seed, "dirichlet", draw, *group.names, images.classes[c])
-            shares, tie = _shares(rng, alpha, n), rng.permutation(n)
+            shares, tie = rng.dirichlet(np.full(n, alpha)), rng.permutation(n)
             counts.update(
                 {(c, s): apportion(len(cells[c, s]), shares, tie) for s in (TRAIN, VALIDATION, TEST)}
             )
@@ -308,12 +308,6 @@ def _dirichlet(
         "ask for fewer clients or a larger alpha",
         "partition.min_samples",
     )
-
-
-def _shares(rng: np.random.Generator, alpha: float, n: int) -> np.ndarray:
-    """One Dirichlet draw; for an alpha too small for floating point its limit, one client with everything."""
-    shares = rng.dirichlet(np.full(n, alpha))
-    return shares if np.isfinite(shares).all() else np.eye(n)[rng.integers(n)]
 
 
 def _parts(

@@ -1,6 +1,7 @@
-"""Shapes: ten classes of drawings in several styles and rotations, made when asked for, the same on every machine.
+"""Shapes: ten classes of drawings in several styles and rotations, made on demand, the same on every machine.
 
-A domain is a style, or a style and an angle: ``sketch``, ``sketch+30`` (30 degrees counter-clockwise), ``mosaic-30``.
+A domain is a style, or a style and an angle: ``sketch``, ``sketch+30`` (30 degrees counter-clockwise),
+``mosaic-30``.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ def parse_domain(name: str) -> tuple[str, int]:
     """
     match = _NAME.fullmatch(name)
     if match is None or match[1] not in STYLES:
-        raise ValueError(f"shapes: no domain '{name}'; write a style ({', '.join(STYLES)}), with an angle or not: sketch+30")
+        raise ValueError(
+            f"shapes: no domain '{name}'; write a style, or one with an angle (sketch+30). "
+            f"Styles: {', '.join(STYLES)}"
+        )
     return match[1], int(match[2] or 0)
 
 
 def draw_key(key: str) -> np.ndarray:
     """The drawing that a key names, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
 
-    All choices come from a generator seeded by the key's CRC (never Python's hash, which changes between processes).
+    All choices come from a generator seeded by the key's CRC (never Python's hash, which changes between
+    processes).
     """
     domain, name, _ = key.split("/")
     style, angle = parse_domain(domain)
@@ -48,7 +53,9 @@ def draw_key(key: str) -> np.ndarray:
     return drawing.draw(drawing.choose(rng, name, style, drawing.visible_angle(name, tilt)), rng)
 
 
-def load(domains: Sequence[str] = DOMAINS, per_class: int = PER_CLASS, size: int = drawing.CANVAS) -> ImageSet:
+def load(
+    domains: Sequence[str] = DOMAINS, per_class: int = PER_CLASS, size: int = drawing.CANVAS
+) -> ImageSet:
     """The drawn multi-domain data set; pixels are made by ``read``.
 
     Args:

@@ -28,7 +28,9 @@ def zero_shot(name, data):
 
 
 @pytest.mark.parametrize("name", mini.MINI_MODELS)
-@pytest.mark.parametrize("data", [digits.load(), shapes.load(domains=DRAWN)], ids=["rotated-digits", "shapes"])
+@pytest.mark.parametrize(
+    "data", [digits.load(), shapes.load(domains=DRAWN)], ids=["rotated-digits", "shapes"]
+)
 def test_zero_shot_is_as_stored(name, data):
     for domain, value in zero_shot(name, data).items():
         assert value == pytest.approx(STORED[name][data.name][domain], abs=1.0), domain

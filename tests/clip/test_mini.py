@@ -47,7 +47,7 @@ def test_every_word_of_the_prompts_was_seen(name):
 
 
 def test_widths_agree_across_towers():
-    """SDFed shares prompts across towers (token width), FedDEAP features (embedding width), which it wants equal."""
+    """SDFed shares prompts across towers (token width), FedDEAP features (embedding width)."""
     states = [mini.state_dict(n) for n in mini.MINI_MODELS]
     assert {s["token_embedding.weight"].shape[1] for s in states} == {192}
     assert {s["text_projection"].shape for s in states} == {(192, 192)}

@@ -131,6 +131,12 @@ def test_a_jpeg_with_padding_after_its_end_is_fine(pets: Path):
     assert "photo/dog/padded.jpg" in folders.read(pets)[0].keys
 
 
+def test_a_cut_jpeg_is_found_although_its_thumbnail_has_an_end(pets: Path):
+    truncated(pets / "photo" / "dog" / "cut.jpg", 0.5, comment=b"thumbnail \xff\xd9")
+    (left_out,) = folders.read(pets)[1].left_out
+    assert left_out.path == "photo/dog/cut.jpg"
+
+
 def test_exif_orientation_is_applied(pets: Path):
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90 degrees to see it upright

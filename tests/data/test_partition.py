@@ -204,23 +204,21 @@ def test_min_samples_is_met_by_drawing_again():
 
 def test_min_samples_counts_what_remains_after_shots():
     images = grid(per_cell=50, classes=5, domains=1)
-    a = partition(
-        images,
-        split(images, "60/20/20", 1),
-        kind="dirichlet",
-        clients=3,
-        alpha=0.3,
-        shots=2,
-        min_samples=6,
-        seed=1,
-    )
-    assert min(map(len, a.train)) >= 6
+    marks = split(images, "60/20/20", 1)
+    settings = {"kind": "dirichlet", "clients": 3, "alpha": 0.3, "shots": 2}
+    smallest = []
+    for seed in range(8):
+        smallest.append(min(map(len, partition(images, marks, **settings, seed=seed).train)))
+        again = partition(images, marks, **settings, min_samples=7, seed=seed)
+        assert min(map(len, again.train)) >= 7
+    assert min(smallest) < 7  # so that some were drawn again
 
 
-def test_a_client_without_test_samples_gets_one_of_a_class_it_trains_on():
-    """Two test samples a class and ten clients: rounding leaves many with none."""
+@pytest.mark.parametrize("seed", range(6))
+def test_a_client_without_test_samples_gets_one_of_a_class_it_trains_on(seed: int):
+    """Two test samples a class and ten clients: many round to none, and no donor may be emptied."""
     images = grid(per_cell=10, classes=10, domains=1)
-    a = partition(images, split(images, "60/20/20", 1), kind="dirichlet", clients=10, alpha=0.2, seed=3)
+    a = partition(images, split(images, "60/20/20", 1), kind="dirichlet", clients=10, alpha=0.2, seed=seed)
     for k in range(10):
         assert len(a.test[k]) >= 1
         assert len(a.validation[k]) >= 1

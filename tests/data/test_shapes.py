@@ -39,13 +39,18 @@ def test_read_gives_rgb_of_the_asked_size():
 
 
 def test_a_key_is_its_image_whatever_else_is_loaded():
-    few, many = shapes.load(domains=("night",), per_class=2), shapes.load(domains=("photo", "night"), per_class=4)
+    few, many = (
+        shapes.load(domains=("night",), per_class=2),
+        shapes.load(domains=("photo", "night"), per_class=4),
+    )
     key = few.keys[5]
     assert np.array_equal(few.read(5), many.read(many.keys.index(key)))
 
 
 def test_fingerprint_moves_with_content():
-    prints = {shapes.load(**k).fingerprint for k in ({}, {"per_class": 2}, {"size": 48}, {"domains": ("photo",)})}
+    prints = {
+        shapes.load(**k).fingerprint for k in ({}, {"per_class": 2}, {"size": 48}, {"domains": ("photo",)})
+    }
     assert len(prints) == 4
 
 
@@ -58,7 +63,9 @@ def test_pixels_do_not_depend_on_the_hash_seed(seed):
         "print(hashlib.sha256(b''.join(shapes.draw_key(k).tobytes() for k in sys.argv[1:])).hexdigest()[:16])"
     )
     env = os.environ | {"PYTHONHASHSEED": seed}
-    out = subprocess.run([sys.executable, "-c", code, *keys], env=env, capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code, *keys], env=env, capture_output=True, text=True, check=True
+    )
     assert out.stdout.strip() == here
 
 

@@ -1,0 +1,78 @@
+# FedLens. `make` lists the targets; each makes .venv by itself where it needs it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+# CPU-only machines save a large download:  make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+# One thread a process: the figures do not depend on the load, and two test processes share two cores in peace.
+TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+UNIT_PROCESSES ?= 2
+
+.PHONY: help run test lint format unit browser slow chromium embedded bench screenshots clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(PY):
+	@for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	  if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "making $(VENV) with $$p"; \
+	    "$$p" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; exit 0; fi; done; \
+	echo "FedLens needs Python 3.11 or newer; none was found as python3" >&2; exit 1
+
+# The stamps hold what was installed, so that a changed requirements file is installed again.
+$(VENV)/.installed: requirements.txt | $(PY)
+	@if [ -n "$(TORCH_INDEX)" ]; then $(PIP) install torch torchvision --index-url $(TORCH_INDEX); fi
+	$(PIP) install -r requirements.txt
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	$(PIP) install -r requirements-dev.txt
+	@touch $@
+
+run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first time)
+	$(VENV)/bin/streamlit run app.py
+
+test: lint unit browser ## what must pass: lint, unit tests, browser tests
+
+lint: $(VENV)/.installed-dev ## ruff, rules and format
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/.installed-dev ## let ruff repair what it can
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+unit: $(VENV)/.installed-dev ## unit tests, two processes
+	$(TESTING) $(PY) -m pytest -n $(UNIT_PROCESSES) --dist loadfile -m "not browser and not slow"
+
+browser: $(VENV)/.installed-dev chromium ## the real app in Chromium, one test after another
+	$(TESTING) $(PY) -m pytest -m browser
+
+slow: $(VENV)/.installed-dev ## the tests that take long
+	$(TESTING) $(PY) -m pytest -m slow
+
+# Installs a Chromium only where that is one clean command (Debian, root); else takes what is there, and the browser
+# tests say what is missing.
+chromium:
+	@for b in chromium chromium-browser google-chrome; do \
+	  if command -v $$b >/dev/null 2>&1; then exit 0; fi; done; \
+	if ls "$$HOME"/.cache/ms-playwright/chromium* >/dev/null 2>&1; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! grep -qi '^ID=ubuntu' /etc/os-release; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
+	else echo "no Chromium found: install one, or run $(VENV)/bin/playwright install chromium" >&2; fi
+
+embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (hours on two cores)
+	$(PY) -m scripts.pretrain_mini
+
+bench: $(VENV)/.installed ## how long the demo, the data layer and the pages' imports take here
+	$(PY) -m scripts.bench
+
+screenshots: $(VENV)/.installed-dev chromium ## the pictures of the README, from the running app
+	$(PY) -m scripts.screenshots
+
+clean: ## caches; .venv, runs.db and artifacts/ stay
+	rm -rf .pytest_cache .ruff_cache build *.egg-info
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

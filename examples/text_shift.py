@@ -1,0 +1,48 @@
+"""A method of your own: python -m fedcore run examples/text_shift.toml --methods examples/text_shift.py"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fedcore.lazy import torch  # not `import torch`: the browser reads this file without loading the library
+from fedcore.methods import Method, MethodConfig, method
+from fedcore.methods.base import State, Step, cosine_logits, cross_entropy
+
+
+class TextShiftConfig(MethodConfig):
+    lr: float = Field(0.02, ge=0, description="Learning rate of local SGD")
+    strength: float = Field(0.5, ge=0, le=1, description="How far the learned shift moves a class feature")
+
+
+@method
+class TextShift(Method):
+    """The class features of zero-shot CLIP plus a learned shift that all clients share."""
+
+    name = "text-shift"
+    title = "Text shift"
+    source = "examples/text_shift.py"
+    about = (
+        "Clients learn one shift of the class features together; the server averages it. CLIP stays frozen."
+    )
+    Config = TextShiftConfig
+    shared = ("shift",)  # what is uploaded and averaged
+
+    def __init__(self, config, problem):
+        super().__init__(config, problem)
+        self.text = problem.backbone.zero_shot(problem.classes, problem.template)  # (classes, d)
+
+    def init(self, generator):
+        return State(shared={"shift": torch.zeros_like(self.text)})
+
+    @property
+    def phases(self):
+        return (self.train,)
+
+    def train(self, params, const, batch):
+        logits = self.logits(params, const, batch.x)
+        return Step({("shift",): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def logits(self, params, head, x):  # shift (models, classes, d), x (models, samples, d)
+        return cosine_logits(
+            x, self.text + self.config.strength * params["shift"], self.problem.backbone.logit_scale
+        )

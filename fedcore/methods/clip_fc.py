@@ -1,0 +1,96 @@
+"""CLIP-FC: one linear layer on CLIP's frozen image embeddings, under federated averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import Batch, Method, MethodConfig, Params, Phase, State, Step, cross_entropy
+from fedcore.methods.registry import method
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.federation import Problem
+
+
+class CLIPFCConfig(MethodConfig):
+    """Hyper-parameters of CLIP-FC; no paper states its own."""
+
+    init: Literal["random", "text"] = Field(
+        "random", description="First weights: as a fresh linear layer, or features of the class prompts"
+    )
+    features: Literal["raw", "normalised"] = Field(
+        "raw",
+        description="raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as "
+        "CLIP scores",
+    )
+    bias: bool = Field(True, description="Learn one offset per class too")
+
+
+def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Weight and bias uniform within 1/sqrt(columns), as torch.nn.Linear draws them; float64.
+
+    Shape: -> weight (rows, columns), bias (rows,).
+    """
+    bound = columns**-0.5
+    weight = torch.empty(rows, columns, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+    bias = torch.empty(rows, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+    return weight, bias
+
+
+@method
+class CLIPFC(Method):
+    """W h + b with W and b learned by all clients."""
+
+    name = "clip-fc"
+    title = "CLIP-FC"
+    source = "Zheng et al., FedDEAP, 2025, Section 4.1 (compared methods); no paper of its own"
+    about = (
+        "CLIP's image encoder stays frozen and its text encoder is left out. "
+        "What is learned is one fully connected layer from the image embedding to the classes. "
+        "Every client trains a copy of it by cross-entropy on its own images. "
+        "The server averages the copies (FedAvg), so that all clients share one classifier. "
+        "It shows what CLIP's image features alone are worth, without prompts or adapters."
+    )
+    family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    Config = CLIPFCConfig
+
+    def __init__(self, config: CLIPFCConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.shared = ("weight", "bias") if config.bias else ("weight",)
+
+    def init(self, generator: Callable[..., Generator]) -> State:
+        """One layer for all; from the class prompts it starts as zero-shot CLIP (normalised features).
+
+        Shape: weight (K, d), bias (K,).
+        """
+        backbone, classes = self.problem.backbone, self.problem.classes
+        if self.config.init == "text":
+            weight = backbone.zero_shot(classes, self.problem.template)
+            bias = weight.new_zeros(len(classes))
+        else:
+            weight, bias = draw_linear(
+                len(classes), backbone.facts.embed_dim, generator("clip-fc", "classifier")
+            )
+        first = {"weight": weight, "bias": bias}
+        return State(shared={n: first[n].to(backbone.device, backbone.dtype) for n in self.shared})
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase: cross-entropy of the client's batch."""
+        return (self._train,)
+
+    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+        return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """W h + b, or s W h/|h| + b. Shape: x (models, samples, d) -> (models, samples, classes)."""
+        if self.config.features == "normalised":
+            x = self.problem.backbone.logit_scale * F.normalize(x, dim=-1)
+        scores = x @ params["weight"].transpose(-1, -2)
+        return scores + params["bias"][:, None] if "bias" in params else scores

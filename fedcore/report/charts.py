@@ -1,0 +1,36 @@
+"""What all figures share: a figure with its finding in words, and names shown as text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import plotly.graph_objects as go
+
+LABEL = 16  # characters of a name on an axis; hover says the whole
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure and its finding in words (``alt``)."""
+
+    figure: go.Figure
+    alt: str
+
+
+def plain(text: str) -> str:
+    """Text as text: plotly reads a little HTML."""
+    return html.escape(text, quote=False)
+
+
+def short(text: str) -> str:
+    """A name cut to the width of an axis label."""
+    return plain(text if len(text) <= LABEL else text[: LABEL - 1] + "…")
+
+
+def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:
+    """Every name, or every n-th where they would not fit."""
+    step = max(1, ceil(len(names) / room))
+    return list(range(0, len(names), step)), [short(n) for n in names[::step]]

@@ -1,0 +1,162 @@
+"""Curves over rounds, seconds or traffic: a line per run while live, mean and band over seeds in comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fedcore.report.tables import Comparison, Group, Metric, spread
+from fedcore.runs import queries
+from fedcore.runs.queries import BROADCAST, TEST, RunRow
+
+Axis = Literal["round", "seconds", "megabytes"]
+AXES: dict[Axis, str] = {
+    "round": "Round",
+    "seconds": "Seconds of training and aggregation",
+    "megabytes": "Traffic of all clients, up and down (MB)",
+}
+CURVE_METRICS: dict[Metric, str] = {
+    "personal": "personal_mean",
+    "weighted": "personal_weighted",
+    "worst": "personal_worst",
+    "global": "global_mean",
+}
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line. ``std`` per point, None where there is one seed."""
+
+    label: str
+    method: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    std: tuple[float | None, ...]
+    n: int
+
+
+def live_accuracy(
+    db: str | Path,
+    runs: Sequence[RunRow],
+    metric: Metric = "personal",
+    split: int = TEST,
+    point: int = BROADCAST,
+) -> list[Series]:
+    """Accuracy per round of each run, per cent."""
+    values: dict[int, list[tuple[float, float]]] = {r.id: [] for r in runs}
+    for p in queries.curves(db, values, split, point):
+        share = getattr(p, CURVE_METRICS[metric])
+        if share is not None:
+            values[p.run_id].append((p.round, 100 * share))
+    return [_line(r, values[r.id]) for r in runs]
+
+
+def live_loss(db: str | Path, runs: Sequence[RunRow]) -> list[Series]:
+    """Training loss per round of each run."""
+    values: dict[int, list[tuple[float, float]]] = {r.id: [] for r in runs}
+    for row in queries.rounds(db, values):
+        if row.train_loss is not None:
+            values[row.run_id].append((row.round, row.train_loss))
+    return [_line(r, values[r.id]) for r in runs]
+
+
+def live_diagnostic(db: str | Path, runs: Sequence[RunRow], name: str) -> list[Series]:
+    """One recorded figure per round of each run; figures with an index are averaged over it."""
+    found = []
+    for run in runs:
+        by_round: dict[int, list[float]] = {}
+        for row in queries.diagnostics(db, run.id, name):
+            if row.value is not None:
+                by_round.setdefault(row.round, []).append(row.value)
+        found.append(_line(run, [(r, float(np.mean(v))) for r, v in sorted(by_round.items())]))
+    return [s for s in found if s.x]
+
+
+def _line(run: RunRow, points: Sequence[tuple[float, float]]) -> Series:
+    x, y = zip(*points, strict=True) if points else ((), ())
+    return Series(run.label, run.method, tuple(x), tuple(y), tuple(None for _ in x), 1)
+
+
+def compared(
+    db: str | Path, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
+) -> list[Series]:
+    """Mean and spread over seeds, at the rounds that every run of a row has."""
+    groups = comparison.of(setting)
+    ids = [v.run.id for g in groups for v in g.runs]
+    scores: dict[int, dict[int, float]] = {i: {} for i in ids}
+    for p in queries.curves(db, ids):
+        share = getattr(p, CURVE_METRICS[metric])
+        if share is not None:
+            scores[p.run_id][p.round] = 100 * share
+    costs = cumulative(db, ids, axis)
+    return [s for g in groups if (s := _series(g, scores, costs)).x]
+
+
+def _series(group: Group, scores: dict[int, dict[int, float]], costs: dict[int, dict[int, float]]) -> Series:
+    common = set.intersection(*(set(scores[v.run.id]) & set(costs[v.run.id]) for v in group.runs))
+    x, y, std = [], [], []
+    for round_ in sorted(common):
+        by_seed: dict[int, list[float]] = {}
+        for v in group.runs:
+            by_seed.setdefault(v.run.seed, []).append(scores[v.run.id][round_])
+        stat = spread(float(np.mean(values)) for values in by_seed.values())
+        assert stat is not None, group.label
+        x.append(float(np.mean([costs[v.run.id][round_] for v in group.runs])))
+        y.append(stat.mean)
+        std.append(stat.std)
+    return Series(group.label, group.method, tuple(x), tuple(y), tuple(std), len(group.seeds))
+
+
+def cumulative(db: str | Path, run_ids: Iterable[int], axis: Axis) -> dict[int, dict[int, float]]:
+    """run -> round -> what it took up to and with that round. Seconds leave out evaluation."""
+    ids = list(run_ids)
+    found: dict[int, dict[int, float]] = {i: {} for i in ids}
+    sums = dict.fromkeys(ids, 0.0)
+    for row in queries.rounds(db, ids):
+        if axis == "seconds":
+            sums[row.run_id] += (row.seconds_train or 0) + (row.seconds_aggregate or 0)
+        elif axis == "megabytes":
+            sums[row.run_id] += ((row.bytes_up or 0) + (row.bytes_down or 0)) / MEGABYTE
+        else:
+            sums[row.run_id] = row.round
+        found[row.run_id][row.round] = sums[row.run_id]
+    return found
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a row of a comparison cost, mean over its runs."""
+
+    label: str
+    method: str
+    accuracy: float | None
+    megabytes_up: float
+    megabytes_down: float
+    seconds_train: float
+    seconds_aggregate: float
+    seconds_evaluate: float
+
+
+def costs(db: str | Path, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
+    """Traffic and time of whole runs, beside the accuracy that they reached."""
+    groups = comparison.of(setting)
+    totals: dict[int, np.ndarray] = {v.run.id: np.zeros(5) for g in groups for v in g.runs}
+    for r in queries.rounds(db, totals):
+        totals[r.run_id] += [
+            (r.bytes_up or 0) / MEGABYTE,
+            (r.bytes_down or 0) / MEGABYTE,
+            r.seconds_train or 0,
+            r.seconds_aggregate or 0,
+            r.seconds_evaluate or 0,
+        ]
+    found = []
+    for g in groups:
+        mean = np.mean([totals[v.run.id] for v in g.runs], axis=0)
+        stat = g.stats.get(metric)
+        found.append(Cost(g.label, g.method, None if stat is None else stat.mean, *map(float, mean)))
+    return found

@@ -1,0 +1,200 @@
+"""Comparison files: summary and rounds as CSV, LaTeX and JSON. Two decimals; the same numbers as on the screen."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcore.report.tables import METRICS, RULES, Comparison, Group, Metric, Rule, compare, difference, ranks
+from fedcore.runs import queries
+
+SUMMARY_FIELDS = (
+    "setting", "method", "metric", "selection_rule", "mean", "std", "n", "seeds", "runs",
+    "difference_to_baseline", "baseline", "rounds", "method_name",
+)  # fmt: skip
+ROUND_FIELDS = (
+    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model", "model_kind",
+    "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
+)  # fmt: skip
+SPLITS = {0: "train", 1: "validation", 2: "test"}
+POINTS = {0: "local", 1: "broadcast"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+
+
+def guarded(value: object) -> object:
+    """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay numbers."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.match(value):
+        return "'" + value
+    return value
+
+
+def summary_rows(comparison: Comparison, baseline: str | None = None) -> list[dict[str, Any]]:
+    """A row per setting, method and metric; numbers rounded to two decimals.
+
+    Args:
+        baseline: label of the row that differences are taken to.
+    """
+    rows = []
+    for setting, title in comparison.settings.items():
+        groups = comparison.of(setting)
+        pinned = next((g for g in groups if g.label == baseline), None)
+        for group in groups:
+            for metric, stat in group.stats.items():
+                gap = difference(group, pinned, metric)
+                rows.append(
+                    {
+                        "setting": title,
+                        "method": group.label,
+                        "metric": METRICS[metric],
+                        "selection_rule": RULES[comparison.rule],
+                        "mean": _two(stat.mean),
+                        "std": _two(stat.std),
+                        "n": stat.n,
+                        "seeds": " ".join(map(str, group.seeds)),
+                        "runs": " ".join(str(v.run.id) for v in group.runs),
+                        "difference_to_baseline": "" if gap is None else f"{gap:+.2f}",
+                        "baseline": pinned.label if pinned else "",
+                        "rounds": group.config.rounds,
+                        "method_name": group.method,
+                    }
+                )
+    return rows
+
+
+def _two(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def summary_csv(
+    db: str | Path,
+    experiment_ids: Iterable[int],
+    rules: Sequence[Rule] = tuple(RULES),
+    baseline: str | None = None,
+    *,
+    unfinished: bool = False,
+) -> str:
+    """Mean, spread and n of every method and metric, by each rule that selects a round."""
+    ids = list(experiment_ids)
+    rows = [
+        r for rule in rules for r in summary_rows(compare(db, ids, rule, unfinished=unfinished), baseline)
+    ]
+    return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
+
+
+def rounds_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
+    """Long: a row per run, round, split, point, model and test set, with counts."""
+    runs = {r.id: r for r in queries.runs_of(db, experiment_ids)}
+    names = {e.id: e.name for e in queries.experiments(db, archived=True)}
+
+    def rows() -> Iterable[list[object]]:
+        for split, point in ((2, 1), (2, 0), (1, 1)):
+            for c in queries.cells(db, runs, split, point):
+                run = runs[c.run_id]
+                yield [
+                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "", c.round,
+                    SPLITS[split], POINTS[point], c.model, c.model_kind, c.test_set, c.test_set_kind, c.correct,
+                    c.total, f"{100 * c.correct / c.total:.2f}", "" if c.loss is None else f"{c.loss:.4f}",
+                ]  # fmt: skip
+
+    return _csv(ROUND_FIELDS, rows())
+
+
+def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(fields)
+    writer.writerows([guarded(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def summary_latex(
+    db: str | Path,
+    experiment_ids: Iterable[int],
+    rule: Rule = "last",
+    metrics: Sequence[Metric] | None = None,
+    *,
+    unfinished: bool = False,
+) -> str:
+    """A booktabs table per setting: best bold, second underlined, spread in small type."""
+    comparison = compare(db, experiment_ids, rule, unfinished=unfinished)
+    chosen = [m for m in metrics or comparison.metrics if m in comparison.metrics]
+    return "\n".join(_latex_table(comparison, s, title, chosen) for s, title in comparison.settings.items())
+
+
+def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric]) -> str:
+    groups = comparison.of(setting)
+    marked = {m: ranks(groups, m) for m in metrics}
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, mean $\pm$ standard deviation over seeds.}}",
+        rf"  \begin{{tabular}}{{l{'r' * len(metrics)}r}}",
+        r"    \toprule",
+        "    " + " & ".join(["Method", *(tex(METRICS[m]) for m in metrics), "$n$"]) + r" \\",
+        r"    \midrule",
+    ]
+    for group in groups:
+        cells = [_latex_cell(group, m, marked[m]) for m in metrics]
+        lines.append("    " + " & ".join([tex(group.label), *cells, str(len(group.seeds))]) + r" \\")
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+
+
+def _latex_cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]]) -> str:
+    stat = group.stats.get(metric)
+    if stat is None:
+        return "--"
+    text = f"{stat.mean:.2f}"
+    if group.key in marked[0]:
+        text = rf"\textbf{{{text}}}"
+    elif group.key in marked[1]:
+        text = rf"\underline{{{text}}}"
+    return text if stat.std is None else rf"{text} {{\scriptsize $\pm$ {stat.std:.2f}}}"
+
+
+def tex(text: str) -> str:
+    """Text as LaTeX prints it."""
+    special = {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+        "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "·": r"$\cdot$", "°": r"$^\circ$",
+    }  # fmt: skip
+    return "".join(special.get(c, c) for c in text)
+
+
+def summary_json(
+    db: str | Path,
+    experiment_ids: Iterable[int],
+    rules: Sequence[Rule] = tuple(RULES),
+    *,
+    unfinished: bool = False,
+) -> str:
+    """The summary with the config and environment of every run."""
+    ids = list(experiment_ids)
+    comparisons = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
+    runs = queries.runs_of(db, ids)
+    configs = queries.configs(db, [r.id for r in runs])
+    content = {
+        "format": "fedlens-summary-1",
+        "summary": [row for c in comparisons for row in summary_rows(c)],
+        "runs": [
+            {
+                "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label, "seed": r.seed,
+                "held_out": r.held_out, "state": r.state, "rounds_done": r.rounds_done,
+                "config": configs[r.id].model_dump(mode="json"), "environment": queries.environment(db, r.id),
+            }
+            for r in runs
+        ],
+    }  # fmt: skip
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def file_name(name: str, table: str, suffix: str) -> str:
+    """``fedlens-rotated-digits-summary-20261121.csv``: safe on every file system."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "experiments"
+    return f"fedlens-{slug}-{table}-{time.strftime('%Y%m%d')}.{suffix}"

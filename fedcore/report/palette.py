@@ -1,0 +1,94 @@
+"""Colours and marks: a method looks the same on every page, and never by colour alone."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+LIGHT = {"fedot": "#0072B2", "sdfed": "#D55E00", "fedalign": "#009E73", "feddeap": "#CC79A7"}
+DARK = {"fedot": "#56B4E9", "sdfed": "#E69F00", "fedalign": "#009E73", "feddeap": "#CC79A7"}
+BASELINES = {"zero-shot": ("#6B7280", "#9CA3AF", "dot"), "promptfl": ("#4B5563", "#C4CAD3", "dash")}
+DASHES = {"fedot": "solid", "sdfed": "dashdot", "fedalign": "longdash", "feddeap": "longdashdot"}
+MARKS = {
+    "fedot": "circle",
+    "sdfed": "square",
+    "fedalign": "diamond",
+    "feddeap": "triangle-up",
+    "zero-shot": "x-thin-open",
+    "promptfl": "cross",
+}
+OTHERS = (("#882255", "#E58FB5"), ("#332288", "#A79CF0"), ("#117733", "#7FCB94"), ("#8A6D00", "#DDCC77"))
+OTHER_MARKS = ("star", "pentagon", "hexagon", "triangle-down")
+OTHER_DASHES = ("solid", "dash", "dashdot", "longdash")
+
+STATUS = {
+    "queued": ("○", "#6B7280", "#A9B3BF"),
+    "running": ("▶", "#00649C", "#56B4E9"),
+    "stopping": ("◼", "#8A5A00", "#E6B450"),
+    "done": ("✓", "#1B7A3D", "#63C587"),
+    "failed": ("✕", "#B3261E", "#FF8A80"),
+    "stopped": ("◼", "#6B5B2A", "#D3C28A"),
+    "interrupted": ("!", "#9A3F00", "#FFB27A"),
+}
+"""Status word -> mark, colour on light, colour on dark (contrast at least 4.5:1 on the page)."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Light or dark."""
+
+    dark: bool = False
+
+    def colour(self, method: str) -> str:
+        """The colour of a method."""
+        if method in BASELINES:
+            return BASELINES[method][int(self.dark)]
+        return (DARK if self.dark else LIGHT).get(method) or OTHERS[_slot(method)][int(self.dark)]
+
+    @property
+    def ink(self) -> str:
+        """Colour of text."""
+        return "#e8edf2" if self.dark else "#1c2733"
+
+    @property
+    def faint(self) -> str:
+        """Colour of axis lines and secondary text."""
+        return "#9fb0c0" if self.dark else "#55626f"
+
+    @property
+    def grid(self) -> str:
+        """Colour of grid lines."""
+        return "#2a3541" if self.dark else "#e3e7ec"
+
+    @property
+    def no_data(self) -> str:
+        """Colour of a cell without data."""
+        return "#3a434d" if self.dark else "#d4d7db"
+
+    @property
+    def paper(self) -> str:
+        """Colour of the page."""
+        return "#10161d" if self.dark else "#ffffff"
+
+
+def dash(method: str) -> str:
+    """The line style of a method; baselines are dotted or dashed."""
+    if method in BASELINES:
+        return BASELINES[method][2]
+    return DASHES.get(method) or OTHER_DASHES[_slot(method)]
+
+
+def mark(method: str) -> str:
+    """The marker of a method."""
+    return MARKS.get(method) or OTHER_MARKS[_slot(method)]
+
+
+def _slot(method: str) -> int:
+    """A place among the spare colours that depends on the name alone: the same on every page."""
+    return hashlib.sha256(method.encode()).digest()[0] % len(OTHERS)
+
+
+def see_through(colour: str, opacity: float) -> str:
+    """``#rrggbb`` with an opacity, for bands."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"

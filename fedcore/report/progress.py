@@ -1,0 +1,120 @@
+"""How far a run is, how long it will take, and what it last said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcore.config import RunConfig
+from fedcore.runs import queries
+from fedcore.runs.queries import RunRow
+
+RECENT_ROUNDS = 5
+LOG_BYTES = 16_384
+
+
+@dataclass(frozen=True)
+class Progress:
+    """share: of the rounds, 0..1. seconds_left: None while unknown. place: in the queue, from 1."""
+
+    run: RunRow
+    share: float
+    seconds_left: float | None
+    seconds: float | None
+    place: int | None
+
+    @property
+    def text(self) -> str:
+        """What the reader wants to know about the run now."""
+        run = self.run
+        if run.state == "queued":
+            return f"number {self.place} in the queue" if self.place else "queued"
+        if run.state == "running":
+            left = f"about {duration(self.seconds_left)} left" if self.seconds_left is not None else ""
+            return " · ".join(t for t in (run.message or "", left) if t) or "starting"
+        if run.state == "done":
+            return f"took {duration(self.seconds)}" if self.seconds is not None else ""
+        return run.reason or ""
+
+
+def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
+    """Progress of some runs; the time left is that of the last rounds, times the rounds to go."""
+    pace: dict[int, list[float]] = {}
+    for row in queries.rounds(db, [r.id for r in runs if r.state == "running"]):
+        if row.round > 0:
+            parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
+            pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
+    queued = {run_id: i for i, run_id in enumerate(queries.queue(db), start=1)}
+    now = time.time()
+    found = []
+    for run in runs:
+        recent = pace.get(run.id, [])[-RECENT_ROUNDS:]
+        left = (run.rounds_total - run.rounds_done) * sum(recent) / len(recent) if recent else None
+        share = run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done")
+        found.append(Progress(run, share, left, elapsed(run, now), queued.get(run.id)))
+    return found
+
+
+def elapsed(run: RunRow, now: float | None = None) -> float | None:
+    """Seconds since the run began, up to its end where it has one."""
+    if run.started_at is None:
+        return None
+    end = run.finished_at if run.finished_at is not None else (time.time() if now is None else now)
+    return max(0.0, end - run.started_at)
+
+
+def duration(seconds: float | None) -> str:
+    """``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def estimate(db: str | Path, runs: Sequence[RunConfig]) -> float | None:
+    """Seconds that planned runs will take, by recorded runs of the same method, data and backbone.
+
+    None as soon as one of them has no such precedent: half an estimate is none.
+    """
+    past: dict[tuple[str, str, str], list[float]] = {}
+    finished = [r for e in queries.experiments(db, archived=True) for r in e.runs if r.state == "done"][-200:]
+    configs = queries.configs(db, [r.id for r in finished])
+    for run in finished:
+        seconds = elapsed(run)
+        if seconds is not None and run.rounds_total:
+            past.setdefault(_kind(configs[run.id]), []).append(seconds / run.rounds_total)
+    total = 0.0
+    for planned in runs:
+        known = past.get(_kind(planned))
+        if not known:
+            return None
+        total += planned.rounds * sum(known) / len(known)
+    return total
+
+
+def _kind(config: RunConfig) -> tuple[str, str, str]:
+    return config.method.name, config.data.name, config.backbone.name
+
+
+def log_tail(db: str | Path, run_id: int, lines: int = 40) -> str:
+    """The last lines of a run's log; empty where it has not written any."""
+    path = queries.log_path(db, run_id)
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - LOG_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def token(db: str | Path, run_ids: Iterable[int]) -> tuple[tuple[int, int, int], ...]:
+    """What a figure of some runs depends on: it changes when a round has landed, and only then."""
+    found = queries.round_tokens(db, run_ids)
+    return tuple((run_id, done, attempt) for run_id, (_, done, attempt, _) in sorted(found.items()))

@@ -1,0 +1,189 @@
+"""A claimed run: every write carries owner and attempt, so that a process that lost the run cannot write."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcore.config import RunConfig
+from fedcore.runs.database import artifacts_folder, reading, resolve, writing
+from fedcore.runs.liveness import this_process
+from fedcore.runs.rounds import delete_rounds_after, insert_round, update_summary
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+    from fedcore.engine.events import RoundFinished, Started
+
+MINE = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
+
+
+class LostRun(RuntimeError):
+    """This process no longer owns the run: it was declared dead, or resumed elsewhere. It must not write."""
+
+
+def claim(
+    db: str | Path,
+    owner: str,
+    device: str,
+    *,
+    accepts: tuple[str, ...] = ("auto",),
+    experiment_id: int | None = None,
+) -> Lease | None:
+    """Take the next queued run, highest priority first, then oldest; None when there is none.
+
+    Args:
+        device: what the run will use, ``cpu`` or a GPU's UUID; stored.
+        accepts: values of ``device_asked`` that this device serves.
+        experiment_id: only runs of this experiment.
+    """
+    places = ",".join("?" * len(accepts))
+    only, extra = ("AND experiment_id=?", [experiment_id]) if experiment_id is not None else ("", [])
+    with writing(db) as database:
+        row = database.execute(
+            "UPDATE runs SET status='running', owner=?, attempt=attempt+1, device=?, heartbeat_at=?, "
+            "pid=NULL, pid_started=NULL, finished_at=NULL, reason=NULL, error=NULL, message='starting' "
+            f"WHERE id=(SELECT id FROM runs WHERE status='queued' AND device_asked IN ({places}) {only} "
+            "ORDER BY priority DESC, id LIMIT 1) AND status='queued' RETURNING id, attempt",
+            [owner, device, time.time(), *accepts, *extra],
+        ).fetchone()
+    return Lease(resolve(db), row["id"], owner, row["attempt"]) if row else None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write to one run.
+
+    Raises (all methods that write):
+        LostRun: when the row is no longer this owner's and attempt's.
+    """
+
+    db: Path
+    run_id: int
+    owner: str
+    attempt: int
+
+    @property
+    def folder(self) -> Path:
+        """The run's checkpoints and log."""
+        return run_folder(self.db, self.run_id)
+
+    def config(self) -> RunConfig:
+        """What to train."""
+        with reading(self.db) as connection:
+            (text,) = connection.execute("SELECT config FROM runs WHERE id=?", [self.run_id]).fetchone()
+        return RunConfig.model_validate_json(text)
+
+    def environment(self) -> dict[str, Any] | None:
+        """What an earlier attempt ran under (threads, chunk, precision), to be used again; None at first."""
+        with reading(self.db) as connection:
+            (text,) = connection.execute("SELECT environment FROM runs WHERE id=?", [self.run_id]).fetchone()
+        return json.loads(text) if text else None
+
+    def set_process(self, pid: int, started: float) -> None:
+        """Record which process trains."""
+        self._update("pid=:pid, pid_started=:started", pid=pid, started=started)
+
+    def begin(self) -> None:
+        """This process starts (or goes on) with the run."""
+        pid, started = this_process()
+        now = time.time()
+        self._update(
+            "pid=:pid, pid_started=:started, started_at=coalesce(started_at, :now), heartbeat_at=:now",
+            pid=pid, started=started, now=now,
+        )  # fmt: skip
+
+    def say(self, message: str | None) -> None:
+        """What the run is doing at the moment, e.g. ``encoding 300/1800``."""
+        self._update("message=:message, heartbeat_at=:now", message=message, now=time.time())
+
+    def notice(self, message: str, repeats_exactly: bool) -> None:
+        """Keep a remark with the run; ``repeats_exactly`` False ends the promise of equal bits."""
+        item = json.dumps({"message": message, "repeats_exactly": bool(repeats_exactly)})
+        self._update("notices=json_insert(notices, '$[#]', json(:item))", item=item)
+
+    def started(self, event: Started) -> None:
+        """Record who takes part and what the run runs under."""
+        with writing(self.db) as database:
+            self._fenced(
+                database,
+                "rounds_total=:total, environment=:environment, message=NULL, heartbeat_at=:now",
+                total=int(event.rounds_total),
+                environment=json.dumps(event.environment, default=str),
+                now=time.time(),
+            )
+            insert_entities(database, self.run_id, event.entities)
+
+    def write_round(self, event: RoundFinished) -> None:
+        """Record a round, all of it in one transaction."""
+        with writing(self.db) as database:
+            self._fenced(
+                database,
+                "rounds_done=max(rounds_done, :round), heartbeat_at=:now, message=NULL",
+                round=int(event.round),
+                now=time.time(),
+            )
+            insert_round(database, self.run_id, event)
+            update_summary(database, self.run_id)
+
+    def set_total(self, rounds: int) -> None:
+        """How many rounds the run has, where that is known at its end only."""
+        self._update("rounds_total=:rounds", rounds=int(rounds))
+
+    def rewind(self, to_round: int | None) -> None:
+        """Forget the rounds after ``to_round`` (None: all), because their checkpoint is not there."""
+        with writing(self.db) as database:
+            self._fenced(database, "rounds_done=min(rounds_done, :done)", done=to_round or 0)
+            delete_rounds_after(database, self.run_id, to_round)
+            update_summary(database, self.run_id)
+
+    def finish(self, status: str, reason: str | None = None, error: str | None = None) -> None:
+        """Give the run back as ``done``, ``failed``, ``stopped`` or ``interrupted``."""
+        self._update(
+            "status=:status, reason=:reason, error=:error, finished_at=:now, heartbeat_at=:now, "
+            "message=NULL, pid=NULL, pid_started=NULL",
+            status=status, reason=reason, error=error, now=time.time(),
+        )  # fmt: skip
+
+    def _update(self, assignments: str, **values: object) -> None:
+        with writing(self.db) as database:
+            self._fenced(database, assignments, **values)
+
+    def _fenced(self, database: Database, assignments: str, **values: object) -> None:
+        key = {"id": self.run_id, "owner": self.owner, "attempt": self.attempt}
+        if database.execute(f"UPDATE runs SET {assignments} WHERE {MINE}", {**values, **key}).rowcount == 0:
+            raise LostRun(f"run {self.run_id}, attempt {self.attempt}, is no longer {self.owner}'s")
+
+
+def insert_entities(database: Database, run_id: int, entities: tuple[Any, ...]) -> None:
+    """Record the models and test sets of a run (``events.Entity``); known codes are kept up to date."""
+    database.conn.executemany(
+        "INSERT OR REPLACE INTO entities VALUES (?,?,?,?,?,?,?)",
+        [
+            (
+                run_id, int(e.code), e.kind, e.name, e.domain, None if e.samples is None else int(e.samples),
+                None if e.class_counts is None else json.dumps([int(n) for n in e.class_counts]),
+            )
+            for e in entities
+        ],
+    )  # fmt: skip
+
+
+def run_folder(db: str | Path, run_id: int) -> Path:
+    """``artifacts/run-<id>-<start of the experiment's token>``.
+
+    The token keeps two databases in one folder apart, and an id that SQLite uses again after a deletion.
+
+    Raises:
+        KeyError: when there is no such run.
+    """
+    with reading(db) as connection:
+        row = connection.execute(
+            "SELECT e.token FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
+        ).fetchone()
+    if row is None:
+        raise KeyError(f"no run {run_id} in {db}")
+    return artifacts_folder(db) / f"run-{run_id}-{row['token'][:8]}"

@@ -1,0 +1,231 @@
+"""Reading ``runs.db``: every question that a page, a report or the command line asks. Pages hold no SQL.
+
+Each call opens a read-only connection for itself (0.1 ms). None scans the accuracy table; a test reads the
+query plans of all ``statements``.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcore.config import Experiment, RunConfig
+from fedcore.errors import FedLensError
+from fedcore.runs.database import reading
+from fedcore.runs.lease import run_folder
+from fedcore.runs.liveness import is_alive
+from fedcore.runs.rows import (
+    ClientRoundRow,
+    CurvePoint,
+    DiagnosticRow,
+    EntityRow,
+    ExperimentRow,
+    HeatCell,
+    NamedCell,
+    OwnAccuracy,
+    RoundRow,
+    RunRow,
+)
+from fedcore.runs.statements import STATEMENTS
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+LOCAL, BROADCAST = 0, 1
+LOG_NAME = "log.txt"
+
+
+def experiments(db: str | Path, archived: bool = False) -> list[ExperimentRow]:
+    """All experiments with their runs, newest first; archived ones only if asked for."""
+    with reading(db) as connection:
+        rows = connection.execute(STATEMENTS["experiments"], {"archived": int(archived)}).fetchall()
+        runs_ = _runs(connection.execute(STATEMENTS["all_runs"]))
+    grouped: dict[int, list[RunRow]] = {}
+    for run in runs_:
+        grouped.setdefault(run.experiment_id, []).append(run)
+    return [_experiment(row, grouped.get(row["id"], [])) for row in rows]
+
+
+def experiment(db: str | Path, experiment_id: int) -> ExperimentRow:
+    """One experiment.
+
+    Raises:
+        FedLensError: when there is none with this id.
+    """
+    with reading(db) as connection:
+        row = connection.execute(STATEMENTS["experiment"], {"id": experiment_id}).fetchone()
+        if row is None:
+            raise FedLensError(f"no experiment {experiment_id}; `python -m fedcore list` shows them")
+        return _experiment(row, _runs(connection.execute(STATEMENTS["runs_of"], _ids([experiment_id]))))
+
+
+def runs_of(db: str | Path, experiment_ids: Iterable[int]) -> list[RunRow]:
+    """The runs of some experiments, in order of id."""
+    return _runs(_all(db, "runs_of", _ids(experiment_ids)))
+
+
+def runs(db: str | Path, run_ids: Iterable[int]) -> list[RunRow]:
+    """Some runs, in order of id; ids that do not exist are left out."""
+    return _runs(_all(db, "runs", _ids(run_ids)))
+
+
+def run_config(db: str | Path, run_id: int) -> RunConfig:
+    """The stored config that repeats a run."""
+    return RunConfig.model_validate_json(_run_text(db, run_id)["config"])
+
+
+def configs(db: str | Path, run_ids: Iterable[int]) -> dict[int, RunConfig]:
+    """The stored configs of some runs, by run."""
+    return {r["id"]: RunConfig.model_validate_json(r["config"]) for r in _all(db, "configs", _ids(run_ids))}
+
+
+def environment(db: str | Path, run_id: int) -> dict[str, Any]:
+    """What a run ran under: versions, device, threads, chunk; empty before it started."""
+    return json.loads(_run_text(db, run_id)["environment"] or "{}")
+
+
+def error_text(db: str | Path, run_id: int) -> str | None:
+    """The traceback of a failed run."""
+    return _run_text(db, run_id)["error"]
+
+
+def log_path(db: str | Path, run_id: int) -> Path:
+    """The run's log file; it may not exist yet."""
+    return run_folder(db, run_id) / LOG_NAME
+
+
+def round_tokens(db: str | Path, run_ids: Iterable[int]) -> dict[int, tuple[str, int, int, str | None]]:
+    """What changes when there is something new to draw: {run: (status, rounds done, attempt, message)}."""
+    return {
+        r["id"]: (r["status"], r["rounds_done"], r["attempt"], r["message"])
+        for r in _all(db, "tokens", _ids(run_ids))
+    }
+
+
+def queue(db: str | Path) -> list[int]:
+    """Queued runs in the order in which they will start."""
+    return [r["id"] for r in _all(db, "queue", {})]
+
+
+def entities(db: str | Path, run_id: int) -> list[EntityRow]:
+    """Models and test sets of a run in order of their codes: global, clients, domains."""
+    rows = _all(db, "entities", {"run": run_id})
+    return [
+        EntityRow(*r[:5], tuple(json.loads(r["class_counts"])) if r["class_counts"] else None) for r in rows
+    ]
+
+
+def evaluated_rounds(db: str | Path, run_id: int, split: int = TEST, point: int = BROADCAST) -> list[int]:
+    """Rounds that have an accuracy matrix."""
+    return [r["round"] for r in _all(db, "evaluated", {"run": run_id, "split": split, "point": point})]
+
+
+def heatmap(
+    db: str | Path, run_id: int, round_: int | None = None, split: int = TEST, point: int = BROADCAST
+) -> list[HeatCell]:
+    """The accuracy matrix of a round; default: the last evaluated one. Empty where there is none."""
+    where = {"run": run_id, "split": split, "point": point}
+    with reading(db) as connection:
+        if round_ is None:
+            found = connection.execute(STATEMENTS["evaluated"], where).fetchall()
+            if not found:
+                return []
+            round_ = found[-1]["round"]
+        return [HeatCell(*r) for r in connection.execute(STATEMENTS["heatmap"], {**where, "round": round_})]
+
+
+def curves(
+    db: str | Path, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST
+) -> list[CurvePoint]:
+    """Means per round of some runs, by run, then round."""
+    return [CurvePoint(*r) for r in _all(db, "curves", {**_ids(run_ids), "split": split, "point": point})]
+
+
+def own_accuracy(db: str | Path, run_id: int, split: int = TEST, point: int = BROADCAST) -> list[OwnAccuracy]:
+    """Every client's own model on its own samples, by round, then client: the client x round heatmap."""
+    return [
+        OwnAccuracy(*r) for r in _all(db, "own_accuracy", {"run": run_id, "split": split, "point": point})
+    ]
+
+
+def rounds(db: str | Path, run_ids: Iterable[int]) -> list[RoundRow]:
+    """Loss, seconds and traffic, by run, then round."""
+    return [RoundRow(*r) for r in _all(db, "rounds", _ids(run_ids))]
+
+
+def client_rounds(db: str | Path, run_id: int) -> list[ClientRoundRow]:
+    """Who took part, with steps, loss and traffic, by round, then client."""
+    return [ClientRoundRow(*r) for r in _all(db, "client_rounds", {"run": run_id})]
+
+
+def diagnostic_names(db: str | Path, run_id: int) -> list[str]:
+    """Names of the figures that a run recorded."""
+    return [r["name"] for r in _all(db, "diagnostic_names", {"run": run_id})]
+
+
+def diagnostics(db: str | Path, run_id: int, name: str) -> list[DiagnosticRow]:
+    """One figure over all rounds."""
+    return [DiagnosticRow(*r) for r in _all(db, "diagnostics", {"run": run_id, "name": name})]
+
+
+def cells(
+    db: str | Path, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST
+) -> list[NamedCell]:
+    """All cells of some runs with names, every round: the long export."""
+    return [NamedCell(*r) for r in _all(db, "cells", {**_ids(run_ids), "split": split, "point": point})]
+
+
+def cells_at(
+    db: str | Path, rounds_by_run: dict[int, int], split: int = TEST, point: int = BROADCAST
+) -> list[NamedCell]:
+    """The cells of one chosen round per run, with names: a comparison's tables and heatmaps."""
+    pairs = json.dumps([[int(run), int(round_)] for run, round_ in rounds_by_run.items()])
+    return [NamedCell(*r) for r in _all(db, "cells_at", {"pairs": pairs, "split": split, "point": point})]
+
+
+def _all(db: str | Path, name: str, values: dict[str, Any]) -> list[sqlite3.Row]:
+    with reading(db) as connection:
+        return connection.execute(STATEMENTS[name], values).fetchall()
+
+
+def _ids(ids: Iterable[int]) -> dict[str, str]:
+    return {"ids": json.dumps([int(i) for i in ids])}
+
+
+def _run_text(db: str | Path, run_id: int) -> sqlite3.Row:
+    found = _all(db, "run_text", {"id": run_id})
+    if not found:
+        raise FedLensError(f"no run {run_id}; `python -m fedcore list` shows them")
+    return found[0]
+
+
+def _runs(rows: Iterable[sqlite3.Row]) -> list[RunRow]:
+    now, found = time.time(), []
+    for row in rows:
+        values = dict(row)
+        values["state"] = _state(values, now)
+        values["notices"] = tuple(json.loads(values["notices"]))
+        found.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
+    return found
+
+
+def _state(row: dict[str, Any], now: float) -> str:
+    if row["status"] not in ("running", "stopping") or is_alive(row, now):
+        return row["status"]
+    return "stopped" if row["status"] == "stopping" else "interrupted"
+
+
+def _experiment(row: sqlite3.Row, its_runs: Sequence[RunRow]) -> ExperimentRow:
+    return ExperimentRow(
+        id=row["id"],
+        token=row["token"],
+        name=row["name"],
+        created_at=row["created_at"],
+        config=Experiment.model_validate_json(row["config"]),
+        notes=row["notes"],
+        tags=tuple(json.loads(row["tags"])),
+        archived=bool(row["archived"]),
+        runs=tuple(its_runs),
+    )

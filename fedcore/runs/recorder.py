@@ -1,0 +1,240 @@
+"""The open door: results of a user's own script, recorded so that they compare in the same tables.
+
+    from fedcore.runs import Recorder
+
+    with Recorder("runs.db", method="mine", seed=1, dataset="rotated-digits", experiment="My comparison") as
+    run:
+        for t in range(1, 11):
+            ...  # train
+            counts = {("client_a", "client_a"): (correct, total), ("global", "client_a"): (correct, total)}
+            run.round(t, accuracy=counts, loss=0.7)
+
+The keys are (model, test set); ``global`` names the global model. A method that has one global model only
+gives its
+rows alone: every client then uses that model, as FedLens' own methods record it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
+from fedcore.engine.events import GLOBAL, Cell, Diagnostic, Entity, RoundFinished
+from fedcore.errors import FedLensError
+from fedcore.runs.database import prepare, resolve, writing
+from fedcore.runs.lease import Lease, insert_entities
+from fedcore.runs.liveness import new_owner, this_process
+from fedcore.runs.store import claim_new, insert_experiment, insert_runs
+
+Counts = tuple[int, int]
+SPLIT_CODES = {"train": 0, "validation": 1, "test": 2}
+GLOBAL_NAME = "global"
+
+
+class Recorder:
+    """One run of the user's own, written to ``runs.db`` round by round.
+
+    Raises:
+        FedLensError: for a database that cannot be written.
+    """
+
+    def __init__(
+        self,
+        db: str | Path | None = None,
+        *,
+        method: str,
+        seed: int,
+        dataset: str = "own data",
+        experiment: str | int | None = None,
+        label: str | None = None,
+        config: Mapping[str, object] | None = None,
+        backbone: str = "own backbone",
+        rounds_total: int | None = None,
+        domain_sets: Iterable[str] = (),
+        domains: Mapping[str, str] | None = None,
+        origin: Literal["recorder", "import"] = "recorder",
+    ) -> None:
+        """
+        Args:
+            experiment: an experiment to join, by id or name; a name that is not there makes a new one.
+            config: hyper-parameters, kept with the run; runs that differ in them are not averaged together.
+            domain_sets: names of test sets that belong to a domain and not to a client.
+            domains: domain of each client.
+        """
+        access = prepare(db)
+        if not access.writable:
+            raise FedLensError(access.why or "", "db")
+        entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
+        owner = new_owner()
+        self._total = rounds_total
+        self._domain_sets, self._domains = frozenset(domain_sets), dict(domains or {})
+        self._codes: dict[str, int] = {GLOBAL_NAME: GLOBAL}
+        self._models: set[str] = set()
+        self._last = 0
+        with writing(access.path) as database:
+            joined = _find(database, experiment)
+            if joined is None:
+                run = _run_config(entry, seed, dataset, backbone, rounds_total or 0)
+                self.experiment_id = insert_experiment(database, _experiment(run, experiment, method))
+            else:
+                self.experiment_id, model = joined
+                run = model.model_copy(
+                    update={"method": entry, "seed": seed, "rounds": rounds_total or model.rounds}
+                )
+            (self.run_id,) = insert_runs(database, self.experiment_id, [run], device="auto", origin=origin)
+            claim_new(database, [self.run_id], owner, None, *this_process())
+            insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
+        self._lease = Lease(resolve(access.path), self.run_id, owner, 1)
+        self._lease.begin()
+
+    def round(
+        self,
+        number: int,
+        accuracy: Mapping[tuple[str, str], Counts],
+        *,
+        loss: float | None = None,
+        split: Literal["train", "validation", "test"] = "test",
+        point: Literal["local", "broadcast"] = "broadcast",
+        diagnostics: Mapping[str, float] | None = None,
+        bytes_up: int = 0,
+        bytes_down: int = 0,
+        seconds: float = 0.0,
+    ) -> None:
+        """Record a round, or more of it (another split, another point).
+
+        Args:
+            number: round, from 0 (before training).
+            accuracy: (model, test set) -> (correct, total).
+            loss: mean training loss of the round.
+            seconds: what the round's training took.
+
+        Raises:
+            FedLensError: for counts that cannot be.
+        """
+        if number < 0:
+            raise FedLensError(
+                f"round {number} is below 0; round 0 is the evaluation before training", "round"
+            )
+        if split not in SPLIT_CODES:
+            raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
+        if point not in ("local", "broadcast"):
+            raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
+        _check(accuracy)
+        new = self._name_all(accuracy)
+        cells = [
+            Cell(SPLIT_CODES[split], point, self._codes[m], self._codes[t], int(c), int(n), None)
+            for (m, t), (c, n) in self._with_personal(accuracy).items()
+        ]
+        figures = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
+        if new:
+            with writing(self._lease.db) as database:
+                insert_entities(database, self.run_id, tuple(new))
+        self._lease.write_round(
+            RoundFinished(
+                number,
+                None if loss is None else float(loss),
+                float(seconds),
+                0.0,
+                0.0,
+                0,
+                0,
+                int(bytes_up),
+                int(bytes_down),
+                (),
+                tuple(cells),
+                figures,
+            )
+        )
+        self._last = max(self._last, number)
+
+    def finish(self) -> None:
+        """The run is complete: it shows as ``done``."""
+        self._lease.set_total(self._last)
+        self._lease.finish("done")
+
+    def fail(self, reason: str) -> None:
+        """The run ends as ``failed``; its rounds stay."""
+        self._lease.finish("failed", reason)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.finish()
+        else:
+            self.fail(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _with_personal(self, accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
+        """With one global model only, every client's model is that one, as FedLens' own methods record it."""
+        found = dict(accuracy)
+        if self._models <= {GLOBAL_NAME}:
+            found.update({(t, t): n for (_, t), n in accuracy.items() if t not in self._domain_sets})
+        return found
+
+    def _name_all(self, accuracy: Mapping[tuple[str, str], Counts]) -> list[Entity]:
+        """Codes for names not met before, in order of appearance."""
+        self._models.update(model for model, _ in accuracy)
+        names = dict.fromkeys(name for pair in accuracy for name in pair if name not in self._codes)
+        new = []
+        for name in names:
+            self._codes[name] = len(self._codes)
+            kind = "domain" if name in self._domain_sets else "client"
+            new.append(
+                Entity(self._codes[name], kind, name, name if kind == "domain" else self._domains.get(name))
+            )
+        return new
+
+
+def _check(accuracy: Mapping[tuple[str, str], Counts]) -> None:
+    for (model, test_set), (correct, total) in accuracy.items():
+        if total < 1 or not 0 <= correct <= total:
+            raise FedLensError(
+                f"model '{model}' on '{test_set}': {correct} of {total} correct; give counts, total from 1",
+                "accuracy",
+            )
+
+
+def _run_config(entry: MethodEntry, seed: int, dataset: str, backbone: str, rounds: int) -> RunConfig:
+    return RunConfig(
+        data=DataConfig(name=dataset),
+        partition=PartitionConfig(),
+        backbone=BackboneConfig(name=backbone),
+        method=entry,
+        rounds=rounds,
+        participation=1.0,
+        held_out=None,
+        seed=seed,
+    )
+
+
+def _experiment(run: RunConfig, name: str | int | None, method: str) -> Experiment:
+    if isinstance(name, int):
+        raise FedLensError(f"no experiment {name}; `python -m fedcore list` shows them", "experiment")
+    return Experiment(
+        name=name or f"{method} on {run.data.name}",
+        data=run.data,
+        partition=run.partition,
+        backbone=run.backbone,
+        methods=(run.method,),
+        rounds=run.rounds,
+        seeds=(run.seed,),
+    )
+
+
+def _find(database: object, experiment: str | int | None) -> tuple[int, RunConfig] | None:
+    """An experiment to join, and the setting of its first run."""
+    if experiment is None:
+        return None
+    column = "e.id" if isinstance(experiment, int) else "e.name"
+    row = database.execute(
+        "SELECT e.id, r.config FROM experiments e JOIN runs r ON r.experiment_id = e.id "
+        f"WHERE {column}=? ORDER BY e.id DESC, r.id LIMIT 1",
+        [experiment],
+    ).fetchone()
+    return None if row is None else (row["id"], RunConfig.model_validate_json(row["config"]))

@@ -1,0 +1,96 @@
+"""The tables of ``runs.db`` and how an older file is brought up to date.
+
+Integer entity codes and WITHOUT ROWID keep a million accuracy rows at about 20 MB and one heatmap under a
+millisecond. split: 0 train, 1 validation, 2 test. point: 0 local (before aggregation), 1 broadcast (after).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlite_utils import Migrations
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+migrations = Migrations("fedlens")
+
+TABLES = """
+CREATE TABLE experiments(
+  id INTEGER PRIMARY KEY, token TEXT NOT NULL UNIQUE, name TEXT NOT NULL, created_at REAL NOT NULL,
+  config TEXT NOT NULL CHECK(json_valid(config)), notes TEXT NOT NULL DEFAULT '',
+  tags TEXT NOT NULL DEFAULT '[]' CHECK(json_valid(tags)), archived INTEGER NOT NULL DEFAULT 0) STRICT;
+
+CREATE TABLE runs(
+  id INTEGER PRIMARY KEY, experiment_id INTEGER NOT NULL REFERENCES experiments ON DELETE CASCADE,
+  method TEXT NOT NULL, label TEXT NOT NULL, seed INTEGER NOT NULL, held_out TEXT,
+  config TEXT NOT NULL CHECK(json_valid(config)), group_hash TEXT NOT NULL,
+  origin TEXT NOT NULL DEFAULT 'engine' CHECK(origin IN ('engine','recorder','import')),
+  status TEXT NOT NULL
+    CHECK(status IN ('queued','running','stopping','done','failed','stopped','interrupted')),
+  priority INTEGER NOT NULL DEFAULT 0, device_asked TEXT NOT NULL DEFAULT 'auto', device TEXT,
+  attempt INTEGER NOT NULL DEFAULT 0, owner TEXT, pid INTEGER, pid_started REAL, heartbeat_at REAL,
+  created_at REAL NOT NULL, started_at REAL, finished_at REAL,
+  rounds_total INTEGER NOT NULL, rounds_done INTEGER NOT NULL DEFAULT 0,
+  last_test REAL, best_round INTEGER, best_test REAL, worst_client REAL,
+  message TEXT, notices TEXT NOT NULL DEFAULT '[]' CHECK(json_valid(notices)),
+  reason TEXT, error TEXT, environment TEXT) STRICT;
+CREATE INDEX runs_experiment ON runs(experiment_id);
+CREATE INDEX runs_queue ON runs(priority DESC, id) WHERE status='queued';
+CREATE INDEX runs_live ON runs(owner) WHERE status IN ('running','stopping');
+
+CREATE TABLE entities(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, entity INTEGER NOT NULL,
+  kind TEXT NOT NULL CHECK(kind IN ('global','client','domain')), name TEXT NOT NULL, domain TEXT,
+  samples INTEGER, class_counts TEXT, PRIMARY KEY(run_id, entity)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE rounds(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, train_loss REAL,
+  seconds_train REAL, seconds_aggregate REAL, seconds_evaluate REAL,
+  scalars_up INTEGER, scalars_down INTEGER, bytes_up INTEGER, bytes_down INTEGER,
+  PRIMARY KEY(run_id, round)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE scores(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, split INTEGER NOT NULL, point INTEGER NOT NULL,
+  round INTEGER NOT NULL, personal_mean REAL, personal_weighted REAL, personal_worst REAL, global_mean REAL,
+  PRIMARY KEY(run_id, split, point, round)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE client_rounds(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, client INTEGER NOT NULL,
+  steps INTEGER NOT NULL, train_loss REAL, bytes_up INTEGER, bytes_down INTEGER,
+  PRIMARY KEY(run_id, round, client)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE accuracy(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, split INTEGER NOT NULL CHECK(split IN (0,1,2)),
+  point INTEGER NOT NULL CHECK(point IN (0,1)), round INTEGER NOT NULL, model INTEGER NOT NULL,
+  test_set INTEGER NOT NULL, correct INTEGER NOT NULL, total INTEGER NOT NULL CHECK(total > 0), loss REAL,
+  PRIMARY KEY(run_id, split, point, round, model, test_set),
+  CHECK(correct BETWEEN 0 AND total)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE diagnostics(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, name TEXT NOT NULL, round INTEGER NOT NULL,
+  a INTEGER NOT NULL DEFAULT -1, b INTEGER NOT NULL DEFAULT -1, value REAL,
+  PRIMARY KEY(run_id, name, round, a, b)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tasks(
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL,
+  run_id INTEGER REFERENCES runs ON DELETE CASCADE, args TEXT NOT NULL, status TEXT NOT NULL,
+  done INTEGER NOT NULL DEFAULT 0, total INTEGER, message TEXT, owner TEXT, pid INTEGER, pid_started REAL,
+  heartbeat_at REAL, result TEXT, UNIQUE(kind, key)) STRICT;
+
+CREATE VIEW accuracy_named AS
+  SELECT a.run_id, a.round, m.name AS model, t.name AS test_set,
+    CASE a.split WHEN 0 THEN 'train' WHEN 1 THEN 'validation' ELSE 'test' END AS split,
+    CASE a.point WHEN 0 THEN 'local' ELSE 'broadcast' END AS point, correct, total, loss
+  FROM accuracy a
+  JOIN entities m ON m.run_id = a.run_id AND m.entity = a.model
+  JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set;
+"""
+
+RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diagnostics")
+"""Tables keyed by ``run_id``: what a run has recorded."""
+
+
+@migrations(name="0001_first")
+def _first(db: Database) -> None:
+    db.executescript(TABLES)

@@ -1,0 +1,349 @@
+"""Training as it happens: how far every run is, its heatmaps round by round, curves, log; stop and resume."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import streamlit as st
+
+from fedcore import runs
+from fedcore.errors import FedLensError
+from fedcore.report import curves, figures, heatmaps, panels, progress
+from fedcore.report.charts import Chart
+from fedcore.report.palette import Look
+from fedcore.runs import devices, queries
+from fedcore.runs.queries import ExperimentRow, RunRow
+from pages.parts import common
+
+POLL_SECONDS = 2
+REDRAW_SECONDS = 5
+EARLY_DRAWS = 4
+SPLITS = {queries.TEST: "test samples", queries.VALIDATION: "validation samples"}
+POINTS = {queries.BROADCAST: "after aggregation", queries.LOCAL: "before aggregation (own samples only)"}
+CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
+Token = tuple[tuple[int, int, int], ...]
+common.through_app()
+db = common.database()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the figures are drawn."""
+
+    view: panels.View
+    split: int
+    point: int
+    fitted: bool
+    columns: int
+    curve: str
+    diagnostic: str | None
+    look: Look
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def grid(path: str, token: Token, settings: Settings) -> tuple[Chart, list[panels.Panel]]:
+    """The heatmaps at one moment. The same moment gives the very same figure, which the browser does not draw again."""
+    found = [
+        panels.live_panel(path, r, settings.view, settings.split, settings.point) for r in at(path, token)
+    ]
+    return heatmaps.heatmap_grid(found, settings.look, settings.columns, settings.fitted), found
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def lines(path: str, token: Token, what: str, settings: Settings) -> tuple[Chart, dict]:
+    """Curves at one moment: ``loss``, an accuracy, or a recorded diagnostic."""
+    shown = at(path, token)
+    if what == "loss":
+        series, title = curves.live_loss(path, shown), "Training loss"
+    elif what in CURVES:
+        series, title = curves.live_accuracy(path, shown, what, settings.split, settings.point), CURVES[what]
+    else:
+        series, title = curves.live_diagnostic(path, shown, what), what.replace("_", " ")
+    chart = figures.curves(
+        series, settings.look, "Round", "", per_cent=what in CURVES, height=330, name=title
+    )
+    return chart, dict(figures.series_table(series, "round"))
+
+
+def at(path: str, token: Token) -> list[RunRow]:
+    """The runs of a token, in its order."""
+    return queries.runs(path, [t[0] for t in token])
+
+
+def moment(now: Token, paused: bool, over: bool) -> Token:
+    """The moment that is drawn.
+
+    A run's first rounds at once, so that it is seen to start; later ones at most every five seconds, since a chart is
+    drawn anew as a whole, which costs much and shows nothing that an eye could follow. Nothing new while paused.
+    """
+    key = tuple(t[0] for t in now)
+    drawn = st.session_state.setdefault("live_drawn", {})
+    last, when, draws = drawn.get(key, (None, 0.0, {}))
+    if last is not None and (paused or last == now):
+        return last
+    changed = [n[0] for n, o in zip(now, last or now, strict=True) if n != o]
+    early = any(draws.get(i, 0) < EARLY_DRAWS for i in changed)
+    if last is None or early or over or time.monotonic() - when >= REDRAW_SECONDS:
+        draws = {**draws, **{i: draws.get(i, 0) + 1 for i in changed}}
+        st.session_state["live_drawn"] = {key: (now, time.monotonic(), draws)}
+        return now
+    return last
+
+
+def run_rows(found: list[RunRow], look: Look) -> str:
+    """Progress of every run as a table."""
+    rows = []
+    for p in progress.progress(db, found):
+        r = p.run
+        colour = look.colour(r.method)
+        bar = (
+            f'<div class="fl-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{r.rounds_total}" '
+            f'aria-valuenow="{r.rounds_done}" aria-label="rounds of {common.esc(r.label)}">'
+            f'<span style="width:{100 * p.share:.0f}%;background:{colour}"></span></div>'
+        )
+        rows.append(
+            [
+                common.status_html(r.state),
+                f'<span class="fl-swatch" style="background:{colour}" aria-hidden="true"></span>{common.esc(r.label)}',
+                bar,
+                f'<span data-run="{r.id}" data-round="{r.rounds_done}">{r.rounds_done}/{r.rounds_total}</span>',
+                common.per_cent(r.last_test),
+                common.per_cent(r.worst_client),
+                common.esc(p.text),
+            ]
+        )
+    header = [("Status", ""), ("Method", "wide"), ("Progress", ""), ("Round", "num"), ("Accuracy, %", "num")]
+    return common.table_html(
+        [*header, ("Worst client, %", "num"), ("", "wide")], rows, "Progress of the runs"
+    )
+
+
+@st.fragment(run_every=POLL_SECONDS)
+def watch(ids: list[int], states: dict[int, str], settings: Settings) -> None:
+    """The ticking part."""
+    tick(ids, states, settings, paused=False)
+
+
+@st.fragment
+def still(ids: list[int], states: dict[int, str], settings: Settings) -> None:
+    """The same without a clock: nothing runs, or the reader has paused."""
+    tick(ids, states, settings, paused=True)
+
+
+def tick(ids: list[int], states: dict[int, str], settings: Settings, paused: bool) -> None:
+    """Draw what is new; the page as a whole when a run has started or ended, for its buttons."""
+    try:
+        if common.writable():
+            runs.ensure_worker(db)
+            runs.reconcile(db)
+        found = queries.runs(db, ids)
+        if not paused and {r.id: r.state for r in found} != states:
+            st.rerun()
+        over = all(r.ended for r in found)
+        st.html(run_rows(found, settings.look))
+        shown = moment(progress.token(db, ids), paused and not over, over)
+        draw_all(shown, settings)
+    except FedLensError as error:
+        common.show_error(error)
+
+
+def draw_all(shown: Token, settings: Settings) -> None:
+    """Heatmaps, then curves."""
+    chart, drawn = grid(str(db), shown, settings)
+    if st.session_state.get("as_tables"):
+        for i, panel in enumerate(drawn):
+            st.markdown(f"**{common.md(panel.title)}**")
+            st.dataframe(heatmaps.panel_table(panel), hide_index=True, key=f"live_table_{i}")
+    else:
+        common.draw(chart, "live_grid")
+        st.caption("Grey: no data. Hover a cell for its counts; the colours are the same in all panels.")
+    names = [settings.curve, "loss", *([settings.diagnostic] if settings.diagnostic else [])]
+    for column, name in zip(st.columns(len(names)), names, strict=True):
+        with column:
+            common.draw(*with_key(lines(str(db), shown, name, settings), f"live_{name}"))
+
+
+def with_key(chart: tuple[Chart, dict], key: str) -> tuple[Chart, str, dict]:
+    """Arguments of ``common.draw``."""
+    return chart[0], key, chart[1]
+
+
+def choose() -> ExperimentRow | None:
+    """The experiment: from the URL, else one that is at work, else the newest."""
+    known = {e.id: e for e in queries.experiments(db)}
+    asked = [int(t) for t in st.query_params.get_all("id") if t.isdecimal() and int(t) not in known]
+    for i in asked:  # an archived one opens by its link
+        try:
+            known[i] = queries.experiment(db, i)
+        except FedLensError as error:
+            common.show_error(error)
+    if not known:
+        return None
+    busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
+    chosen = common.ids_in_url("id", known, [(busy or list(known))[0]])
+    st.session_state["live_choice"] = chosen[0]
+    st.selectbox(
+        "Experiment",
+        list(known),
+        format_func=lambda i: known[i].name,
+        key="live_choice",
+        on_change=lambda: common.remember_ids("id", [st.session_state["live_choice"]]),
+    )
+    return known[st.session_state["live_choice"]]
+
+
+def variant(found: ExperimentRow) -> list[RunRow]:
+    """The runs of one seed and held-out domain: a panel for each method."""
+    variants = list(dict.fromkeys((r.seed, r.held_out) for r in found.runs))
+    if len(variants) <= 1:
+        return list(found.runs)
+    busy = [(r.seed, r.held_out) for r in found.runs if r.state in ("running", "stopping")]
+    chosen = st.selectbox(
+        "Seed",
+        variants,
+        index=variants.index((busy or variants)[0]),
+        format_func=lambda v: f"seed {v[0]}" + (f", without {v[1]}" if v[1] else ""),
+        key=f"live_variant_{found.id}",
+    )
+    return [r for r in found.runs if (r.seed, r.held_out) == chosen]
+
+
+def settings_of(found: list[RunRow]) -> Settings:
+    """The reader's choices for the figures."""
+    with st.popover("View", icon=":material/tune:"):
+        clients = sum(1 for e in queries.entities(db, found[0].id) if e.kind == "client") if found else 0
+        views = list(panels.VIEWS)
+        view = st.radio(
+            "Heatmaps",
+            views,
+            index=views.index(panels.default_view(clients)),
+            format_func=panels.VIEWS.get,
+            key=f"live_view_{clients > panels.FULL_MATRIX_CLIENTS}",
+        )
+        split = st.radio("Measured on", list(SPLITS), format_func=SPLITS.get, key="live_split")
+        point = st.radio("Models", list(POINTS), format_func=POINTS.get, key="live_point")
+        curve = st.radio("Curve", list(CURVES), format_func=CURVES.get, key="live_curve")
+        columns = st.slider("Panels in a row", 1, 4, 1 if common.narrow() else 3, key="live_columns")
+        names = sorted({n for r in found for n in queries.diagnostic_names(db, r.id)})
+        diagnostic = st.selectbox("Diagnostic", names, index=None, placeholder="none", key="live_diagnostic")
+        fitted = st.toggle("Fit colours to the values", key="live_fitted", help="Instead of 0 to 100 %")
+    return Settings(view, split, point, fitted, columns, curve, diagnostic, common.look())
+
+
+def buttons(found: ExperimentRow) -> None:
+    """Stop and resume, outside the ticking part: a click must not coincide with a tick."""
+    may = common.writable()
+    stoppable = [r for r in found.runs if r.state in ("queued", "running")]
+    stuck = [r for r in found.runs if r.state == "stopping"]
+    resumable = [
+        r for r in found.runs if r.state in ("stopped", "interrupted", "failed") and r.origin == "engine"
+    ]
+    if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may, key="live_stop"):
+        confirm_stop(stoppable)
+    if stuck and st.button(
+        "Stop at once", icon=":material/dangerous:", disabled=not may, help="Kills the process"
+    ):
+        confirm_kill(stuck)
+    if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may, key="live_resume"):
+        runs.resume(db, [r.id for r in resumable])
+        runs.ensure_worker(db)
+        st.rerun()
+    if st.button("Compare", icon=":material/compare:", key="live_compare"):
+        st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
+
+
+@st.dialog("Stop runs")
+def confirm_stop(stoppable: list[RunRow]) -> None:
+    """Stop names the runs; finished rounds stay."""
+    names = {
+        r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "")
+        for r in stoppable
+    }
+    chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
+    st.caption("Finished rounds stay and a stopped run can be resumed; the round in work is discarded.")
+    if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
+        runs.stop(db, chosen)
+        st.rerun()
+
+
+@st.dialog("Stop at once")
+def confirm_kill(stuck: list[RunRow]) -> None:
+    """The second step, for a run that does not heed the first."""
+    st.write(
+        "These runs were asked to stop and are still in a step. Killing them loses the round in work only."
+    )
+    for r in stuck:
+        st.markdown(f"- {common.md(r.label)}, seed {r.seed}")
+    if st.button("Kill", type="primary"):
+        for r in stuck:
+            try:
+                runs.force_stop(db, r.id)
+            except FedLensError as error:
+                common.show_error(error)
+        st.rerun()
+
+
+@st.fragment
+def log(found: list[RunRow]) -> None:
+    """What a run last said; a failed one's error in full."""
+    with st.expander("Log", icon=":material/terminal:", expanded=any(r.state == "failed" for r in found)):
+        failed = [i for i, r in enumerate(found) if r.state in ("failed", "running")]
+        run = st.selectbox(
+            "Run", found, index=failed[0] if failed else 0, format_func=lambda r: r.label, key="live_log"
+        )
+        if run is None:
+            return
+        st.button("Refresh", icon=":material/refresh:", key="live_log_refresh")
+        for note in run.notices:
+            st.markdown(f"- {common.md(str(note['message']))}")
+        trace = queries.error_text(db, run.id)
+        if run.state == "failed":
+            st.error(common.md(run.reason or "failed without a word"), icon=":material/error:")
+        with st.container(height=260, autoscroll=True):
+            st.code(trace or progress.log_tail(db, run.id) or "nothing yet", language=None, wrap_lines=True)
+
+
+def strip(found: ExperimentRow) -> None:
+    """How many runs are in which state, what is trained, how busy the machine is."""
+    counts = {s: sum(r.state == s for r in found.runs) for s in common.STATUS}
+    parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
+    parts.append(
+        f'<span class="fl-faint">{common.esc(found.config.data.name)}, {common.esc(found.config.backbone.name)}</span>'
+    )
+    for d in devices.list_devices():
+        busy = "" if d.load is None else f" at {d.load:.0%}"
+        memory = f"{d.memory_used / 2**30:.1f} of {d.memory_total / 2**30:.0f} GB"
+        parts.append(f'<span class="fl-faint">{common.esc(d.name)}{busy}, {memory}</span>')
+    st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>')
+
+
+def page() -> None:
+    """The page."""
+    st.title("Live")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        experiment = choose()
+        found = variant(experiment) if experiment else []
+    if experiment is None:
+        st.info(
+            "Nothing has been started yet. What you launch will be seen training here.",
+            icon=":material/monitoring:",
+        )
+        if st.button("Try it", type="primary", icon=":material/play_circle:"):
+            st.switch_page("pages/new.py", query_params={"preset": "demo"})
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        buttons(experiment)
+        settings = settings_of(found)
+        paused = st.toggle(
+            "Pause updates", key="live_paused", help="The figures stay as they are; the runs go on"
+        )
+        common.table_switch()
+    strip(experiment)
+    states = {r.id: r.state for r in found}
+    busy = any(not r.ended for r in found)
+    (watch if busy and not paused else still)([r.id for r in found], states, settings)
+    log(found)
+
+
+page()

@@ -1,0 +1,201 @@
+"""The database, the theme, user text shown as text, ids in the URL, and charts that can also be read."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from fedcore import runs
+from fedcore.errors import FedLensError
+from fedcore.report.charts import Chart
+from fedcore.report.palette import STATUS, Look
+from fedcore.runs import Access
+
+STYLE = """
+<style>
+.stMainBlockContainer { padding-top: 4.5rem; max-width: 1400px; }
+.fl-table { border-collapse: collapse; width: 100%; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+.stTabs [aria-selected="true"] p { font-weight: 600; }
+.stTabs [role="tab"] p { color: inherit; }
+.fl-table th { text-align: left; font-weight: 600; padding: 0.35rem 0.6rem; vertical-align: bottom;
+  border-bottom: 2px solid color-mix(in srgb, currentColor 25%, transparent); }
+.fl-table td { padding: 0.35rem 0.6rem; vertical-align: middle;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 12%, transparent); }
+.fl-table .num { text-align: right; }
+.fl-table td.num { white-space: nowrap; }
+.fl-table .wide { min-width: 9rem; overflow-wrap: anywhere; }
+.fl-scroll { overflow-x: auto; }
+.fl-faint { opacity: 0.75; }
+.fl-bar { height: 0.5rem; border-radius: 0.25rem; min-width: 6rem; overflow: hidden;
+  background: color-mix(in srgb, currentColor 15%, transparent); }
+.fl-bar > span { display: block; height: 100%; border-radius: 0.25rem; }
+.fl-status { white-space: nowrap; font-weight: 600; }
+.fl-swatch { display: inline-block; width: 0.7rem; height: 0.7rem; border-radius: 0.15rem; margin-right: 0.45rem; }
+.fl-strip { display: flex; flex-wrap: wrap; gap: 0.4rem 1.6rem; font-size: 0.9rem; }
+.fl-strip b { font-variant-numeric: tabular-nums; }
+</style>
+"""
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
+
+
+def pages() -> list[st.Page]:
+    """The pages in the order of the navigation; a run's page is reached by links.
+
+    Without icons: Streamlit makes a page's icon the tab's, and the browser fetches that from a server of Google's.
+    """
+    return [
+        st.Page("pages/experiments.py", title="Experiments", default=True),
+        st.Page("pages/new.py", title="New", url_path="new"),
+        st.Page("pages/live.py", title="Live", url_path="live"),
+        st.Page("pages/compare.py", title="Compare", url_path="compare"),
+        st.Page("pages/data.py", title="Data & models", url_path="data"),
+        st.Page("pages/run.py", title="Run", url_path="run", visibility="hidden"),
+    ]
+
+
+def through_app() -> None:
+    """First line of every page: back through app.py, where the page was started without it.
+
+    Streamlit takes a folder called ``pages`` for pages of its own until app.py has called ``st.navigation`` once. A
+    fresh server whose first visitor follows a link to a page would show that page without navigation and database.
+    """
+    if "writable" not in st.session_state:
+        st.navigation(pages(), position="hidden")
+        st.rerun()
+
+
+def style() -> None:
+    """The few rules that the theme does not know."""
+    st.html(STYLE)
+
+
+def database() -> Path:
+    """The database of this app: FEDLENS_DB, or ``runs.db`` beside app.py."""
+    return runs.default_path().resolve()
+
+
+@st.cache_resource(ttl=20, show_spinner=False)
+def _prepared(path: str, there: bool) -> Access:
+    """Created and migrated; looked at again from time to time, since permissions and disks change."""
+    return runs.prepare(path)
+
+
+def open_database() -> bool:
+    """Create or migrate the database, wake the worker if there is work; says on the page what does not go.
+
+    Returns: whether there is a database that pages can read.
+    """
+    path = database()
+    try:
+        access = _prepared(str(path), path.exists())
+        if access.writable:
+            runs.ensure_worker(path)
+            runs.reconcile(path)
+        else:
+            st.warning(md(access.why or ""), icon=":material/lock:")
+    except FedLensError as error:
+        show_error(error)
+        return False
+    st.session_state["writable"] = access.writable
+    return True
+
+
+def writable() -> bool:
+    """Whether runs can be started and changed here."""
+    return bool(st.session_state.get("writable"))
+
+
+def look() -> Look:
+    """Light or dark, as the reader has chosen."""
+    return Look(dark=st.context.theme.type == "dark")
+
+
+def md(text: str) -> str:
+    """Text that Markdown shows as it is: names may hold anything."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def esc(text: object) -> str:
+    """Text that HTML shows as it is."""
+    return html.escape(str(text))
+
+
+def show_error(error: FedLensError, where: object = st) -> None:
+    """What is wrong, where, and what to do."""
+    where.error(md(str(error)), icon=":material/error:")  # type: ignore[attr-defined]
+
+
+def status_html(state: str) -> str:
+    """A status as mark and word, in its colour."""
+    symbol, light, dark = STATUS[state]
+    colour = dark if look().dark else light
+    return f'<span class="fl-status" style="color:{colour}"><span aria-hidden="true">{symbol}</span> {state}</span>'
+
+
+def status_text(state: str) -> str:
+    """A status as mark and word."""
+    return f"{STATUS[state][0]} {state}"
+
+
+def per_cent(share: float | None) -> str:
+    """A share as per cent, a dash where there is none."""
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], label: str) -> str:
+    """A table. header: (title, css class) per column; cells are HTML, escaped by the caller."""
+    head = "".join(f'<th scope="col" class="{css}">{esc(title)}</th>' for title, css in header)
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td class="{css}">{cell}</td>' for cell, (_, css) in zip(row, header, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="fl-scroll" tabindex="0" role="region" aria-label="{esc(label)}"><table class="fl-table" '
+        f'aria-label="{esc(label)}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def ids_in_url(name: str, known: Iterable[int], fallback: Sequence[int]) -> list[int]:
+    """Ids that the URL names, or those last looked at, or ``fallback``; unknown ones are left out."""
+    there = set(known)
+    asked = [int(text) for text in st.query_params.get_all(name) if text.isdecimal()]
+    asked = asked or st.session_state.get(f"last_{name}", [])
+    chosen = [i for i in asked if i in there] or [i for i in fallback if i in there]
+    remember_ids(name, chosen)
+    return chosen
+
+
+def remember_ids(name: str, ids: Sequence[int]) -> None:
+    """Write ids to the URL, so that it can be shared, and keep them for the way back to this page."""
+    st.session_state[f"last_{name}"] = list(ids)
+    if st.query_params.get_all(name) != [str(i) for i in ids]:
+        st.query_params[name] = [str(i) for i in ids]
+
+
+def draw(chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None) -> None:
+    """A chart with its text alternative, or its numbers where the reader asked for tables."""
+    if table is not None and st.session_state.get("as_tables"):
+        st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
+        return
+    st.plotly_chart(chart.figure, key=key, alt=chart.alt, config={"displaylogo": False})
+
+
+def table_switch() -> None:
+    """The switch between charts and tables, one for all pages."""
+    st.toggle(
+        "Show as table",
+        key="as_tables",
+        persist_state="session",
+        help="Every chart as the numbers that it is drawn from",
+    )
+
+
+def narrow() -> bool:
+    """Whether the reader holds a telephone: panels stand below each other then."""
+    return "Mobi" in (st.context.headers.get("User-Agent") or "")

@@ -1,0 +1,204 @@
+"""The experiment that the form is filled from: a preset, a clone, a file, and what the user adds and removes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from fedcore.config import Experiment, RunConfig, load, parse
+from fedcore.engine.plan import Plan, plan
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.methods.base import Method
+from fedcore.report import progress
+from fedcore.runs import queries
+from pages.parts import common
+
+PRESETS = Path(__file__).resolve().parents[2] / "experiments"
+ABOUT = {"demo": "2 minutes on two CPU cores, embedded data and model: nothing to download."}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A preset: a TOML file under ``experiments/``."""
+
+    name: str
+    title: str
+    about: str
+
+
+@dataclass
+class Entry:
+    """One method of the form. uid: stays, while the position may change. version: another set of widgets."""
+
+    uid: int
+    name: str
+    label: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    file: str | None = None
+    version: int = 0
+
+
+@st.cache_data(show_spinner=False, ttl=60)
+def presets() -> list[Card]:
+    """The presets, *Try it* first; a file that cannot be read is left to the command line to complain about."""
+    cards = []
+    for path in sorted(PRESETS.glob("*.toml"), key=lambda p: (p.stem != "demo", p.stem)):
+        try:
+            experiment = load(path)
+        except FedLensError:
+            continue
+        methods = len(experiment.methods)
+        about = ABOUT.get(path.stem) or experiment.notes.split("\n")[0]
+        what = (
+            f"{methods} method{'s' * (methods != 1)} on {experiment.data.name}, {experiment.rounds} rounds."
+        )
+        cards.append(Card(path.stem, experiment.name, f"{what} {about}".strip()))
+    return cards
+
+
+def read_preset(name: str) -> Experiment:
+    """A preset by the name of its file.
+
+    Raises:
+        FedLensError: when there is none, or it has a wrong field.
+    """
+    if name not in {c.name for c in presets()}:
+        raise FedLensError(f"no preset '{name}'; choose one of the cards")
+    return load(PRESETS / f"{name}.toml")
+
+
+def current() -> Experiment:
+    """What the form starts from; first of all *Try it*."""
+    if "draft" not in st.session_state:
+        use(read_preset("demo"), "preset:demo")
+    return st.session_state["draft"]
+
+
+def version() -> int:
+    """Counts the times that the form was filled anew: part of all widgets' keys."""
+    return st.session_state.get("draft_version", 0)
+
+
+def source() -> str:
+    """Where the draft came from: ``preset:demo``, ``clone:3``, ``file``."""
+    return st.session_state.get("draft_source", "")
+
+
+def use(experiment: Experiment, origin: str) -> None:
+    """Fill the form from an experiment."""
+    st.session_state["draft"] = experiment
+    st.session_state["draft_source"] = origin
+    st.session_state["draft_version"] = version() + 1
+    st.session_state["draft_entries"] = [
+        Entry(i, m.name, m.label, dict(m.config), m.file) for i, m in enumerate(experiment.methods)
+    ]
+
+
+def from_url() -> FedLensError | None:
+    """Fill the form as the URL says (``?preset=demo``, ``?clone=3``), once; the error where that does not go."""
+    preset, clone = st.query_params.get("preset"), st.query_params.get("clone")
+    wanted = f"clone:{clone}" if clone else f"preset:{preset}" if preset else ""
+    if not wanted or wanted == source():
+        return None
+    try:
+        if clone:
+            row = queries.experiment(common.database(), int(clone) if clone.isdecimal() else -1)
+            use(row.config.model_copy(update={"name": f"{row.name} (copy)"}), wanted)
+        else:
+            use(read_preset(str(preset)), wanted)
+    except FedLensError as error:
+        return error
+    return None
+
+
+def methods() -> dict[str, type[Method]]:
+    """All methods by name, those of FEDLENS_METHODS too."""
+    try:
+        return registry.load_all()
+    except FedLensError as error:
+        common.show_error(error)
+        return {}
+
+
+def entries() -> list[Entry]:
+    """The methods of the form."""
+    current()
+    return st.session_state["draft_entries"]
+
+
+def sync_methods(key: str) -> None:
+    """Callback: after the choice of methods has changed, the entries follow."""
+    chosen = st.session_state[key]
+    kept = [e for e in entries() if e.name in chosen]
+    for name in chosen:
+        if name not in {e.name for e in kept}:
+            kept.append(Entry(_next_uid(), name))
+    st.session_state["draft_entries"] = kept
+
+
+def _next_uid() -> int:
+    st.session_state["draft_uid"] = max(st.session_state.get("draft_uid", 99), 99) + 1
+    return st.session_state["draft_uid"]
+
+
+def reset(uid: int) -> None:
+    """Callback: a method's hyper-parameters as in its paper."""
+    for entry in entries():
+        if entry.uid == uid:
+            entry.config, entry.version = {}, entry.version + 1
+
+
+def add_variant(uid: int, config: dict[str, Any]) -> None:
+    """Callback: the same method once more, below."""
+    found = []
+    for entry in entries():
+        found.append(entry)
+        if entry.uid == uid:
+            label = f"{entry.label or methods()[entry.name].title} (variant)"
+            found.append(Entry(_next_uid(), entry.name, label, dict(config), entry.file))
+    st.session_state["draft_entries"] = found
+
+
+def remove(uid: int) -> None:
+    """Callback: leave a method out."""
+    kept = [e for e in entries() if e.uid != uid]
+    st.session_state["draft_entries"] = kept
+    key = f"new{version()}.choice"
+    if key in st.session_state:
+        st.session_state[key] = list(dict.fromkeys(e.name for e in kept))
+
+
+def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
+    """The experiment and its plan, or what is wrong with it. Plans are kept: a keystroke elsewhere costs nothing."""
+    content = {**values, "methods": [_without_none(m) for m in values["methods"]]}  # type: ignore[attr-defined]
+    for part in ("data", "partition", "backbone"):
+        content[part] = _without_none(values[part])
+    try:
+        experiment = parse(content)
+    except FedLensError as error:
+        return None, None, error
+    planned = _plan(experiment.model_dump_json())
+    if isinstance(planned, Plan):
+        return experiment, planned, None
+    return experiment, None, FedLensError(*planned)
+
+
+@st.cache_data(show_spinner="Looking at the data…", max_entries=32, ttl=300)
+def _plan(experiment: str) -> Plan | tuple[str, str | None]:
+    try:
+        return plan(Experiment.model_validate_json(experiment))
+    except FedLensError as error:
+        return str(error), error.field
+
+
+def _without_none(values: object) -> dict[str, Any]:
+    return {k: v for k, v in dict(values).items() if v is not None}  # type: ignore[call-overload]
+
+
+def estimate(planned: tuple[RunConfig, ...]) -> float | None:
+    """Seconds that runs will take, by what this machine has recorded."""
+    return progress.estimate(common.database(), planned)

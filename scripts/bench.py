@@ -1,0 +1,121 @@
+"""How long things take on this machine: imports, data, the demo. Prints one line a figure.
+
+python -m scripts.bench            # everything
+python -m scripts.bench --no-demo  # without training
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--no-demo", action="store_true", help="leave the demo out")
+    options = parser.parse_args()
+    measure_imports()
+    measure_data()
+    with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
+        measure_folder(Path(folder))
+        return 0 if options.no_demo else measure_demo(Path(folder))
+
+
+def measure_imports() -> None:
+    """Seconds until a fresh Python has imported what forms and pages need, and whether torch came along."""
+    code = (
+        "import fedcore.config, fedcore.runs, fedcore.data.catalog as c, fedcore.methods.registry as r, sys\n"
+        "r.load_all(); c.facts('shapes'); print('torch._C' in sys.modules)"
+    )
+    start = time.perf_counter()
+    torch = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    print(
+        f"forms, store, registry imported: {time.perf_counter() - start:.2f} s, with torch: {torch.strip()}"
+    )
+
+
+def measure_data() -> None:
+    """Seconds to load, split and partition the embedded data, and drawings a second."""
+    from fedcore.data import catalog
+    from fedcore.data.partition import partition
+    from fedcore.data.splits import split
+
+    for name in ("rotated-digits", "shapes"):
+        start = time.perf_counter()
+        images = catalog.load(name)
+        partition(images, split(images, "60/20/20", 1), clients_per_domain=3, alpha=0.3, seed=1)
+        ready = time.perf_counter() - start
+        for i in range(0, len(images), 10):
+            images.read(i)
+        rate = len(range(0, len(images), 10)) / (time.perf_counter() - start - ready)
+        print(f"{name}: loaded, split and partitioned in {ready:.2f} s; {rate:.0f} images drawn a second")
+
+
+def measure_folder(folder: Path, images: int = 10_000) -> None:
+    """Seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
+    import numpy as np
+    from PIL import Image
+
+    from fedcore.data import folders
+
+    pixels = np.random.default_rng(0).integers(0, 256, (29, 29, 3), dtype=np.uint8)
+    Image.fromarray(pixels).resize((227, 227)).save(folder / "one.jpg")
+    content = (folder / "one.jpg").read_bytes()
+    for i in range(images):
+        path = folder / "set" / f"domain{i % 4}" / f"class{i // 4 % 7}" / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    start = time.perf_counter()
+    found, _ = folders.read(folder / "set")
+    print(f"folder of {len(found)} JPEG files checked in {time.perf_counter() - start:.2f} s")
+
+
+def measure_demo(folder: Path) -> int:
+    """Seconds until the first accuracy row and until the end of ``run --demo``."""
+    db, log = folder / "runs.db", folder / "log"
+    start = time.perf_counter()
+    first = None
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fedcore", "run", "--demo", "--db", str(db)],
+            cwd=ROOT,
+            stdout=out,
+            stderr=out,
+        )
+        while process.poll() is None:
+            time.sleep(0.2)
+            if first is None and has_rows(db):
+                first = time.perf_counter() - start
+    total = time.perf_counter() - start
+    shown = "none seen" if first is None else f"after {first:.1f} s"
+    print(f"demo: exit status {process.returncode}, {total:.1f} s, first accuracy row {shown}")
+    if process.returncode:
+        print(log.read_text()[-2000:], file=sys.stderr)
+    return process.returncode
+
+
+def has_rows(db: Path) -> bool:
+    """Whether an accuracy row is there yet."""
+    if not db.exists():
+        return False
+    try:
+        with sqlite3.connect(f"file:{db}?mode=ro", uri=True, timeout=1) as connection:
+            return connection.execute("SELECT 1 FROM accuracy LIMIT 1").fetchone() is not None
+    except sqlite3.OperationalError:  # the tables are being made
+        return False
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

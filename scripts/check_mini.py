@@ -1,0 +1,274 @@
+"""Measure what the embedded weights must hold, print it, and store the zero-shot figures for the tests.
+
+python scripts/check_mini.py            # both models; writes fedcore/assets/mini-zero-shot.json
+python scripts/check_mini.py mini-rn --no-write
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import open_clip
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedcore.clip import mini
+from fedcore.data import digits, shapes
+from fedcore.data.images import ImageSet
+
+logging.getLogger().setLevel(
+    logging.ERROR
+)  # open_clip warns that it has no weights of its own for these names
+STYLE_DOMAINS = (
+    "photo",
+    "cartoon",
+    "clipart",
+    "silhouette",
+    "painting",
+    "neon",
+    "pixel",
+    "sketch",
+    "mosaic",
+    "night",
+    "halftone",
+)
+TURNED = ("cartoon+30", "sketch+30", "mosaic-30", "halftone+45", "painting-45", "photo+60", "night-30")
+PER_CLASS = 30
+STORED = mini.ASSETS / "mini-zero-shot.json"
+
+
+@dataclass
+class Encoded:
+    """A data set seen by one model. Shape: features (samples, d), unit; pixels (samples, 3, side, side)."""
+
+    data: ImageSet
+    pixels: Tensor
+    features: Tensor
+
+    @property
+    def labels(self) -> Tensor:
+        return torch.from_numpy(self.data.labels)
+
+    def rows(self, *domains: str) -> Tensor:
+        wanted = [self.data.domains.index(d) for d in domains]
+        return torch.from_numpy(np.flatnonzero(np.isin(self.data.domain, wanted)))
+
+
+class Model:
+    """An embedded model and differentiable prompts for it."""
+
+    def __init__(self, name: str) -> None:
+        self.clip = mini.load(name).requires_grad_(False)
+        self.tokenize = open_clip.get_tokenizer(name)
+        # What open_clip itself would do before this model
+        self.preprocess = image_transform_v2(PreprocessCfg(**self.clip.visual.preprocess_cfg), is_train=False)
+        self.scale = self.clip.logit_scale.exp()
+
+    def encode(self, data: ImageSet) -> Encoded:
+        pixels = torch.stack([self.preprocess(data.read(i)) for i in range(len(data))])
+        with torch.no_grad():
+            features = torch.cat([self.clip.encode_image(x, normalize=True) for x in pixels.split(256)])
+        return Encoded(data, pixels, features)
+
+    def classes(self, data: ImageSet, template: str | None = None) -> Tensor:
+        with torch.no_grad():
+            texts = [(template or data.template).format(c) for c in data.classes]
+            return self.clip.encode_text(self.tokenize(texts), normalize=True)
+
+    def prompt(self, data: ImageSet) -> Callable[[Tensor], Tensor]:
+        """Class features of ``[SOS] context class . [EOT]``. Shape: ([classes,] n, width) -> (classes, d)."""
+        tokens = self.tokenize([f"{c}." for c in data.classes])
+        ends = tokens.argmax(1)
+        tokens = tokens[:, : int(ends.max()) + 1]
+        embedded, clip = self.clip.token_embedding(tokens), self.clip
+
+        def features(context: Tensor) -> Tensor:
+            context = context.expand(len(tokens), -1, -1)
+            x = torch.cat([embedded[:, :1], context, embedded[:, 1:]], 1)
+            n = x.shape[1]
+            x = clip.transformer(x + clip.positional_embedding[:n], attn_mask=clip.attn_mask[:n, :n])
+            x = clip.ln_final(x[torch.arange(len(x)), ends + context.shape[1]]) @ clip.text_projection
+            return nn.functional.normalize(x, dim=-1)
+
+        return features
+
+
+def accuracy(features: Tensor, classes: Tensor, labels: Tensor) -> float:
+    """Percent right. Shape: (samples, d), (classes, d), (samples,)."""
+    return 100 * (features @ classes.T).argmax(1).eq(labels).float().mean().item()
+
+
+def zero_shot(model: Model, seen: Encoded) -> dict[str, float]:
+    """Accuracy of the data set's own prompt in each domain, in percent."""
+    text = model.classes(seen.data)
+    return {
+        d: accuracy(seen.features[seen.rows(d)], text, seen.labels[seen.rows(d)]) for d in seen.data.domains
+    }
+
+
+def random_context(model: Model, seen: Encoded, rows: Tensor, length: int, draws: int = 8) -> float:
+    """Mean accuracy under contexts N(0, 0.02)."""
+    features, width = model.prompt(seen.data), model.clip.positional_embedding.shape[1]
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        texts = [features(torch.randn(length, width, generator=g) * 0.02) for _ in range(draws)]
+    return float(np.mean([accuracy(seen.features[rows], t, seen.labels[rows]) for t in texts]))
+
+
+def train_context(
+    model: Model,
+    seen: Encoded,
+    rows: Tensor,
+    per_class: bool,
+    optimiser: str = "adam",
+    epochs: int = 6,
+    length: int = 16,
+) -> tuple[float, float]:
+    """Centralised prompt training on cached features: train accuracy (%) of the template, and after."""
+    features, width = model.prompt(seen.data), model.clip.positional_embedding.shape[1]
+    g = torch.Generator().manual_seed(0)
+    lead = (len(seen.data.classes),) if per_class else ()
+    context = (torch.randn(*lead, length, width, generator=g) * 0.02).requires_grad_()
+    steps = (
+        torch.optim.Adam([context], 2e-3) if optimiser == "adam" else torch.optim.SGD([context], 0.01, 0.9)
+    )
+    x, y = seen.features[rows], seen.labels[rows]
+    for _ in range(epochs):
+        for part in torch.randperm(len(x), generator=g).split(32):
+            loss = nn.functional.cross_entropy(model.scale * x[part] @ features(context).T, y[part])
+            steps.zero_grad()
+            loss.backward()
+            steps.step()
+    with torch.no_grad():
+        return accuracy(x, model.classes(seen.data), y), accuracy(x, features(context), y)
+
+
+def train_lora(
+    model: Model, seen: Encoded, domain: str, rank: int = 4, rounds: int = 10
+) -> tuple[float, float]:
+    """LoRA on q, k, v of all attention layers of the ViT, one epoch a round: accuracy on the unseen 40 %."""
+    g = torch.Generator().manual_seed(0)
+    rows = seen.rows(domain)
+    rows = rows[torch.randperm(len(rows), generator=g)]
+    train, test = rows[: int(0.6 * len(rows))], rows[int(0.6 * len(rows)) :]
+    visual, text = model.clip.visual, model.classes(seen.data)
+    weights = {k: v for k, v in visual.named_parameters() if k.endswith("in_proj_weight")}
+    down = {
+        k: (torch.randn(3, rank, v.shape[1], generator=g) / rank**0.5 * 0.5).requires_grad_()
+        for k, v in weights.items()
+    }
+    up = {k: torch.zeros(3, v.shape[1], rank, requires_grad=True) for k, v in weights.items()}
+
+    def encode(x: Tensor) -> Tensor:
+        changed = {k: v + 0.25 * (up[k] @ down[k]).reshape(v.shape) for k, v in weights.items()}
+        return nn.functional.normalize(functional_call(visual, changed, (x,)), dim=-1)
+
+    optimiser = torch.optim.Adam([*down.values(), *up.values()], 2e-3)
+    for _ in range(rounds):
+        for part in train[torch.randperm(len(train), generator=g)].split(32):
+            loss = nn.functional.cross_entropy(
+                model.scale * encode(seen.pixels[part]) @ text.T, seen.labels[part]
+            )
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    with torch.no_grad():
+        after = accuracy(encode(seen.pixels[test]), text, seen.labels[test])
+    return accuracy(seen.features[test], text, seen.labels[test]), after
+
+
+def probe(seen: Encoded, domain: str) -> float:
+    """Test accuracy of a linear classifier trained on 60 % of the domain's features."""
+    from sklearn.linear_model import LogisticRegression
+
+    rows = seen.rows(domain)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
+    cut = int(0.6 * len(rows))
+    x, y = seen.features.numpy(), seen.labels.numpy()
+    fitted = LogisticRegression(C=30, max_iter=500).fit(x[rows[:cut]], y[rows[:cut]])
+    return 100 * fitted.score(x[rows[cut:]], y[rows[cut:]])
+
+
+def check(name: str) -> dict[str, dict[str, float]]:
+    """Print the table of one model; the zero-shot figures are returned."""
+    start = time.time()
+    model = Model(name)
+    drawn = model.encode(shapes.load(domains=STYLE_DOMAINS + TURNED, per_class=PER_CLASS))
+    real = model.encode(digits.load())
+    zero = {"shapes": zero_shot(model, drawn), "rotated-digits": zero_shot(model, real)}
+    print(f"\n## {name}: logit scale {model.scale:.1f}, encoding took {time.time() - start:.0f} s")
+    for data, figures in zero.items():
+        print(
+            f"zero-shot {data}: "
+            + ", ".join(f"{d} {a:.0f}" for d, a in figures.items())
+            + f"; mean {np.mean(list(figures.values())):.1f}"
+        )
+    for label, seen, domains in (("digits", real, digits.DOMAINS), ("shapes", drawn, shapes.DOMAINS)):
+        print(
+            f"probe {label}: "
+            + ", ".join(f"{d} {probe(seen, d):.0f}" for d in domains if d in seen.data.domains)
+        )
+    any_turn = accuracy(
+        real.features, model.classes(real.data, "at any angle, a picture of the number: {}."), real.labels
+    )
+    print(f"digits with 'at any angle': {any_turn:.1f}")
+    photo = drawn.rows("photo")
+    bare = accuracy(drawn.features[photo], model.classes(drawn.data), drawn.labels[photo])
+    for length in (16, 63):
+        print(
+            f"random context of {length} on photo: "
+            f"{random_context(model, drawn, photo, length):.1f} of {bare:.1f}"
+        )
+    both = (
+        ("digits", real, torch.arange(len(real.data))),
+        ("rotated shapes", drawn, drawn.rows(*TURNED[:4])),
+    )
+    for label, seen, rows in both:
+        for kind, per_class in (("shared", False), ("class-specific", True)):
+            for optimiser in ("adam", "sgd"):
+                before, after = train_context(model, seen, rows, per_class, optimiser)
+                print(
+                    f"{kind} context, {optimiser}, {label}: "
+                    f"{before:.1f} -> {after:.1f} ({after - before:+.1f})"
+                )
+    if name == "mini-vit":
+        for seen, domain in ((real, "rot45"), (drawn, "sketch+30")):
+            before, after = train_lora(model, seen, domain)
+            print(f"LoRA r=4, 10 rounds, {domain}: {before:.1f} -> {after:.1f} ({after - before:+.1f})")
+    print(f"took {time.time() - start:.0f} s")
+    return zero
+
+
+def main() -> int:
+    """Check the models named on the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", default=list(mini.MINI_MODELS))
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    options = parser.parse_args()
+    torch.backends.cuda.enable_flash_sdp(
+        False
+    )  # the CPU kernel's backward is slow for short masked sequences
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    for name in options.models:
+        stored[name] = {data: {d: round(a, 2) for d, a in f.items()} for data, f in check(name).items()}
+    if not options.no_write:
+        STORED.write_text(json.dumps(stored, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,311 @@
+"""Pretrain the embedded miniature CLIP on drawings, on a CPU, from a seed: what ``make embedded`` runs.
+
+First the ResNet together with the text tower, then the ViT against the frozen text tower (a ViT that
+starts with a text
+tower of its own does not leave chance for a long while). Two one-thread processes average their gradients.
+
+    python scripts/pretrain_mini.py                 # the whole chain
+    python scripts/pretrain_mini.py --stage vit     # one stage; `rn` must have been trained before
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
+from torch import Tensor, nn
+
+from fedcore.clip import mini
+from scripts import pretrain_captions as captions
+from scripts import pretrain_images as images
+from scripts import pretrain_views as views
+from scripts.pretrain_model import FactHeads, Trainee, Words, average_gradients, pixels, start_vit
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one stage is trained. ``batch`` is per process; ``side`` is the image size in pixels."""
+
+    name: str
+    side: int
+    steps: int
+    rate: float
+    batch: int = 128
+    warmup: int = 100
+    clean_share: float = 0.08  # of the steps: clean styles only
+    decay: float = 0.05
+    cap: float = 30.0  # of the logit scale: less exact alignment leaves prompts something to do
+    captions: int = 128  # per process and step; 0: class prompts only, encoded once (the text tower is frozen)
+    teach: float = 0.0  # weight of 1 - cosine to the ResNet's features of the undisturbed image
+    stop: int | None = None  # end here, before the schedule does
+    settle: bool = False  # go on from this model's last checkpoint
+    disturbed: bool = True  # darken and roughen images
+    naive: float = 0.7  # weight of the upright-only classifier's view where a plain prompt does not match
+    unmatched: float = 0.05  # weight of the uniform target where a prompt's orientation is not the image's
+
+
+PLANS = {
+    # A prompt that must be wrong about turned images slows the start, so that comes in a second part.
+    "rn": Plan("mini-rn", 64, 2200, 1.8e-3, stop=1250, disturbed=False, naive=0.0),
+    "rn-settle": Plan("mini-rn", 64, 400, 8e-4, captions=64, settle=True, warmup=30, clean_share=0.0),
+    "vit": Plan("mini-vit", 48, 3000, 1.5e-3, captions=0, teach=6.0),
+}
+SAVE_EVERY = 100
+CORPUS_SIZE = 100_000
+
+
+def soft_cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
+    """Cross-entropy to all true pairs; rows without any are left out. Shape: (n, m) twice."""
+    mass = truth.sum(1, keepdim=True)
+    loss = -(truth / mass.clamp(min=1e-6) * logits.log_softmax(1)).sum(1)
+    keep = (mass[:, 0] > 0.5).float()
+    return (loss * keep).sum() / keep.sum().clamp(min=1)
+
+
+def prompt_loss(logits: Tensor, labels: Tensor, match: Tensor, other: Tensor, weight: float) -> Tensor:
+    """Cross-entropy over class prompts: the true class where the orientation matches, else ``other``.
+
+    Shape: logits and other (images, classes), labels and match (images,).
+    """
+    logp = logits.log_softmax(1)
+    hit = -logp.gather(1, labels[:, None])[:, 0]
+    return (match * hit + weight * (1 - match) * -(other * logp).sum(1)).mean()
+
+
+class Trainer:
+    """One process of one stage."""
+
+    def __init__(
+        self, plan: Plan, corpus: images.Corpus, rank: int, ranks: int, seed: int, folder: Path
+    ) -> None:
+        torch.manual_seed(seed)  # equal weights in all processes
+        self.plan, self.corpus, self.rank, self.ranks = plan, corpus, rank, ranks
+        self.words = Words()
+        self.model = Trainee(plan.name, self.words)
+        self.model.visual.to(memory_format=torch.channels_last)
+        if plan.name == "mini-vit":
+            start_vit(self.model.visual)
+        self.heads = FactHeads(self.model.text_projection.shape[1])
+        self.frozen_text = plan.name == "mini-vit"
+        if self.frozen_text:
+            state = torch.load(folder / "mini-rn.pt")["model"]
+            self.model.load_state_dict(
+                {k: v for k, v in state.items() if not k.startswith("visual.")}, strict=False
+            )
+            for p in self.model.text_parameters():
+                p.requires_grad_(False)
+        self.parameters = [p for m in (self.model, self.heads) for p in m.parameters() if p.requires_grad]
+        matrices = [p for p in self.parameters if p.ndim > 1 and p is not self.model.rows.weight]
+        rest = [p for p in self.parameters if not any(p is q for q in matrices)]
+        groups = [{"params": matrices, "weight_decay": plan.decay}, {"params": rest, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98), eps=1e-6)
+        self.rng = np.random.default_rng([seed, rank, plan.side])
+        self.noise = torch.Generator().manual_seed(seed * 1000 + rank)
+        self.teacher = np.load(folder / "teacher.npy", mmap_mode="r") if plan.teach else None
+        self.naive = np.load(folder / "naive.npy", mmap_mode="r") if plan.naive else None
+        self.clean = np.flatnonzero(
+            np.isin(corpus.column("style"), [*images.CLEAN, images.STYLES.index("scan")])
+        )
+
+    def rate(self, step: int) -> float:
+        p = self.plan
+        done = (step - p.warmup) / max(1, p.steps - p.warmup)
+        return p.rate * min(
+            (step + 1) / p.warmup, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * max(0.0, min(1.0, done))))
+        )
+
+    def context(self, texts: int, length: int) -> Tensor:
+        """Random vectors before a caption: a learned context starts so, and must not drown the class name."""
+        width = self.model.rows.weight.shape[1]
+        std = 0.02 * math.exp(float(self.rng.normal(0, 0.5)))
+        own = texts if self.rng.random() < 0.4 else 1
+        return (torch.randn(own, length, width, generator=self.noise) * std).expand(texts, -1, -1)
+
+    def prompts(self, turn: int, noisy: float) -> Tensor:
+        texts = captions.class_prompts(turn, self.rng)
+        context = None
+        if self.rng.random() < noisy:
+            context = self.context(len(texts), int(self.rng.choice([4, 8, 16, 16, 32, 63])))
+            if turn == captions.SILENT and self.rng.random() < 0.6:
+                texts = [f"{name}." for name in images.CLASSES]
+        return self.model.text(*self.words.rows(texts), context)
+
+    def by_length(self, texts: list[str], context: Tensor | None, parts: int = 3) -> Tensor:
+        """Text features of captions, encoded in groups of like length: less filling after [EOT]."""
+        order = np.argsort([len(self.words.row(t)) for t in texts], kind="stable")
+        done = [
+            self.model.text(
+                *self.words.rows([texts[i] for i in part]), None if context is None else context[part]
+            )
+            for part in np.array_split(order, parts)
+        ]
+        return torch.cat(done)[torch.from_numpy(np.argsort(order))]
+
+    def text_side(self, rows: np.ndarray) -> tuple[captions.Captions, Tensor, list[tuple[int, Tensor]]]:
+        rows = rows[self.rng.permutation(len(rows))[: self.plan.captions]]
+        batch = captions.caption_batch(self.corpus, rows, self.rng)
+        context = self.context(len(rows), int(self.rng.integers(1, 9))) if self.rng.random() < 0.15 else None
+        sets = [(captions.SILENT, 0.45)]
+        turn = int(
+            self.rng.choice(captions.EVEN)
+            if self.rng.random() < 0.4
+            else self.rng.integers(1, len(captions.TURNS))
+        )
+        sets.append((turn, 0.1))
+        with torch.set_grad_enabled(not self.frozen_text):
+            named = self.by_length(batch.texts, context)
+            return batch, named, [(t, self.prompts(t, noisy)) for t, noisy in sets]
+
+    def losses(self, step: int) -> dict[str, Tensor]:
+        pool = self.clean if step < self.plan.clean_share * self.plan.steps else len(self.corpus.facts)
+        rows = np.sort(self.rng.choice(pool, self.plan.batch))
+        facts = self.corpus.facts[rows].astype(np.int64)
+        seen_as = self.corpus.pixels[self.plan.side][rows]
+        seen_as = images.disturb(seen_as, self.rng) if self.plan.disturbed else seen_as
+        x = pixels(seen_as, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+        with torch.autocast("cpu", torch.bfloat16):
+            batch, named, sets = self.text_side(rows)
+            raw = self.model.visual(x.contiguous(memory_format=torch.channels_last)).float()
+        seen = nn.functional.normalize(raw, dim=-1)
+        scale = self.model.logit_scale.exp()
+        logits = scale * seen @ named.float().T
+        truth = torch.from_numpy(batch.truth(facts))
+        labels = torch.from_numpy(facts[:, 0])
+        out = {"contrast": 0.5 * (soft_cross_entropy(logits, truth) + soft_cross_entropy(logits.T, truth.T))}
+        for i, (turn, features) in enumerate(sets):
+            match = torch.from_numpy(captions.TURN_TRUTH[turn][facts[:, 6] + 90])
+            other, weight = self.otherwise(turn, rows)
+            out[f"prompt{i}"] = 0.5 * prompt_loss(
+                scale * seen @ features.float().T, labels, match, other, weight
+            )
+        if self.teacher is not None:
+            goal = torch.from_numpy(self.teacher[rows].astype(np.float32))
+            out["teach"] = self.plan.teach * (1 - (seen * goal).sum(1)).mean()
+        fade = 0.0 if self.plan.settle else max(0.0, 1 - step / (0.6 * self.plan.steps))
+        if fade:
+            out["facts"] = 0.3 * fade * self.heads(raw, torch.from_numpy(facts))
+        return out
+
+    def otherwise(self, turn: int, rows: np.ndarray) -> tuple[Tensor, float]:
+        """What class prompts should say of an image whose orientation they do not name, and its weight."""
+        if turn in captions.PLAIN_TURNS and self.plan.naive:
+            return torch.from_numpy(self.naive[rows].astype(np.float32)), self.plan.naive
+        return torch.full((len(rows), len(images.CLASSES)), 1 / len(images.CLASSES)), self.plan.unmatched
+
+    def step(self, step: int) -> dict[str, float]:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate(step)
+        losses = self.losses(step)
+        self.optimiser.zero_grad(set_to_none=False)
+        sum(losses.values()).backward()
+        average_gradients(self.parameters, self.ranks)
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimiser.step()
+        with torch.no_grad():
+            self.model.logit_scale.clamp_(max=math.log(self.plan.cap))
+        return {k: float(v.detach()) for k, v in losses.items()}
+
+    def save(self, folder: Path, assets: Path, done: int) -> None:
+        state = self.model.state_dict()
+        torch.save({"model": state, "plan": asdict(self.plan), "done": done}, folder / f"{self.plan.name}.pt")
+        full = {k: v for k, v in state.items() if k != "rows.weight"}
+        mini.save(
+            self.plan.name, full, self.words.ids, state["rows.weight"], assets, with_text=not self.frozen_text
+        )
+
+
+def work(rank: int, ranks: int, plan: Plan, options: argparse.Namespace) -> None:
+    """One process of one stage: draw its share of the corpus if need be, then train."""
+    torch.set_num_threads(1)
+    torch.backends.cuda.enable_flash_sdp(False)  # its CPU backward costs more than all the rest of the step
+    dist.init_process_group(
+        "gloo", init_method=f"file://{options.folder / 'meeting'}", rank=rank, world_size=ranks
+    )
+    start = time.time()
+    if not (options.folder / "drawn").exists():
+        images.make(options.folder, options.images, options.seed, rank, ranks)
+        dist.barrier()
+        if rank == 0:
+            (options.folder / "drawn").touch()
+            print(f"drew {options.images} images in {time.time() - start:.0f} s", flush=True)
+    corpus = images.open_corpus(options.folder)
+    if plan.naive and not (options.folder / "naive.npy").exists():
+        views.write_naive(options.folder, corpus, rank, ranks, options.seed)
+    if plan.teach:
+        views.write_teacher(options.folder, corpus, rank, ranks)
+    trainer = Trainer(plan, corpus, rank, ranks, options.seed, options.folder)
+    if plan.settle or options.resume:
+        trainer.model.load_state_dict(torch.load(options.folder / f"{plan.name}.pt")["model"])
+    start = time.time()
+    steps = min(plan.steps, plan.stop or plan.steps)
+    for step in range(steps):
+        losses = trainer.step(step)
+        if rank == 0 and (step % 50 == 0 or step == steps - 1):
+            shown = " ".join(f"{k} {v:.3f}" for k, v in losses.items())
+            scale = trainer.model.logit_scale.exp().item()
+            speed = (step + 1) * plan.batch * ranks / (time.time() - start)
+            print(
+                f"{plan.name} {step} {time.time() - start:.0f} s {speed:.0f}/s scale {scale:.1f} {shown}",
+                flush=True,
+            )
+        if rank == 0 and ((step + 1) % SAVE_EVERY == 0 or step == steps - 1):
+            trainer.save(options.folder, options.assets, step + 1)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def options_from(argv: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--stage", choices=["all", *PLANS], default="all")
+    parser.add_argument(
+        "--folder", type=Path, help="where drawings and checkpoints go; default: a temporary folder"
+    )
+    parser.add_argument("--assets", type=Path, default=mini.ASSETS, help="where the weights go")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--images", type=int, default=CORPUS_SIZE, help="how many drawings")
+    parser.add_argument("--steps", type=int, help="instead of the plan's own number")
+    parser.add_argument("--rate", type=float, help="instead of the plan's own highest learning rate")
+    parser.add_argument("--resume", action="store_true", help="start from the stage's last checkpoint")
+    parser.add_argument("--processes", type=int, default=2)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train the stages asked for, one after the other."""
+    options = options_from(argv)
+    options.folder = options.folder or Path(tempfile.mkdtemp(prefix="fedlens-pretrain-"))
+    options.folder.mkdir(parents=True, exist_ok=True)
+    options.assets.mkdir(parents=True, exist_ok=True)
+    if not (options.folder / "drawn").exists():
+        images.allocate(options.folder, options.images)
+    start = time.time()
+    for stage in PLANS if options.stage == "all" else (options.stage,):
+        plan = PLANS[stage]
+        plan = Plan(
+            **(asdict(plan) | {k: v for k in ("steps", "rate") if (v := getattr(options, k)) is not None})
+        )
+        (options.folder / "meeting").unlink(missing_ok=True)
+        mp.spawn(work, (options.processes, plan, options), nprocs=options.processes)
+    print(f"done in {(time.time() - start) / 60:.1f} min; weights in {options.assets}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

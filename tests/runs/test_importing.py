@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.runs import import_csv, job, merge, prepare, queries, store
+from fedcore.runs.heart import Heart
+from fedcore.runs.lease import claim
+from fedcore.runs.liveness import new_owner
+from tests.runs import fake_engine
+from tests.runs.conftest import recorded
+
+HEAD = "method,seed,round,model,test_set,correct,total"
+GOOD = f"""\
+{HEAD},split,domain
+mine,1,1,a,a,5,10,validation,photo
+mine,1,1,a,a,6,10,,photo
+mine,1,1,b,b,2,10,,sketch
+mine,1,2,a,a,7,10,,photo
+mine,1,2,b,b,3,10,,sketch
+mine,2,1,a,a,1,10,test,photo
+fedavg,1,1,global,a,4,10,,photo
+fedavg,1,1,global,b,8,10,,sketch
+fedavg,1,1,global,photo,9,10,,photo
+"""
+
+
+def file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "results.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_csv_becomes_an_experiment(db, tmp_path):
+    created = import_csv(db, file(tmp_path, GOOD), "Mine", "pacs")
+    (row,) = queries.experiments(db)
+    assert (row.name, row.config.data.name) == ("Mine", "pacs")
+    assert [(r.method, r.seed, r.state, r.origin, r.rounds_done) for r in row.runs] == [
+        ("mine", 1, "done", "import", 2),
+        ("mine", 2, "done", "import", 1),
+        ("fedavg", 1, "done", "import", 1),
+    ]
+    mine, _, fedavg = created.run_ids
+    assert [p.personal_mean for p in queries.curves(db, [mine])] == [pytest.approx(0.4), pytest.approx(0.5)]
+    assert queries.runs(db, [mine])[0].best_test == pytest.approx(0.4)
+    (point,) = queries.curves(db, [fedavg])
+    assert (point.personal_mean, point.global_mean) == (pytest.approx(0.6), pytest.approx(0.6))
+    assert [(e.entity, e.kind, e.name, e.domain) for e in queries.entities(db, fedavg)] == [
+        (0, "global", "global", None),
+        (1, "client", "a", "photo"),
+        (2, "client", "b", "sketch"),
+        (3, "domain", "photo", "photo"),
+    ]
+
+
+def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
+    path = file(tmp_path, GOOD)
+    import_csv(db, path, "Mine")
+    with pytest.raises(FedLensError, match="imported already, as experiment 1"):
+        import_csv(db, path, "Mine")
+    assert len(queries.experiments(db)) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("mine,1,1,a,a,6", "line 3: column total is empty"),
+        ("mine,one,1,a,a,6,10", "line 3: column seed is 'one'; give a whole number"),
+        ("mine,1,-1,a,a,6,10", "line 3: column round is '-1'"),
+        ("mine,1,1.5,a,a,6,10", "line 3: column round is '1.5'"),
+        ("mine,1,1,a,a,nan,10", "line 3: column correct is 'nan'"),
+        ("mine,1,1,a,a,inf,10", "line 3: column correct is 'inf'"),
+        ("mine,1,1,a,a,11,10", "line 3: 11 correct of 10"),
+        ("mine,1,1,a,a,0,0", "line 3: 0 correct of 0"),
+        ("mine,1,1,b,b,6,10,dev", "line 3: no split 'dev'"),
+        ("mine,1,1,b,b,6,10,test,later", "line 3: no point 'later'"),
+        ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
+    ],
+)
+def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message):
+    text = f"{HEAD},split,point\nmine,1,1,b,a,6,10\n{line}\n"
+    with pytest.raises(FedLensError, match=message) as caught:
+        import_csv(db, file(tmp_path, text), "Mine")
+    assert caught.value.field == "file"
+    assert queries.experiments(db) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method,seed\nmine,1\n", "line 1: no column round, model, test_set, correct, total"),
+        (HEAD + "\n", "no rows below its header"),
+        ("", "line 1: no column method"),
+    ],
+)
+def test_bad_files_are_named(db, tmp_path, text, message):
+    with pytest.raises(FedLensError, match=message):
+        import_csv(db, file(tmp_path, text), "Mine")
+    with pytest.raises(FedLensError, match="cannot read"):
+        import_csv(db, tmp_path / "none.csv", "Mine")
+
+
+@pytest.fixture
+def other(tmp_path, make) -> Path:
+    """A database with a finished run, a queued one and an imported experiment."""
+    path = tmp_path / "other" / "other.db"
+    prepare(path)
+    store.create_experiment(path, make(seeds=(1, 2)))
+    lease = claim(path, new_owner(), "cpu")
+    with Heart(path, lease.owner) as heart:
+        job.execute(lease, heart, train=fake_engine.train)
+    import_csv(path, file(tmp_path, GOOD), "Mine")
+    return path
+
+
+def test_merge_copies_everything_and_twice_changes_nothing(db, other, queued):
+    queued()  # so that ids differ
+    merged = merge(db, other)
+    assert (merged.added, merged.present) == (("a test", "Mine"), ())
+    after = queries.experiments(db)
+    assert [e.name for e in after] == ["Mine", "a test", "a test"] or len(after) == 3
+    here = [r for e in after for r in e.runs if r.state == "done" and r.origin == "engine"]
+    assert len(here) == 1
+    assert recorded(db, here[0].id) == recorded(other, 1)
+    stopped = [r for e in after for r in e.runs if r.state == "stopped"]
+    assert [r.reason for r in stopped] == ["merged from another database before it had ended"]
+
+    again = merge(db, other)
+    assert (again.added, again.present) == ((), ("a test", "Mine"))
+    assert queries.experiments(db) == after
+
+
+def test_merge_refuses_itself_and_what_is_not_ours(db, tmp_path):
+    import sqlite3
+
+    with pytest.raises(FedLensError, match="the database itself"):
+        merge(db, db)
+    with pytest.raises(FedLensError, match="no database at"):
+        merge(db, tmp_path / "none.db")
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE t(x)")
+    with pytest.raises(FedLensError, match="not a database of FedLens"):
+        merge(db, foreign)
+
+
+def test_a_merged_unfinished_run_can_be_trained_here(db, other):
+    merge(db, other)
+    (run,) = [r for e in queries.experiments(db) for r in e.runs if r.state == "stopped"]
+    store.resume(db, [run.id])
+    lease = claim(db, new_owner(), "cpu")
+    assert lease.run_id == run.id
+    with Heart(db, lease.owner) as heart:
+        assert job.execute(lease, heart, train=fake_engine.train) == "done"
