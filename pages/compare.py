@@ -53,8 +53,8 @@ def controls(found: Sequence[ExperimentRow]) -> tuple[Rule, str | None, bool]:
         list(RULES),
         format_func=RULES.get,
         key="rule",
-        help="Rounds are never chosen by test accuracy. Best on validation: the round with the highest mean validation "
-        "accuracy, the earliest of equals.",
+        help="Never by test accuracy. Best on validation: the round of the highest mean accuracy there, "
+        "the earliest of equals.",
     )
     baseline = middle.selectbox(
         "Baseline", labels, index=None, placeholder="none: no differences", key="compare_baseline",
@@ -88,10 +88,7 @@ def summary(found: Comparison, baseline: str | None) -> None:
 
 def row(group: Group, metrics: Sequence[Metric], marks: dict, pinned: Group | None) -> list[str]:
     """One method as cells."""
-    colour = common.look().colour(group.method)
-    cells = [
-        f'<span class="fl-swatch" style="background:{colour}" aria-hidden="true"></span>{common.esc(group.label)}'
-    ]
+    cells = [common.method_html(group.label, group.method)]
     for metric in metrics:
         stat = group.stats.get(metric)
         text = "-" if stat is None else stat.text()
@@ -217,9 +214,7 @@ def cost_tab(path: str, found: Comparison) -> None:
             for c in costs
         ]
         st.html(common.table_html(header, rows, f"Cost on {title}"))
-    st.caption(
-        "Traffic of all clients over all rounds (1 MB = 1,000,000 bytes), time of whole runs; means over runs."
-    )
+    st.caption("Traffic of all clients over all rounds (1 MB = 1,000,000 bytes), time of whole runs; means.")
 
 
 def config_tab(found: Comparison) -> None:
@@ -238,28 +233,40 @@ def config_tab(found: Comparison) -> None:
 def export_tab(
     path: str, ids: Sequence[int], found: Comparison, baseline: str | None, unfinished: bool
 ) -> None:
-    """Files with the numbers of this page. Made when clicked."""
-    name = "-".join(e for e in found.settings.values())
-    rule = found.rule
-
-    def file(table: str, suffix: str) -> str:
-        return export.file_name(name, table, suffix)
-
+    """Files with the numbers of this page, made when clicked."""
+    name, rule = "-".join(found.settings.values()), found.rule
+    latex = export.summary_latex(path, ids, rule, unfinished=unfinished)
+    files = {
+        "Summary CSV": ("summary", "csv", lambda: summary_text(path, ids, rule, baseline, unfinished)),
+        "Rounds CSV": ("rounds", "csv", lambda: export.rounds_csv(path, ids)),
+        "LaTeX table": ("summary", "tex", lambda: latex),
+        "JSON with configs": (
+            "summary",
+            "json",
+            lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished),
+        ),
+    }
     with st.container(horizontal=True):
-        button = st.download_button
-        button("Summary CSV", lambda: export.summary_csv(path, ids, (rule,), baseline, unfinished=unfinished),
-               file("summary", "csv"), "text/csv", on_click="ignore", icon=":material/download:", key="csv_summary")  # fmt: skip
-        button("Rounds CSV", lambda: export.rounds_csv(path, ids), file("rounds", "csv"), "text/csv",
-               on_click="ignore", icon=":material/download:", key="csv_rounds")  # fmt: skip
-        button("LaTeX table", lambda: export.summary_latex(path, ids, rule, unfinished=unfinished),
-               file("summary", "tex"), "text/plain", on_click="ignore", icon=":material/download:", key="latex")  # fmt: skip
-        button("JSON with configs", lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished),
-               file("summary", "json"), "application/json", on_click="ignore", icon=":material/download:", key="json")  # fmt: skip
+        for label, (table, suffix, made) in files.items():
+            st.download_button(
+                label,
+                made,
+                export.file_name(name, table, suffix),
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"file_{table}_{suffix}",
+            )
     st.caption(
-        f"Summary: a row per method and metric, two decimals, {RULES[rule]}, as on this page. Rounds: a row per run, "
-        "round, split, model and test set, with counts, of all runs of these experiments. Charts: the camera in their menu."
+        f"Summary: a row per method and metric, two decimals, {RULES[rule]}, as on this page. "
+        "Rounds: a row per run, round, split, model and test set, with counts, of all these runs. "
+        "Charts: the camera in their menu."
     )
-    st.code(export.summary_latex(path, ids, rule, unfinished=unfinished), language="latex")
+    st.code(latex, language="latex")
+
+
+def summary_text(path: str, ids: Sequence[int], rule: Rule, baseline: str | None, unfinished: bool) -> str:
+    """The summary table as CSV."""
+    return export.summary_csv(path, ids, (rule,), baseline, unfinished=unfinished)
 
 
 def page() -> None:

@@ -81,17 +81,16 @@ def known_sets() -> None:
         for e in entries
     ]
     st.html(common.table_html(header, rows, "Data sets"))
-    embedded = [e for e in entries if e.embedded]
+    titles = {e.name: e.title for e in entries if e.embedded}
     chosen = st.segmented_control(
         "Look at",
-        embedded,
-        format_func=lambda e: e.title,
-        default=embedded[0],
+        list(titles),
+        format_func=titles.get,
+        default=next(iter(titles)),
         required=True,
         key="data_shown",
     )
-    if chosen is not None:
-        show_data(chosen.name, chosen.title)
+    show_data(chosen, titles[chosen])
 
 
 def domains(entry: Entry) -> str:

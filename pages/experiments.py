@@ -10,7 +10,7 @@ from fedcore import runs
 from fedcore.errors import FedLensError
 from fedcore.report import progress
 from fedcore.report.overview import ExperimentSummary, load, matches
-from fedcore.runs import devices, queries
+from fedcore.runs import queries
 from pages.parts import common
 
 common.through_app()
@@ -24,12 +24,7 @@ def strip(found: list[ExperimentSummary]) -> None:
         for state, number in item.states.items():
             counts[state] = counts.get(state, 0) + number
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    for device in devices.list_devices():
-        load_text = "" if device.load is None else f", load {device.load:.0%}"
-        used, total = device.memory_used / 2**30, device.memory_total / 2**30
-        parts.append(
-            f'<span class="fl-faint">{common.esc(device.name)}: {used:.1f} of {total:.0f} GB{load_text}</span>'
-        )
+    parts += common.machine_html()
     st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>')
 
 
@@ -38,9 +33,9 @@ def welcome() -> None:
     with st.container(border=True):
         st.subheader("No experiments yet")
         st.write(
-            "Here will be your comparisons: several federated ways of adapting CLIP, on the same data, with the same "
-            "clients and seeds. **Try it** compares four methods with zero-shot CLIP and PromptFL on handwritten digits "
-            "in six rotations; everything it needs comes with FedLens, and it takes about two minutes."
+            "Here will be your comparisons: federated ways of adapting CLIP, on the same data with the same "
+            "clients and seeds. **Try it** compares four methods with zero-shot CLIP and PromptFL on "
+            "handwritten digits in six rotations. All of it comes with FedLens; it takes about two minutes."
         )
         with st.container(horizontal=True):
             if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it"):
@@ -169,7 +164,7 @@ def confirm_stop(chosen: list[ExperimentSummary], run_ids: list[int]) -> None:
 def confirm_delete(item: ExperimentSummary) -> None:
     """Delete asks for the name; archiving is the gentler way."""
     st.write(
-        f"This removes {len(item.row.runs)} runs with their rounds, logs and checkpoints. It cannot be undone."
+        f"This removes {len(item.row.runs)} runs, their rounds, logs and checkpoints. It cannot be undone."
     )
     st.caption("Archive only hides it from this list.")
     typed = st.text_input("Type its name to delete it", placeholder=item.row.name)

@@ -12,7 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.report import curves, figures, heatmaps, panels, progress
 from fedcore.report.charts import Chart
 from fedcore.report.palette import Look
-from fedcore.runs import devices, queries
+from fedcore.runs import queries
 from fedcore.runs.queries import ExperimentRow, RunRow
 from pages.parts import common
 
@@ -43,7 +43,7 @@ class Settings:
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def grid(path: str, token: Token, settings: Settings) -> tuple[Chart, list[panels.Panel]]:
-    """The heatmaps at one moment. The same moment gives the very same figure, which the browser does not draw again."""
+    """The heatmaps at one moment; the same moment gives the very same figure, which is not drawn again."""
     found = [
         panels.live_panel(path, r, settings.view, settings.split, settings.point) for r in at(path, token)
     ]
@@ -74,8 +74,8 @@ def at(path: str, token: Token) -> list[RunRow]:
 def moment(now: Token, paused: bool, over: bool) -> Token:
     """The moment that is drawn.
 
-    A run's first rounds at once, so that it is seen to start; later ones at most every five seconds, since a chart is
-    drawn anew as a whole, which costs much and shows nothing that an eye could follow. Nothing new while paused.
+    A run's first rounds at once, so that it is seen to start; later ones at most every five seconds, since a
+    chart is drawn anew as a whole, which costs much. Nothing new while paused.
     """
     key = tuple(t[0] for t in now)
     drawn = st.session_state.setdefault("live_drawn", {})
@@ -105,9 +105,9 @@ def run_rows(found: list[RunRow], look: Look) -> str:
         rows.append(
             [
                 common.status_html(r.state),
-                f'<span class="fl-swatch" style="background:{colour}" aria-hidden="true"></span>{common.esc(r.label)}',
+                common.method_html(r.label, r.method),
                 bar,
-                f'<span data-run="{r.id}" data-round="{r.rounds_done}">{r.rounds_done}/{r.rounds_total}</span>',
+                f"{r.rounds_done}/{r.rounds_total}",
                 common.per_cent(r.last_test),
                 common.per_cent(r.worst_client),
                 common.esc(p.text),
@@ -308,13 +308,8 @@ def strip(found: ExperimentRow) -> None:
     """How many runs are in which state, what is trained, how busy the machine is."""
     counts = {s: sum(r.state == s for r in found.runs) for s in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts.append(
-        f'<span class="fl-faint">{common.esc(found.config.data.name)}, {common.esc(found.config.backbone.name)}</span>'
-    )
-    for d in devices.list_devices():
-        busy = "" if d.load is None else f" at {d.load:.0%}"
-        memory = f"{d.memory_used / 2**30:.1f} of {d.memory_total / 2**30:.0f} GB"
-        parts.append(f'<span class="fl-faint">{common.esc(d.name)}{busy}, {memory}</span>')
+    parts.append(common.faint(f"{found.config.data.name}, {found.config.backbone.name}"))
+    parts += common.machine_html()
     st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>')
 
 

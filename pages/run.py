@@ -24,9 +24,7 @@ def header(run: RunRow) -> None:
         f'in <a href="/live?id={run.experiment_id}" target="_self">{common.esc(name)}</a>',
     ]
     parts += [f"without {common.esc(run.held_out)}"] if run.held_out else []
-    parts.append(
-        f'<span class="fl-faint">run {run.id}, attempt {run.attempt}, {common.esc(run.device or "no device yet")}</span>'
-    )
+    parts.append(common.faint(f"run {run.id}, attempt {run.attempt}, {run.device or 'no device yet'}"))
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     if run.reason and run.state != "done":
         st.warning(common.md(run.reason), icon=":material/info:")
@@ -137,7 +135,7 @@ def reproduce(run: RunRow) -> None:
     )
     st.code(f"python -m fedcore run run-{run.id}.toml", language="bash")
     st.caption(
-        "Same machine, same versions, same config: the same numbers. All hyper-parameters are written out below."
+        "Same machine, same versions, same config: the same numbers. All hyper-parameters are written below."
     )
     st.code(text, language="toml")
     environment = queries.environment(common.database(), run.id)

@@ -49,7 +49,9 @@ class Plan:
     clean_share: float = 0.08  # of the steps: clean styles only
     decay: float = 0.05
     cap: float = 30.0  # of the logit scale: less exact alignment leaves prompts something to do
-    captions: int = 128  # per process and step; 0: class prompts only, encoded once (the text tower is frozen)
+    captions: int = (
+        128  # per process and step; 0: class prompts only, encoded once (the text tower is frozen)
+    )
     teach: float = 0.0  # weight of 1 - cosine to the ResNet's features of the undisturbed image
     stop: int | None = None  # end here, before the schedule does
     settle: bool = False  # go on from this model's last checkpoint
@@ -62,7 +64,7 @@ PLANS = {
     # A prompt that must be wrong about turned images slows the start, so that comes in a second part.
     "rn": Plan("mini-rn", 64, 2200, 1.8e-3, stop=1250, disturbed=False, naive=0.0),
     "rn-settle": Plan("mini-rn", 64, 400, 8e-4, captions=64, settle=True, warmup=30, clean_share=0.0),
-    "vit": Plan("mini-vit", 48, 3000, 1.5e-3, captions=0, teach=6.0),
+    "vit": Plan("mini-vit", 48, 1800, 1.5e-3, captions=0, teach=6.0),
 }
 SAVE_EVERY = 100
 CORPUS_SIZE = 100_000
@@ -117,6 +119,7 @@ class Trainer:
         self.noise = torch.Generator().manual_seed(seed * 1000 + rank)
         self.teacher = np.load(folder / "teacher.npy", mmap_mode="r") if plan.teach else None
         self.naive = np.load(folder / "naive.npy", mmap_mode="r") if plan.naive else None
+        self.stock: list[tuple[int, Tensor]] = []
         self.clean = np.flatnonzero(
             np.isin(corpus.column("style"), [*images.CLEAN, images.STYLES.index("scan")])
         )
@@ -155,22 +158,42 @@ class Trainer:
         ]
         return torch.cat(done)[torch.from_numpy(np.argsort(order))]
 
-    def text_side(self, rows: np.ndarray) -> tuple[captions.Captions, Tensor, list[tuple[int, Tensor]]]:
-        rows = rows[self.rng.permutation(len(rows))[: self.plan.captions]]
-        batch = captions.caption_batch(self.corpus, rows, self.rng)
-        context = self.context(len(rows), int(self.rng.integers(1, 9))) if self.rng.random() < 0.15 else None
-        sets = [(captions.SILENT, 0.45)]
-        turn = int(
-            self.rng.choice(captions.EVEN)
-            if self.rng.random() < 0.4
-            else self.rng.integers(1, len(captions.TURNS))
-        )
-        sets.append((turn, 0.1))
-        with torch.set_grad_enabled(not self.frozen_text):
-            named = self.by_length(batch.texts, context)
-            return batch, named, [(t, self.prompts(t, noisy)) for t, noisy in sets]
+    def some_turn(self) -> int:
+        """A phrase about orientation, often one true of every image."""
+        if self.rng.random() < 0.4:
+            return int(self.rng.choice(captions.EVEN))
+        return int(self.rng.integers(1, len(captions.TURNS)))
+
+    def prompt_sets(self) -> list[tuple[int, Tensor]]:
+        """Class features of a plain prompt and of one with words about orientation, each with its phrase."""
+        if self.plan.captions:
+            return [(turn, self.prompts(turn, noisy)) for turn, noisy in ((0, 0.45), (self.some_turn(), 0.1))]
+        if not self.stock:  # the text tower is frozen: encode enough prompts once
+            turns = [captions.SILENT] * 24 + [self.some_turn() for _ in range(72)]
+            with torch.no_grad():
+                self.stock = [(turn, self.prompts(turn, 0.2)) for turn in turns]
+        return [self.stock[self.rng.integers(24)], self.stock[self.rng.integers(24, len(self.stock))]]
+
+    def contrast(self, seen: Tensor, rows: np.ndarray) -> Tensor:
+        """Images against captions, in both directions, with the true match matrix."""
+        named = rows[self.rng.permutation(len(rows))[: self.plan.captions]]
+        batch = captions.caption_batch(self.corpus, named, self.rng)
+        context = self.context(len(named), int(self.rng.integers(1, 9))) if self.rng.random() < 0.15 else None
+        with torch.autocast("cpu", torch.bfloat16):
+            features = self.by_length(batch.texts, context)
+        logits = self.model.logit_scale.exp() * seen @ features.float().T
+        truth = torch.from_numpy(batch.truth(self.corpus.facts[rows]))
+        return 0.5 * (soft_cross_entropy(logits, truth) + soft_cross_entropy(logits.T, truth.T))
+
+    def imitation(self, seen: Tensor, rows: np.ndarray) -> Tensor:
+        """Distance to the ResNet's features of the undisturbed images, and to their mutual likeness."""
+        goal = torch.from_numpy(self.teacher[rows].astype(np.float32))
+        alike = (20 * goal @ goal.T).softmax(1)
+        relation = -(alike * (20 * seen @ goal.T).log_softmax(1)).sum(1).mean()
+        return self.plan.teach * (1 - (seen * goal).sum(1)).mean() + 0.5 * relation
 
     def losses(self, step: int) -> dict[str, Tensor]:
+        """The named losses of one batch."""
         pool = self.clean if step < self.plan.clean_share * self.plan.steps else len(self.corpus.facts)
         rows = np.sort(self.rng.choice(pool, self.plan.batch))
         facts = self.corpus.facts[rows].astype(np.int64)
@@ -178,23 +201,18 @@ class Trainer:
         seen_as = images.disturb(seen_as, self.rng) if self.plan.disturbed else seen_as
         x = pixels(seen_as, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
         with torch.autocast("cpu", torch.bfloat16):
-            batch, named, sets = self.text_side(rows)
             raw = self.model.visual(x.contiguous(memory_format=torch.channels_last)).float()
+            sets = self.prompt_sets()
         seen = nn.functional.normalize(raw, dim=-1)
-        scale = self.model.logit_scale.exp()
-        logits = scale * seen @ named.float().T
-        truth = torch.from_numpy(batch.truth(facts))
-        labels = torch.from_numpy(facts[:, 0])
-        out = {"contrast": 0.5 * (soft_cross_entropy(logits, truth) + soft_cross_entropy(logits.T, truth.T))}
+        scale, labels = self.model.logit_scale.exp(), torch.from_numpy(facts[:, 0])
+        out = {"contrast": self.contrast(seen, rows)} if self.plan.captions else {}
         for i, (turn, features) in enumerate(sets):
             match = torch.from_numpy(captions.TURN_TRUTH[turn][facts[:, 6] + 90])
             other, weight = self.otherwise(turn, rows)
-            out[f"prompt{i}"] = 0.5 * prompt_loss(
-                scale * seen @ features.float().T, labels, match, other, weight
-            )
+            logits = scale * seen @ features.float().T
+            out[f"prompt{i}"] = 0.5 * prompt_loss(logits, labels, match, other, weight)
         if self.teacher is not None:
-            goal = torch.from_numpy(self.teacher[rows].astype(np.float32))
-            out["teach"] = self.plan.teach * (1 - (seen * goal).sum(1)).mean()
+            out["teach"] = self.imitation(seen, rows)
         fade = 0.0 if self.plan.settle else max(0.0, 1 - step / (0.6 * self.plan.steps))
         if fade:
             out["facts"] = 0.3 * fade * self.heads(raw, torch.from_numpy(facts))

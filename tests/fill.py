@@ -1,4 +1,4 @@
-"""A store filled with made-up runs, through the same writes as a real job: for tests and pictures of the pages."""
+"""A store filled with made-up runs through the writes of a real job: for tests and pictures of the pages."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from fedcore.data.drawing_styles import STYLES
 from fedcore.data.images import ImageSet
 
 CLASSES = ("arrow", "circle", "crescent", "cup", "fish", "heart", "house", "square", "star", "tree")
-DOMAINS = ("photo", "painting", "sketch", "cartoon+30", "sketch+30", "mosaic-30", "halftone+45", "night")
+DOMAINS = ("photo", "sketch", "cartoon+30", "painting-45", "sketch+30", "mosaic-30", "halftone+45", "night")
 TEMPLATE = "a picture of a {}."
 PER_CLASS = 30  # images of a class in a domain
 _NAME = re.compile(r"([a-z]+)([+-]\d+)?")

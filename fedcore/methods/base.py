@@ -32,7 +32,7 @@ class MethodConfig(BaseModel):
 
     optimiser: Literal["sgd", "adam", "adamw"] = Field("sgd", description="Local optimiser")
     lr: float = Field(1e-3, ge=0, le=100, description="Learning rate of the local optimiser")
-    momentum: float = Field(0.9, ge=0, lt=1, description="SGD momentum (Adam uses 0.9, 0.999)")
+    momentum: float = Field(0.9, ge=0, lt=1, description="SGD momentum; Adam does not use it")
     weight_decay: float = Field(5e-4, ge=0, le=10, description="Weight decay of the local optimiser")
     batch_size: int = Field(32, ge=1, le=65536, description="Samples in a local batch")
     local_epochs: int = Field(1, ge=1, le=1000, description="Passes over a client's data in one round (E)")
@@ -237,7 +237,7 @@ class Method:
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """Figures of the round to be stored. A scalar, (participants,) or (participants, participants) each."""
+        """Figures of the round to be stored: scalars, (participants,) or (participants, participants)."""
         return {}
 
     def spread(self, params: Params) -> Params:

@@ -49,7 +49,7 @@ class CLIPFC(Method):
 
     name = "clip-fc"
     title = "CLIP-FC"
-    source = "Zheng et al., FedDEAP, 2025, Section 4.1 (compared methods); no paper of its own"
+    source = "Zheng et al., FedDEAP, 2025 (compared methods); it has no paper of its own"
     about = (
         "CLIP's image encoder stays frozen and its text encoder is left out. "
         "What is learned is one fully connected layer from the image embedding to the classes. "

@@ -37,7 +37,7 @@ class CoOp(PromptFL):
         "CLIP stays frozen; a short sequence of word vectors before every class name is learned, as in "
         "PromptFL. "
         "Here every client trains its own and keeps it. "
-        "Nothing is sent, so there is no global model and no score on a domain that nobody holds. "
+        "Nothing is sent, and there is no global model. "
         "All clients start from the same random vectors, and training goes on where the last round ended. "
         "The difference to PromptFL is what federated averaging gains or costs."
     )

@@ -1,4 +1,4 @@
-"""Curves over rounds, seconds or traffic: a line per run while live, mean and band over seeds in comparisons."""
+"""Curves over rounds, seconds or traffic: a line per run while live, mean and band over seeds compared."""
 
 from __future__ import annotations
 

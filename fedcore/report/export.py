@@ -1,4 +1,4 @@
-"""Comparison files: summary and rounds as CSV, LaTeX and JSON. Two decimals; the same numbers as on the screen."""
+"""Comparison files: summary and rounds as CSV, LaTeX, JSON. Two decimals; the numbers of the screen."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SUMMARY_FIELDS = (
     "difference_to_baseline", "baseline", "rounds", "method_name",
 )  # fmt: skip
 ROUND_FIELDS = (
-    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model", "model_kind",
-    "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
+    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
+    "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
 )  # fmt: skip
 SPLITS = {0: "train", 1: "validation", 2: "test"}
 POINTS = {0: "local", 1: "broadcast"}
@@ -98,9 +98,10 @@ def rounds_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
             for c in queries.cells(db, runs, split, point):
                 run = runs[c.run_id]
                 yield [
-                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "", c.round,
-                    SPLITS[split], POINTS[point], c.model, c.model_kind, c.test_set, c.test_set_kind, c.correct,
-                    c.total, f"{100 * c.correct / c.total:.2f}", "" if c.loss is None else f"{c.loss:.4f}",
+                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
+                    c.round, SPLITS[split], POINTS[point], c.model, c.model_kind, c.test_set,
+                    c.test_set_kind, c.correct, c.total, f"{100 * c.correct / c.total:.2f}",
+                    "" if c.loss is None else f"{c.loss:.4f}",
                 ]  # fmt: skip
 
     return _csv(ROUND_FIELDS, rows())
@@ -134,7 +135,8 @@ def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequ
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
-        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, mean $\pm$ standard deviation over seeds.}}",
+        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, "
+        r"mean $\pm$ standard deviation over seeds.}",
         rf"  \begin{{tabular}}{{l{'r' * len(metrics)}r}}",
         r"    \toprule",
         "    " + " & ".join(["Method", *(tex(METRICS[m]) for m in metrics), "$n$"]) + r" \\",
@@ -184,8 +186,8 @@ def summary_json(
         "summary": [row for c in comparisons for row in summary_rows(c)],
         "runs": [
             {
-                "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label, "seed": r.seed,
-                "held_out": r.held_out, "state": r.state, "rounds_done": r.rounds_done,
+                "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,
+                "seed": r.seed, "held_out": r.held_out, "state": r.state, "rounds_done": r.rounds_done,
                 "config": configs[r.id].model_dump(mode="json"), "environment": queries.environment(db, r.id),
             }
             for r in runs

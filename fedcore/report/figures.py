@@ -172,8 +172,8 @@ def partition_chart(counts: np.ndarray, clients: Sequence[str], classes: Sequenc
             )
             if len(values)
             else None,
-            hovertemplate="%{customdata[0]}, class %{customdata[1]}<br><b>%{customdata[2]}</b> training samples"
-            "<extra></extra>",
+            hovertemplate="%{customdata[0]}, class %{customdata[1]}<br><b>%{customdata[2]}</b> "
+            "training samples<extra></extra>",
         )
     )
     names_x, names_y = ticks(classes, 20), ticks(clients, MANY_ROWS)

@@ -1,4 +1,4 @@
-"""What lies on this machine: sample pictures of a data set, cached encodings, and a run's config as a file."""
+"""What lies on this machine: pictures of a data set, cached encodings, a run's config as a file."""
 
 from __future__ import annotations
 

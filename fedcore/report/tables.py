@@ -1,7 +1,7 @@
 """From recorded rounds to comparison tables: mean over clients within a run, then mean and spread over seeds.
 
-All accuracies are per cent. ``figures`` draws these tables and ``export`` writes them: the numbers of a file and of
-the screen are the same.
+All accuracies are per cent. ``figures`` draws these tables and ``export`` writes them: a file and the screen
+hold the same numbers.
 """
 
 from __future__ import annotations

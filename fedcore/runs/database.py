@@ -267,7 +267,7 @@ def _explained(path: Path) -> Iterator[None]:
             ) from error
         if "no such table" in text:
             raise FedLensError(
-                f"{path} holds no tables of FedLens; start the app or run an experiment first, or choose another",
+                f"{path} holds no tables of FedLens; start the app or run an experiment first",
                 "db",
             ) from error
         if "locked" in text:

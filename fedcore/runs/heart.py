@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -57,7 +58,7 @@ class Heart:
                     self._beat()
                     beaten = time.monotonic()
                 self._look()
-            except FedLensError:
+            except (FedLensError, sqlite3.Error):
                 # a full disk or a lock held for long: the training thread meets it at its next write and says
                 # so
                 continue

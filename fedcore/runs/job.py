@@ -271,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attempt", type=int, required=True)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     lease = Lease(options.db.resolve(), options.run, options.owner, options.attempt)
     try:
         return work(lease, options.device)

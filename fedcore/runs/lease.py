@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
+from fedcore.errors import FedLensError
 from fedcore.runs.database import artifacts_folder, reading, resolve, writing
 from fedcore.runs.liveness import this_process
 from fedcore.runs.rounds import delete_rounds_after, insert_round, update_summary
@@ -178,12 +179,12 @@ def run_folder(db: str | Path, run_id: int) -> Path:
     The token keeps two databases in one folder apart, and an id that SQLite uses again after a deletion.
 
     Raises:
-        KeyError: when there is no such run.
+        FedLensError: when there is no such run.
     """
     with reading(db) as connection:
         row = connection.execute(
             "SELECT e.token FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
         ).fetchone()
     if row is None:
-        raise KeyError(f"no run {run_id} in {db}")
+        raise FedLensError(f"no run {run_id}; `python -m fedcore list` shows them")
     return artifacts_folder(db) / f"run-{run_id}-{row['token'][:8]}"

@@ -13,7 +13,7 @@ from fedcore import runs
 from fedcore.errors import FedLensError
 from fedcore.report.charts import Chart
 from fedcore.report.palette import STATUS, Look
-from fedcore.runs import Access
+from fedcore.runs import Access, devices
 
 STYLE = """
 <style>
@@ -34,7 +34,8 @@ STYLE = """
   background: color-mix(in srgb, currentColor 15%, transparent); }
 .fl-bar > span { display: block; height: 100%; border-radius: 0.25rem; }
 .fl-status { white-space: nowrap; font-weight: 600; }
-.fl-swatch { display: inline-block; width: 0.7rem; height: 0.7rem; border-radius: 0.15rem; margin-right: 0.45rem; }
+.fl-swatch { display: inline-block; width: 0.7rem; height: 0.7rem; border-radius: 0.15rem;
+  margin-right: 0.45rem; }
 .fl-strip { display: flex; flex-wrap: wrap; gap: 0.4rem 1.6rem; font-size: 0.9rem; }
 .fl-strip b { font-variant-numeric: tabular-nums; }
 </style>
@@ -45,7 +46,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
 def pages() -> list[st.Page]:
     """The pages in the order of the navigation; a run's page is reached by links.
 
-    Without icons: Streamlit makes a page's icon the tab's, and the browser fetches that from a server of Google's.
+    Without icons: Streamlit makes a page's icon the tab's, which the browser fetches from Google.
     """
     return [
         st.Page("pages/experiments.py", title="Experiments", default=True),
@@ -60,8 +61,8 @@ def pages() -> list[st.Page]:
 def through_app() -> None:
     """First line of every page: back through app.py, where the page was started without it.
 
-    Streamlit takes a folder called ``pages`` for pages of its own until app.py has called ``st.navigation`` once. A
-    fresh server whose first visitor follows a link to a page would show that page without navigation and database.
+    Streamlit runs the files of a folder called ``pages`` by itself until app.py has called ``st.navigation``
+    once: a fresh server whose first visitor follows a link would show a page without navigation and database.
     """
     if "writable" not in st.session_state:
         st.navigation(pages(), position="hidden")
@@ -133,7 +134,28 @@ def status_html(state: str) -> str:
     """A status as mark and word, in its colour."""
     symbol, light, dark = STATUS[state]
     colour = dark if look().dark else light
-    return f'<span class="fl-status" style="color:{colour}"><span aria-hidden="true">{symbol}</span> {state}</span>'
+    icon = f'<span aria-hidden="true">{symbol}</span>'
+    return f'<span class="fl-status" style="color:{colour}">{icon} {state}</span>'
+
+
+def method_html(label: str, method: str) -> str:
+    """A method's name with its colour."""
+    colour = look().colour(method)
+    return f'<span class="fl-swatch" style="background:{colour}" aria-hidden="true"></span>{esc(label)}'
+
+
+def faint(text: str) -> str:
+    """Text that matters less, as HTML."""
+    return f'<span class="fl-faint">{esc(text)}</span>'
+
+
+def machine_html() -> list[str]:
+    """How busy this machine's devices are, one HTML text each."""
+    found = []
+    for d in devices.list_devices():
+        load = "" if d.load is None else f" at {d.load:.0%}"
+        found.append(faint(f"{d.name}{load}, {d.memory_used / 2**30:.1f} of {d.memory_total / 2**30:.0f} GB"))
+    return found
 
 
 def status_text(state: str) -> str:
@@ -155,9 +177,10 @@ def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]],
         + "</tr>"
         for row in rows
     )
+    table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     return (
-        f'<div class="fl-scroll" tabindex="0" role="region" aria-label="{esc(label)}"><table class="fl-table" '
-        f'aria-label="{esc(label)}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'<div class="fl-scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
+        f'<table class="fl-table" aria-label="{esc(label)}">{table}</table></div>'
     )
 
 

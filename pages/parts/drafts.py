@@ -1,4 +1,4 @@
-"""The experiment that the form is filled from: a preset, a clone, a file, and what the user adds and removes."""
+"""What the form is filled from: a preset, a clone, a file, and the methods that the user adds and removes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Entry:
 
 @st.cache_data(show_spinner=False, ttl=60)
 def presets() -> list[Card]:
-    """The presets, *Try it* first; a file that cannot be read is left to the command line to complain about."""
+    """The presets, *Try it* first; a file that cannot be read is left to the command line."""
     cards = []
     for path in sorted(PRESETS.glob("*.toml"), key=lambda p: (p.stem != "demo", p.stem)):
         try:
@@ -99,7 +99,7 @@ def use(experiment: Experiment, origin: str) -> None:
 
 
 def from_url() -> FedLensError | None:
-    """Fill the form as the URL says (``?preset=demo``, ``?clone=3``), once; the error where that does not go."""
+    """Fill the form as the URL says (``?preset=demo``, ``?clone=3``), once; the error where that fails."""
     preset, clone = st.query_params.get("preset"), st.query_params.get("clone")
     wanted = f"clone:{clone}" if clone else f"preset:{preset}" if preset else ""
     if not wanted or wanted == source():
@@ -173,7 +173,7 @@ def remove(uid: int) -> None:
 
 
 def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
-    """The experiment and its plan, or what is wrong with it. Plans are kept: a keystroke elsewhere costs nothing."""
+    """The experiment and its plan, or what is wrong with it. Plans are cached by the experiment."""
     content = {**values, "methods": [_without_none(m) for m in values["methods"]]}  # type: ignore[attr-defined]
     for part in ("data", "partition", "backbone"):
         content[part] = _without_none(values[part])

@@ -226,6 +226,18 @@ def test_a_client_without_test_samples_gets_one_of_a_class_it_trains_on(seed: in
     assert np.sort(held(a)).tolist() == list(range(len(images)))
 
 
+def test_no_donor_of_a_test_sample_is_emptied():
+    """As many test samples as clients: after all gifts everybody has exactly one."""
+    images = grid(per_cell=20, classes=1, domains=1)
+    marks = split(images, "80/20", 1)
+    gifts = 0
+    for seed in range(30):
+        a = partition(images, marks, kind="dirichlet", clients=4, alpha=0.5, seed=seed)
+        assert [len(rows) for rows in a.test] == [1, 1, 1, 1]
+        gifts += int(a.counts.max() > 8)  # a share above one half had two test samples or more to give
+    assert gifts >= 5
+
+
 BAD = {
     "more clients than samples": (
         {"kind": "iid", "clients": 5000},

@@ -65,7 +65,7 @@ def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen]]:
             process.kill()
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> object:
+def wait_for(condition: Callable[[], object], seconds: float = 90.0) -> object:
     """Ask until it is true; its last answer."""
     end = time.monotonic() + seconds
     while not (answer := condition()):

@@ -53,7 +53,7 @@ def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, q
     (run_id,) = queued(**SLOW)
     supervise()
     os.kill(in_the_middle(db, run_id), signal.SIGKILL)
-    wait_for(lambda: row(db, run_id).status == "interrupted", 5)
+    wait_for(lambda: row(db, run_id).status == "interrupted")
     assert "signal 9" in row(db, run_id).reason
     done = row(db, run_id).rounds_done
     assert 3 <= done < ROUNDS
@@ -91,7 +91,7 @@ def test_adopted_job_killed_is_marked_by_the_new_supervisor(db, queued, supervis
     first.wait(5)
     supervise()
     os.kill(worker_pid, signal.SIGKILL)
-    wait_for(lambda: row(db, run_id).status == "interrupted", 5)
+    wait_for(lambda: row(db, run_id).status == "interrupted")
 
 
 def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, queued, supervise):
@@ -102,7 +102,7 @@ def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, 
     first.kill()
     first.wait(5)
     os.kill(worker_pid, signal.SIGKILL)
-    wait_for(lambda: not psutil.pid_exists(worker_pid) or psutil.Process(worker_pid).status() == "zombie", 5)
+    wait_for(lambda: not psutil.pid_exists(worker_pid) or psutil.Process(worker_pid).status() == "zombie")
     shown = row(db, run_id)
     assert (shown.status, shown.state) == ("running", "interrupted")  # nobody wrote it, everybody sees it
 
@@ -129,7 +129,7 @@ def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, super
     supervise()
     in_the_middle(db, run_id)
     assert store.stop(db, [run_id]) == [run_id]
-    wait_for(lambda: row(db, run_id).status == "stopped", 5)
+    wait_for(lambda: row(db, run_id).status == "stopped")
     assert row(db, run_id).rounds_done < ROUNDS
     store.resume(db, [run_id])
     wait_for(lambda: row(db, run_id).status == "done")

@@ -1,73 +1,81 @@
-"""The engine itself under the job model: killed and stopped runs end with the bits of an uninterrupted one."""
+"""The engine under the job model: killed and stopped runs end with the bits of an uninterrupted one."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from fedcore.config import Experiment, parse
+from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.runs import processes, queries, store
+from fedcore.runs import job, queries, reconcile, store
+from fedcore.runs.heart import Heart
+from fedcore.runs.lease import claim
+from fedcore.runs.liveness import new_owner
+from fedcore.runs.worker import Supervisor
 from tests.runs.conftest import recorded, wait_for
 from tests.runs.test_kill import pid, row
 
-ROUNDS = 8
+ROUNDS = 30
 
 
 @pytest.fixture
-def worker(db: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen]:
-    """The real supervisor; whatever it started is killed at the end."""
-    monkeypatch.setenv("FEDLENS_THREADS", "1")
-    handle = processes.start(["fedcore", "worker", "--db", str(db)], db.parent / "worker.log")
-    yield handle
-    handle.kill()
-    handle.wait(10)
-    for process in psutil.process_iter(["cmdline"]):
-        if str(db) in (process.info["cmdline"] or []):
-            process.kill()
-
-
-def experiment(method: str, **config: object) -> Experiment:
-    return parse({"name": method, "rounds": ROUNDS, "methods": [{"name": method, "config": config}]})
-
-
-def queue(db: Path, chosen: Experiment) -> int:
-    (run_id,) = store.create_experiment(db, chosen, plan(chosen).runs).run_ids
-    return run_id
-
-
-def done(db: Path, run_id: int) -> None:
-    wait_for(lambda: row(db, run_id).ended, 240)
-    assert row(db, run_id).status == "done", queries.error_text(db, run_id)
-
-
-def test_killed_and_stopped_runs_end_like_uninterrupted_ones(db, worker):
+def queue(db: Path):
     """FedOT with momentum kept across rounds: shared, local and optimiser state must all come back."""
-    chosen = experiment("fedot", lr=0.01, optimiser_state="kept")
-    expected_id = queue(db, chosen)
-    done(db, expected_id)
+    config = {"lr": 0.01, "optimiser_state": "kept"}
+    chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
+    planned = plan(chosen).runs
+    return lambda: store.create_experiment(db, chosen, planned).run_ids[0]
+
+
+def train_here(db: Path, run_id: int, **options: object) -> str:
+    lease = claim(db, new_owner(), "cpu")
+    assert lease is not None and lease.run_id == run_id
+    with Heart(db, lease.owner, look_seconds=0.05) as heart:
+        return job.execute(lease, heart, **options)
+
+
+def test_a_stopped_run_ends_like_an_uninterrupted_one(db, queue):
+    expected_id = queue()
+    assert train_here(db, expected_id) == "done"
     expected = recorded(db, expected_id)
     assert len(expected["rounds"]) == ROUNDS + 1
 
-    killed = queue(db, chosen)
-    wait_for(lambda: row(db, killed).rounds_done >= 2, 120)
-    os.kill(pid(db, killed), signal.SIGKILL)
-    wait_for(lambda: row(db, killed).status == "interrupted", 30)
-    stopped = queue(db, chosen)
-    wait_for(lambda: row(db, stopped).rounds_done >= 3, 120)
-    store.stop(db, [stopped])
-    wait_for(lambda: row(db, stopped).status == "stopped", 30)
-    assert 0 < row(db, killed).rounds_done < ROUNDS
-    assert 0 < row(db, stopped).rounds_done < ROUNDS
+    stopped = queue()
 
-    store.resume(db, [killed, stopped])
-    for run_id in (killed, stopped):
-        done(db, run_id)
-        assert row(db, run_id).attempt == 2
-        assert recorded(db, run_id) == expected
+    def stop_in_the_middle(event: object) -> None:
+        if getattr(event, "round", 0) == 5:
+            store.stop(db, [stopped])
+
+    assert train_here(db, stopped, listen=stop_in_the_middle) == "stopped"
+    assert 5 <= row(db, stopped).rounds_done < ROUNDS
+    store.resume(db, [stopped])
+    assert train_here(db, stopped) == "done"
+    assert recorded(db, stopped) == expected
+
+
+def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
+    """The job process is the real one, started by a supervisor, killed with signal 9, resumed here."""
+    monkeypatch.setenv("FEDLENS_THREADS", "1")
+    killed = queue()
+    supervisor = Supervisor(db, device_ids=["cpu"])
+    try:
+        assert supervisor.step()
+        wait_for(lambda: row(db, killed).rounds_done >= 2 or row(db, killed).ended, 240)
+        os.kill(pid(db, killed), signal.SIGKILL)
+        wait_for(lambda: not supervisor.step())
+    finally:
+        for child in supervisor._children.values():
+            child.handle.kill()
+    assert reconcile(db) == []  # the supervisor has said it already
+    assert row(db, killed).status == "interrupted" and "signal 9" in row(db, killed).reason
+    assert 2 <= row(db, killed).rounds_done < ROUNDS
+
+    store.resume(db, [killed])
+    assert train_here(db, killed) == "done"
+    assert "resuming after round" in queries.log_path(db, killed).read_text()
+    expected_id = queue()
+    assert train_here(db, expected_id) == "done"
+    assert recorded(db, killed) == recorded(db, expected_id)

@@ -23,7 +23,7 @@ def statuses(db, ids) -> list[str]:
 def test_the_queue_is_worked_off_by_one_process_per_experiment(db, queued, supervise):
     first, second = queued(methods=3, rounds=2, seconds=0.02), queued(rounds=2)
     supervise()
-    wait_for(lambda: set(statuses(db, first + second)) == {"done"}, 30)
+    wait_for(lambda: set(statuses(db, first + second)) == {"done"})
     assert len(list((db.parent / "artifacts").glob("run-*/process.log"))) == 2
 
 

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests import fill
+
+ROOT = Path(__file__).resolve().parents[2]
+Opened = Callable[..., AppTest]
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A finished experiment (1: two methods, two seeds) and one in the middle of things (2)."""
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment("Made up", methods=("fedot", "promptfl"), seeds=(1, 2), rounds=4))
+    fill.mixed(db)
+    return db
+
+
+@pytest.fixture
+def open_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Opens a page of the app as a link would; queued runs stay queued, since no worker is started."""
+    monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
+    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+
+    def opened(page: str = "experiments", **query: str | list[str]) -> AppTest:
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+        for name, value in query.items():
+            app.query_params[name] = value
+        app.run()
+        if page != "experiments":
+            app.switch_page(f"pages/{page}.py")
+            for name, value in query.items():
+                app.query_params[name] = value
+            app.run()
+        assert not app.exception, app.exception
+        return app
+
+    return opened

@@ -1,0 +1,285 @@
+"""The pages, driven without a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from fedcore.report import tables
+from fedcore.runs import Access, queries
+from tests import fill
+from tests.pages.conftest import ROOT, Opened
+
+PAGES = ("experiments", "new", "live", "compare", "data", "run")
+NASTY = """<b onclick="x()">=1+1</b> *a* $\\alpha$ :red[r] `c` '"\n# h 😀""".replace("\n", " ")
+
+
+def html(app: AppTest) -> str:
+    return "\n".join(e.proto.body for e in app.get("html"))
+
+
+def button(app: AppTest, label: str) -> object:
+    return next(b for b in app.button if b.label == label)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_opens_on_an_empty_database(open_page: Opened, page: str) -> None:
+    app = open_page(page)
+    assert app.title[0].value
+    assert not app.error
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_opens_on_a_filled_database(open_page: Opened, filled: Path, page: str) -> None:
+    app = open_page(page, id="1", ids=["1", "2"])
+    assert app.title[0].value
+    assert not app.error
+
+
+def test_a_newcomer_launches_in_three_clicks(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page()
+    app = button(app, "Try it").click().run()
+    assert app.title[0].value == "New experiment"
+    launch = button(app, "Launch")
+    assert not launch.disabled, [e.value for e in app.error]
+    app = launch.click().run()
+    assert not app.exception
+    assert app.title[0].value == "Live"
+    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    assert {r.method for r in experiment.runs} == {
+        "fedot",
+        "sdfed",
+        "fedalign",
+        "feddeap",
+        "promptfl",
+        "zero-shot",
+    }
+    assert {r.state for r in experiment.runs} == {"queued"}
+    sdfed = next(r for r in experiment.runs if r.method == "sdfed")
+    config = queries.run_config(tmp_path / "runs.db", sdfed.id)
+    assert config.method.config["local_length"] == "fixed:16"
+    assert config.rounds == 10
+    assert config.seed == 1
+
+
+def test_what_is_typed_is_what_is_queued(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page("new", preset="demo")
+    by_label = {w.label: w for w in [*app.number_input, *app.text_input]}
+    by_label["Rounds"].set_value(7)
+    by_label["Seeds"].set_value("3, 5")
+    app.run()
+    blocks = next(w for w in app.number_input if w.label == "Blocks")
+    blocks.set_value(2)
+    app.run()
+    assert any("differs from 1" in c.value for c in app.caption)
+    app = button(app, "Launch").click().run()
+    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    assert {r.seed for r in experiment.runs} == {3, 5}
+    assert {r.rounds_total for r in experiment.runs} == {7}
+    fedot = next(r for r in experiment.runs if r.method == "fedot")
+    assert queries.run_config(tmp_path / "runs.db", fedot.id).method.config["blocks"] == 2
+
+
+def test_what_blocks_a_launch_stands_beside_its_field(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.number_input if w.label == "Blocks").set_value(7)
+    app.run()
+    assert len(app.error) == 1
+    assert "7" in app.error[0].value
+    assert button(app, "Launch").disabled
+    next(w for w in app.number_input if w.label == "Blocks").set_value(1)
+    app.run()
+    assert not app.error
+    assert not button(app, "Launch").disabled
+    next(w for w in app.text_input if w.label == "Seeds").set_value("1, x")
+    app.run()
+    assert len(app.error) == 1
+    assert button(app, "Launch").disabled
+
+
+def test_too_many_clients_are_refused_in_words(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.number_input if w.label == "Clients per domain").set_value(999)
+    app.run()
+    assert len(app.error) == 1
+    assert button(app, "Launch").disabled
+
+
+def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    before = next(w for w in app.number_input if w.label == "Lr" and "fedot" not in w.key)
+    resets = [b for b in app.button if b.label == "Reset to paper"]
+    for i in range(len(resets)):
+        app = [b for b in app.button if b.label == "Reset to paper"][i].click().run()
+    assert not [c.value for c in app.caption if c.value.startswith("differs from")]
+    assert before is not None
+
+
+def test_a_clone_starts_from_the_stored_config(open_page: Opened, filled: Path) -> None:
+    app = open_page("new", clone="1")
+    assert next(w for w in app.text_input if w.label == "Name").value == "Made up (copy)"
+    assert next(w for w in app.text_input if w.label == "Seeds").value == "1, 2"
+
+
+def test_a_plan_of_many_runs_asks_first(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.text_input if w.label == "Seeds").set_value("1, 2, 3, 4, 5")
+    app.run()
+    assert button(app, "Launch").disabled
+    next(c for c in app.checkbox if "30 runs" in c.label).check().run()
+    assert not button(app, "Launch").disabled
+
+
+def test_a_method_file_has_its_form(
+    open_page: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+from pydantic import Field
+from fedcore.methods.base import Method, MethodConfig
+from fedcore.methods.registry import method
+
+class MineConfig(MethodConfig):
+    warmth: float = Field(0.5, ge=0, le=2, description="How warm")
+
+@method
+class Mine(Method):
+    name, title, source, about, Config = "mine", "Mine", "a test", "Mine.", MineConfig
+"""
+    path = tmp_path / "mine.py"
+    path.write_text(source)
+    monkeypatch.setenv("FEDLENS_METHODS", str(path))
+    app = open_page("new", preset="demo")
+    methods = next(m for m in app.multiselect if m.label == "Methods")
+    assert "Mine" in methods.options
+    methods.set_value([*methods.value, "mine"]).run()
+    warmth = next(w for w in app.number_input if w.label == "Warmth")
+    assert (warmth.value, warmth.min, warmth.max) == (0.5, 0.0, 2.0)
+
+
+def test_live_shows_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    heat = [t for t in spec["data"] if t["type"] == "heatmap"]
+    assert len(heat) == 5
+    assert (spec["layout"]["coloraxis"]["cmin"], spec["layout"]["coloraxis"]["cmax"]) == (0, 100)
+    titles = [a["text"] for a in spec["layout"]["annotations"]]
+    assert "<b>FedOT: round 7/20</b>" in titles
+    assert app.get("plotly_chart")[0].proto.alt.startswith("Accuracy heatmaps.")
+    table = html(app)
+    for word in ("running", "done", "failed", "stopped", "queued", "CUDA out of memory"):
+        assert word in table
+
+
+def test_the_same_moment_is_the_same_figure(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    first = app.get("plotly_chart")[0].proto.spec
+    assert app.run().get("plotly_chart")[0].proto.spec == first
+
+
+def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path) -> None:
+    text = html(open_page("compare", ids=["1"]))
+    for group in tables.compare(filled, [1]).groups:
+        for stat in group.stats.values():
+            assert stat.text() in text
+
+
+def test_compare_with_a_baseline_has_differences(open_page: Opened, filled: Path) -> None:
+    app = open_page("compare", ids=["1"])
+    next(s for s in app.selectbox if s.label == "Baseline").select("PromptFL").run()
+    groups = {g.label: g for g in tables.compare(filled, [1]).groups}
+    gap = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
+    assert f"{gap:+.1f}" in html(app)
+
+
+@pytest.mark.parametrize(("tab", "charts"), [("Heatmaps", 1), ("Curves", 1), ("Cost", 1), ("Config", 0)])
+def test_compare_tabs(open_page: Opened, filled: Path, tab: str, charts: int) -> None:
+    app = open_page("compare", ids=["1"])
+    app.session_state["tab"] = tab
+    app.run()
+    assert not app.exception
+    assert len(app.get("plotly_chart")) == charts
+
+
+def test_charts_can_be_read_as_tables(open_page: Opened, filled: Path) -> None:
+    app = open_page("compare", ids=["1"])
+    app.session_state["tab"] = "Curves"
+    app.run()
+    next(t for t in app.toggle if t.label == "Show as table").set_value(True).run()
+    assert not app.get("plotly_chart")
+    assert len(app.dataframe) == 1
+
+
+def test_names_are_shown_as_text(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(NASTY, methods=("fedot",), seeds=(1,), rounds=2)
+    entry = experiment.methods[0].model_copy(update={"label": NASTY})
+    number = fill.done(db, experiment.model_copy(update={"methods": (entry,)}))
+    run = queries.runs_of(db, [number])[0]
+    for page in ("experiments", "live", "compare", "run"):
+        app = open_page(page, id=str(run.id if page == "run" else number), ids=[str(number)])
+        assert "<b onclick" not in html(app)
+        for element in [*app.markdown, *app.caption, *app.title]:
+            assert "<b onclick" not in element.value
+            assert ":red[r]" not in element.value
+
+
+def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    assert not button(app, "Stop").disabled
+    assert not button(app, "Resume").disabled
+    button(app, "Resume").click().run()
+    states = {r.label: r.state for r in queries.runs_of(filled, [2])}
+    assert states["PromptFL"] == states["SDFed"] == "queued"
+
+
+def test_a_read_only_database_can_be_looked_at(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcore.runs.prepare", lambda db: Access(Path(db), False, "it cannot be written"))
+    st.cache_resource.clear()
+    for page in PAGES:
+        app = open_page(page, id="1", ids=["1"])
+        assert app.warning[0].value == "it cannot be written"
+        for label in ("New experiment", "Launch", "Stop", "Resume", "Clone", "Delete", "Archive"):
+            for found in app.button:
+                assert found.label != label or found.disabled, (page, label)
+    st.cache_resource.clear()
+
+
+def test_pages_never_import_torch(filled: Path) -> None:
+    """In a fresh process: open every page, then look whether torch is there."""
+    script = """
+import sys
+from streamlit.testing.v1 import AppTest
+import fedcore.runs
+fedcore.runs.ensure_worker = lambda db: False
+app = AppTest.from_file("app.py", default_timeout=120)
+app.query_params["id"] = "1"
+app.run()
+for page in ("new", "live", "compare", "data", "run"):
+    app.switch_page(f"pages/{page}.py")
+    app.query_params["id"] = "1"
+    app.query_params["ids"] = ["1"]
+    app.run()
+    assert not app.exception, (page, app.exception)
+    if page == "compare":
+        for tab in ("Heatmaps", "Curves", "Cost", "Config", "Export"):
+            app.session_state["tab"] = tab
+            app.run()
+            assert not app.exception, (tab, app.exception)
+assert "torch._C" not in sys.modules, "torch was imported"
+print("torch-free")
+"""
+    environment = {**os.environ, "FEDLENS_DB": str(filled)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "torch-free" in done.stdout

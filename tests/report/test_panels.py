@@ -1,0 +1,125 @@
+"""What the heatmaps and curves show is what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.report import curves, figures, heatmaps, panels, tables
+from fedcore.report.palette import DARK, LIGHT, Look, dash, mark
+from fedcore.runs import queries
+from tests import fill
+
+
+def run_called(db: Path, experiment: int, label: str) -> queries.RunRow:
+    return next(r for r in queries.runs_of(db, [experiment]) if r.label == label)
+
+
+def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
+    run = run_called(filled, 2, "FedOT")
+    panel = panels.live_panel(filled, run)
+    assert panel.title == "FedOT: round 7/20"
+    assert panel.rows == ("global", *fill.CLIENTS)
+    assert panel.columns == fill.CLIENTS, "a domain that one client holds alone is not shown twice"
+    codes = {c: i for i, c in enumerate(("global", *fill.CLIENTS))}
+    cells = {(c.model, c.test_set): c for c in queries.heatmap(filled, run.id, 7)}
+    for i, model in enumerate(panel.rows):
+        for j, test_set in enumerate(panel.columns):
+            cell = cells[codes[model], codes[test_set]]
+            assert panel.values[i, j] == pytest.approx(100 * cell.correct / cell.total)
+            assert panel.total[i, j] == cell.total
+    assert panel.own_mean == pytest.approx(100 * queries.curves(filled, [run.id])[-1].personal_mean)
+
+
+def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
+    panel = panels.live_panel(filled, run_called(filled, 2, "FedAlign"))
+    assert panel.title == "FedAlign: waiting"
+    chart = heatmaps.heatmap_grid([panel], Look())
+    assert "no data yet" in chart.alt
+
+
+def test_client_by_round(filled: Path) -> None:
+    run = run_called(filled, 1, "SDFed")
+    panel = panels.live_panel(filled, run, "clients")
+    assert panel.values.shape == (6, 11)
+    own = [o for o in queries.own_accuracy(filled, run.id) if o.round == 4]
+    assert panel.values[:, 4] == pytest.approx([100 * o.correct / o.total for o in own])
+
+
+def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    group = next(g for g in found.groups if g.label == "FedOT")
+    panel = panels.compared_panels(filled, found, group.setting)[group.key]
+    singles = [panels.live_panel(filled, v.run).values for v in group.runs]
+    np.testing.assert_allclose(panel.values, np.mean(singles, axis=0))
+    assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the table and the heatmap agree"
+
+
+def test_difference_is_cell_by_cell(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    by_label = {p.title: p for p in panels.compared_panels(filled, found, found.groups[0].setting).values()}
+    gap = panels.minus(by_label["FedOT"], by_label["PromptFL"])
+    np.testing.assert_allclose(gap.values, by_label["FedOT"].values - by_label["PromptFL"].values)
+
+
+def test_one_colour_axis_for_all_panels(filled: Path) -> None:
+    shown = [panels.live_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    figure = heatmaps.heatmap_grid(shown, Look()).figure
+    heat = [t for t in figure.data if t.type == "heatmap"]
+    assert len(heat) == 5
+    assert {t.coloraxis for t in heat} == {"coloraxis"}
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0, 100)
+    titles = {a.text for a in figure.layout.annotations}
+    assert "<b>FedOT: round 7/20</b>" in titles
+
+
+def test_fitted_colours_span_the_values(filled: Path) -> None:
+    shown = [panels.live_panel(filled, run_called(filled, 1, "FedOT"))]
+    axis = heatmaps.heatmap_grid(shown, Look(), fitted=True).figure.layout.coloraxis
+    assert axis.cmin <= shown[0].values.min() < shown[0].values.max() <= axis.cmax
+    assert axis.cmax - axis.cmin < 60
+
+
+def test_names_are_shown_as_text(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    names = ('<a href="http://x">a</a>', "<b>b</b>")
+    _, leases = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
+    fill.train(leases[0], clients=names)
+    run = queries.runs(db, [leases[0].run_id])[0]
+    text = heatmaps.heatmap_grid([panels.live_panel(db, run)], Look()).figure.to_json()
+    assert "<a href" not in text
+    assert "\\u003ca href" not in text.lower()
+
+
+def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    setting = found.groups[0].setting
+    line = next(s for s in curves.compared(filled, found, setting, "personal") if s.label == "FedOT")
+    assert line.x == tuple(range(11))
+    group = next(g for g in found.groups if g.label == "FedOT")
+    assert line.y[-1] == pytest.approx(group.stats["personal"].mean)
+    assert line.std[-1] == pytest.approx(group.stats["personal"].std)
+    sent = next(
+        s for s in curves.compared(filled, found, setting, "personal", "megabytes") if s.label == "FedOT"
+    )
+    assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
+    chart = figures.curves([line], Look(), "Round", "Personal accuracy")
+    assert f"FedOT {line.y[-1]:.1f} %" in chart.alt
+
+
+def test_cost_is_the_mean_over_runs(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    cost = next(c for c in curves.costs(filled, found, found.groups[0].setting) if c.label == "SDFed")
+    assert cost.megabytes_up == pytest.approx(10 * 6 * fill.BYTES["sdfed"] / 1e6)
+    assert cost.seconds_train == pytest.approx(8.0)
+
+
+def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
+    for look, colours in ((Look(), LIGHT), (Look(dark=True), DARK)):
+        assert {m: look.colour(m) for m in colours} == colours
+    known = [*LIGHT, "zero-shot", "promptfl"]
+    assert len({mark(m) for m in known}) == len(known), "a second code beside colour"
+    assert len({dash(m) for m in known}) == len(known)
+    assert Look().colour("my-method") == Look().colour("my-method")

@@ -1,0 +1,62 @@
+"""How far runs are, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore.report import overview, progress
+from fedcore.runs import queries
+from tests import fill
+
+
+def test_time_left_is_the_pace_of_the_last_rounds(filled: Path) -> None:
+    runs = queries.runs_of(filled, [2])
+    found = {p.run.label: p for p in progress.progress(filled, runs)}
+    assert found["FedOT"].share == pytest.approx(7 / 20)
+    assert found["FedOT"].seconds_left == pytest.approx(13 * (0.8 + 0.05 + 0.2))
+    assert "left" in found["FedOT"].text
+    assert found["FedAlign"].text == "number 1 in the queue"
+    assert "CUDA out of memory" in found["PromptFL"].text
+
+
+def test_durations_in_words() -> None:
+    assert progress.duration(42.4) == "42 s"
+    assert progress.duration(200) == "3 min 20 s"
+    assert progress.duration(7500) == "2 h 05 min"
+    assert progress.duration(None) == ""
+
+
+def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    fill.train(leases[0], until=1)
+    before = progress.token(db, created.run_ids)
+    leases[0].say("something else")
+    assert progress.token(db, created.run_ids) == before
+    leases[0].write_round(fill.a_round("fedot", 1, 2, 5))
+    assert progress.token(db, created.run_ids) != before
+
+
+def test_an_estimate_needs_a_precedent_for_every_run(filled: Path) -> None:
+    finished = [r.id for r in queries.runs_of(filled, [1])]
+    configs = list(queries.configs(filled, finished).values())
+    seconds = progress.estimate(filled, configs)
+    took = sum(progress.elapsed(r) or 0 for r in queries.runs_of(filled, [1]))
+    assert seconds == pytest.approx(took, rel=0.2)
+    unknown = configs[0].model_copy(
+        update={"backbone": configs[0].backbone.model_copy(update={"name": "RN50"})}
+    )
+    assert progress.estimate(filled, [*configs, unknown]) is None
+
+
+def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
+    found = {i.row.id: i for i in overview.load(filled)}
+    assert found[1].best_text == "FedOT"
+    assert found[1].state == "done"
+    assert len(found[1].course) == 11
+    assert found[2].state == "running"
+    assert overview.matches(found[2], "middle fedot", ["failed"])
+    assert not overview.matches(found[1], "", ["failed"])
+    assert not overview.matches(found[1], "nowhere", [])

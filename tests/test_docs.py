@@ -1,0 +1,67 @@
+"""What the documentation must name, and what it must not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedcore.methods import registry
+from fedcore.methods.base import MethodConfig
+from scripts import methods_doc
+
+PAGE = methods_doc.PAGE.read_text(encoding="utf-8")
+BUILT_IN = [
+    name for name, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.methods.")
+]
+
+
+def section(title: str) -> str:
+    """From a heading of the second level to the next one."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert found, f"docs/methods.md has no section '## {title}'"
+    return found[1]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_method_has_a_section_with_its_idea_and_all_its_fields(name):
+    cls = registry.get(name)
+    text = section(cls.title)
+    assert f"`{name}`" in text
+    assert cls.about in text
+    missing = [field for field in cls.Config.model_fields if f"`{field}`" not in text]
+    if issubclass(cls.Config, MethodConfig):
+        common = section("Fields of every trained method")
+        own = cls.Config.model_fields
+        inherited = MethodConfig.model_fields
+        missing = [
+            f
+            for f in missing
+            if f not in inherited or own[f].default != inherited[f].default or f"`{f}`" not in common
+        ]
+    assert not missing, f"docs/methods.md, {cls.title}: name {missing}; run python -m scripts.methods_doc"
+
+
+def test_the_page_says_what_the_code_says():
+    assert methods_doc.render(PAGE) == PAGE, "out of date; run python -m scripts.methods_doc"
+    assert methods_doc.render(PAGE.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == PAGE
+
+
+def test_a_marker_without_its_method_is_noticed():
+    with pytest.raises(registry.FedLensError, match="unknown method 'fedto'; did you mean 'fedot'"):
+        methods_doc.render("<!-- fields: fedto -->\n<!-- end -->")
+
+
+@pytest.mark.parametrize("path", sorted(Path(methods_doc.PAGE).parent.glob("*.md")), ids=lambda p: p.name)
+def test_documents_link_only_to_what_is_there(path):
+    text = path.read_text(encoding="utf-8")
+    headings = {
+        re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-")
+        for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in headings, f"{path.name}: no heading for {target}"
+        elif not target.startswith(("http://", "https://")):
+            assert (path.parent / target.partition("#")[0]).exists(), f"{path.name}: no file at {target}"
