@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from fedcore.cli import main
+from fedcore.runs.devices import PATIENT_THREADS
 
 if __name__ == "__main__":
+    for name, value in PATIENT_THREADS.items():
+        os.environ.setdefault(name, value)
     sys.exit(main())

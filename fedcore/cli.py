@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -79,6 +79,12 @@ def parser() -> argparse.ArgumentParser:
         "--demo", action="store_true", help="the embedded comparison: needs no data, weights or network"
     )
     run.add_argument("--seed", type=int, nargs="+", metavar="N", help="seeds instead of the file's")
+    run.add_argument(
+        "--scale",
+        choices=("full", "mini"),
+        default="full",
+        help="mini: the same methods on the embedded data and model, in seconds",
+    )
     run.add_argument("--queue", action="store_true", help="queue it for the worker instead of training here")
     run.add_argument(
         "--device", default=None, help="cpu, or a GPU's UUID (default: the first GPU, else the CPU)"
@@ -111,13 +117,19 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("--format", choices=("csv", "latex", "json"), default="csv", help="how it is written")
     export.add_argument("-o", "--output", type=Path, default=None, help="file (default: print it)")
 
+    _add_results(command)
+    return top
+
+
+def _add_results(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """The commands about what there is, and about results from elsewhere."""
     data = command("data", _data, "data sets: list them, check a folder, encode one ahead of time")
     data.add_argument("action", choices=("list", "check", "encode"), help="what to do")
     data.add_argument("what", nargs="?", metavar="PATH|NAME", help="folder to check, or data set to encode")
     data.add_argument("--root", default=None, help="folder of the data set to encode")
     data.add_argument("--backbone", default="mini-vit", help="open_clip model that encodes")
     data.add_argument("--pretrained", default=None, help="open_clip tag or weights file")
-    data.add_argument("--reads", default="embedding", help="'embedding', or 'layer:k' as FedAlign reads")
+    data.add_argument("--reads", default="embedding", help="'embedding', 'layer:k' or 'patches' (FedAlign)")
 
     methods = command("methods", _methods, "the methods, or the hyper-parameters of one")
     methods.add_argument("name", nargs="?", help="method")
@@ -127,9 +139,14 @@ def parser() -> argparse.ArgumentParser:
     imported.add_argument("--experiment", required=True, metavar="NAME", help="name of the new experiment")
     imported.add_argument("--dataset", default="own data", help="data set they were measured on")
 
+    published = command("published", _published, "figures that papers print, beside ours")
+    published.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="experiment file")
+    published.add_argument(
+        "--coverage", action="store_true", help="count the printed figures that can be repeated"
+    )
+
     merge = command("merge", _merge, "copy the experiments of another database into this one")
     merge.add_argument("other", type=Path, metavar="OTHER.db")
-    return top
 
 
 def _ids(command: argparse.ArgumentParser) -> None:
@@ -143,6 +160,7 @@ def _ids(command: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from fedcore.engine.plan import plan
+    from fedcore.presets import mini
     from fedcore.runs import ensure_worker, store
 
     if options.demo == (options.file is not None):
@@ -150,6 +168,8 @@ def _run(options: argparse.Namespace) -> int:
     experiment = config.load(DEMO if options.demo else options.file)
     if options.seed:
         experiment = config.parse({**experiment.model_dump(), "seeds": options.seed})
+    if options.scale == "mini":
+        experiment = mini(experiment)
     checked = plan(experiment)
     for warning in checked.warnings:
         print(f"note: {warning}", file=sys.stderr)
@@ -338,6 +358,19 @@ def _import(options: argparse.Namespace) -> int:
 
     created = import_csv(options.db, options.file, options.experiment, options.dataset)
     print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs recorded")
+    return 0
+
+
+def _published(options: argparse.Namespace) -> int:
+    from fedcore.report import beside, published
+
+    if options.coverage == (options.file is not None):
+        raise FedLensError("name an experiment file, or --coverage", "file")
+    if options.coverage:
+        print(published.coverage_text())
+        return 0
+    db = options.db or database.default_path()
+    print(beside.text(beside.beside(db, config.load(options.file))))
     return 0
 
 

@@ -131,6 +131,16 @@ class RunConfig(_Part):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
+class Reproduces(_Part):
+    """Published figures that an experiment is set up to repeat: rows of ``fedcore/assets/published``."""
+
+    paper: str = Field(description="File of the published figures, e.g. fedot")
+    table: str = Field(description="Table as the paper numbers it, e.g. 1")
+    dataset: str = Field("", description="Data set as printed; empty: whatever the table holds")
+    setting: tuple[str, ...] = Field((), description="Settings as printed; empty: all of them")
+    methods: tuple[str, ...] = Field((), description="Methods as printed; empty: all of them")
+
+
 class Experiment(_Part):
     """A comparison: one data set, one partition, one backbone, several methods and seeds."""
 
@@ -152,6 +162,9 @@ class Experiment(_Part):
     )
     notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
     tags: tuple[str, ...] = Field((), description="Tags for filtering")
+    reproduces: tuple[Reproduces, ...] = Field(
+        (), description="Published figures to show beside its own; no part of its runs"
+    )
 
     @field_validator("seeds")
     @classmethod
@@ -227,13 +240,14 @@ def dumps(experiment: Experiment) -> str:
     out.
     """
     content = experiment.model_dump(mode="json", exclude_none=True)
-    methods = content.pop("methods")
+    lists = {"methods": content.pop("methods"), "reproduces": content.pop("reproduces")}
     tables = {key: content.pop(key) for key in ("data", "partition", "backbone")}
     lines = [f"{key} = {_toml(value)}" for key, value in content.items()]
     for key, table in tables.items():
         lines += ["", f"[{key}]", *(f"{k} = {_toml(v)}" for k, v in table.items())]
-    for entry in methods:
-        lines += ["", "[[methods]]", *(f"{k} = {_toml(v)}" for k, v in entry.items())]
+    for key, entries in lists.items():
+        for entry in entries:
+            lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in entry.items() if v != [])]
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ import torch
 
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.facts import BackboneFacts
+from fedcore.clip.features import parse_reads
 from fedcore.engine.events import RoundFinished
 from fedcore.engine.rounds import Loop
 from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
@@ -98,10 +99,7 @@ def tiny_federation(
     pixels = torch.randn(total, 3, side, side, generator=generator, dtype=torch.float64).to(backbone.dtype)
     labels = torch.randint(len(classes), (total,), generator=generator)
     with torch.no_grad():
-        if reads == "embedding":
-            values = backbone.embed_images(pixels)
-        else:
-            values = backbone.image.activations(pixels, int(reads.removeprefix("layer:")))
+        values = parse_reads(reads)(backbone, pixels)
     starts = np.cumsum([0, *per_client])
     rows = [np.arange(starts[i], starts[i + 1]) for i in range(clients)]
     picked = order or tuple(range(clients))

@@ -26,18 +26,20 @@ _HALF_ABOVE = 2 * 2**30
 """Bytes of float32 activations above which they are stored in half precision (embeddings never are)."""
 
 
-def parse_reads(reads: str) -> int | None:
-    """The layer of ``layer:k``, or None for ``embedding``.
+def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
+    """The frozen pass of ``embedding``, ``patches`` or ``layer:<k>``: (backbone, pixels) -> encoded samples.
 
     Raises:
         FedLensError: for anything else.
     """
     if reads == "embedding":
-        return None
+        return lambda backbone, pixels: backbone.embed_images(pixels)
+    if reads == "patches":
+        return lambda backbone, pixels: backbone.image.patches(pixels)
     kind, _, layer = reads.partition(":")
     if kind != "layer" or not layer.isdigit():
-        raise FedLensError(f"a method reads '{reads}'; it must be 'embedding' or 'layer:<k>'")
-    return int(layer)
+        raise FedLensError(f"a method reads '{reads}'; it must be 'embedding', 'patches' or 'layer:<k>'")
+    return lambda backbone, pixels: backbone.image.activations(pixels, int(layer))
 
 
 def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -> Path:
@@ -55,8 +57,8 @@ def encode(
 ) -> Tensor:
     """The encoded samples of a data set, from the cache or made now.
 
-    Shape: -> (samples, d) for ``embedding``, (samples, tokens, width) for ``layer:k``; a memory-mapped CPU
-    tensor.
+    Shape: -> (samples, d) for ``embedding``, (samples, patches, width) for ``patches``, (samples, tokens,
+    width) for ``layer:k``; a memory-mapped CPU tensor.
     """
     for done, total in fill(backbone, images, reads, folder):
         progress(done, total)
@@ -80,19 +82,20 @@ def fill(backbone: Backbone, images: ImageSet, reads: str, folder: Path) -> Iter
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(path.with_suffix(".lock")):
         if not path.exists():
-            yield from _write(backbone, images, parse_reads(reads), path)
+            yield from _write(backbone, images, reads, path)
 
 
-def _write(backbone: Backbone, images: ImageSet, layer: int | None, path: Path) -> Iterator[tuple[int, int]]:
+def _write(backbone: Backbone, images: ImageSet, reads: str, path: Path) -> Iterator[tuple[int, int]]:
+    frozen_pass = parse_reads(reads)
     part = path.with_suffix(f".part-{os.getpid()}")
     out: np.memmap | None = None
     try:
         for first in range(0, len(images), _BATCH):
             rows = range(first, min(first + _BATCH, len(images)))
-            values = _encode_batch(backbone, images, rows, layer)
+            values = _encode_batch(backbone, images, rows, frozen_pass)
             if out is None:
                 size = len(images) * values[0].numel() * 4
-                dtype = np.float16 if layer is not None and size > _HALF_ABOVE else np.float32
+                dtype = np.float16 if reads != "embedding" and size > _HALF_ABOVE else np.float32
                 shape = (len(images), *values.shape[1:])
                 out = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=shape)
             out[rows.start : rows.stop] = values.cpu().numpy()
@@ -105,16 +108,14 @@ def _write(backbone: Backbone, images: ImageSet, layer: int | None, path: Path) 
         part.unlink(missing_ok=True)
 
 
-def _encode_batch(backbone: Backbone, images: ImageSet, rows: range, layer: int | None) -> Tensor:
+def _encode_batch(
+    backbone: Backbone, images: ImageSet, rows: range, frozen_pass: Callable[[Backbone, Tensor], Tensor]
+) -> Tensor:
     pixels = torch.stack([backbone.preprocess(images.read(i).convert("RGB")) for i in rows]).to(
         backbone.device
     )
     with torch.no_grad(), _precision(backbone):
-        if layer is None:
-            values = backbone.embed_images(pixels)
-        else:
-            values = backbone.image.activations(pixels, layer)
-    return values.float()
+        return frozen_pass(backbone, pixels).float()
 
 
 @contextmanager

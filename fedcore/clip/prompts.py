@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,10 +108,26 @@ def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) ->
     return backbone.text.encode(sos, after, suffix.eot + length)
 
 
-def encode_texts(backbone: Backbone, texts: list[str], lora: Lora | None = None) -> Tensor:
-    """Text features of plain sentences; not normalised. Shape: -> (texts, d); lora has a client axis of 1."""
+def encode_texts(
+    backbone: Backbone,
+    texts: list[str],
+    lora: Lora | None = None,
+    embed: Callable[[Tensor], Tensor] | None = None,
+    positions: Tensor | None = None,
+) -> Tensor:
+    """Text features of plain sentences; not normalised.
+
+    Args:
+        lora: with a client axis of 1.
+        embed: token ids (...) -> embeddings (..., m); default: CLIP's own.
+        positions: positional embedding (context_length, m); default: CLIP's own.
+
+    Shape: -> (texts, d).
+    """
     ids, eot = _tokens(backbone, texts)
-    return backbone.text.encode(_sos(backbone)[None], backbone.text.embed(ids)[None], eot, lora=lora)[0]
+    embed = embed or backbone.text.embed
+    sos = embed(_sos_id(backbone))
+    return backbone.text.encode(sos[None], embed(ids)[None], eot, lora=lora, positions=positions)[0]
 
 
 def zero_shot(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
@@ -124,4 +141,9 @@ def zero_shot(backbone: Backbone, classes: tuple[str, ...], template: str) -> Te
 def _sos(backbone: Backbone) -> Tensor:
     """Embedding of [SOS]. Shape: (1, m)."""
     with torch.no_grad():
-        return backbone.text.embed(backbone.tokenize([""])[0, :1].to(backbone.device))
+        return backbone.text.embed(_sos_id(backbone))
+
+
+def _sos_id(backbone: Backbone) -> Tensor:
+    """Token id of [SOS]. Shape: (1,)."""
+    return backbone.tokenize([""])[0, :1].to(backbone.device)

@@ -42,7 +42,7 @@ def _finish(block: torch.nn.Module, x: Tensor, attended: Tensor) -> Tensor:
 
 
 class ImageTower:
-    """The upper layers of a CLIP ViT (class-token pooling)."""
+    """A CLIP ViT (class-token pooling) in two halves: what is encoded once, and what may be adapted."""
 
     def __init__(self, visual: torch.nn.Module) -> None:
         """Wrap an open_clip VisionTransformer.
@@ -57,6 +57,21 @@ class ImageTower:
         self.visual = visual
         self.blocks = visual.transformer.resblocks
 
+    def patches(self, pixels: Tensor) -> Tensor:
+        """Patch tokens before class token and positions. Shape: pixels (images, 3, side, side) -> (images,
+        patches, width).
+        """
+        return self.visual.conv1(pixels).flatten(2).transpose(1, 2)
+
+    def embed(self, patches: Tensor, class_token: Tensor, positions: Tensor) -> Tensor:
+        """What enters layer 0, with class and positional embeddings of each client's own.
+
+        Shape: patches (clients, images, patches, width), class_token (clients, width),
+        positions (clients, 1 + patches, width) -> (clients, images, 1 + patches, width).
+        """
+        first = class_token[:, None, None].expand(-1, patches.shape[1], -1, -1)
+        return self.visual.ln_pre(torch.cat([first, patches], 2) + positions[:, None])
+
     def activations(self, pixels: Tensor, start: int) -> Tensor:
         """What enters layer ``start``. Shape: pixels (images, 3, side, side) -> (images, tokens, width)."""
         x = self.visual._embeds(pixels)
@@ -64,10 +79,13 @@ class ImageTower:
             x = block(x)
         return x
 
-    def tail(self, hidden: Tensor, start: int, lora: Lora | None = None) -> Tensor:
+    def tail(
+        self, hidden: Tensor, start: int, lora: Lora | None = None, projection: Tensor | None = None
+    ) -> Tensor:
         """Un-normalised embeddings from the activations entering layer ``start``.
 
-        Shape: hidden (clients, images, tokens, width) -> (clients, images, d).
+        Shape: hidden (clients, images, tokens, width), projection (clients, width, d) in the place of CLIP's
+        own -> (clients, images, d).
         """
         x = hidden
         last = len(self.blocks) - 1
@@ -79,6 +97,8 @@ class ImageTower:
             attended = F.scaled_dot_product_attention(*(t.flatten(0, 1).transpose(1, 2) for t in (q, k, v)))
             x = _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
         pooled = self.visual.ln_post(x[:, :, 0])
+        if projection is not None:
+            return pooled @ projection
         return pooled if self.visual.proj is None else pooled @ self.visual.proj
 
 
@@ -101,6 +121,7 @@ class TextTower:
         eot: Tensor,
         lengths: Tensor | None = None,
         lora: Lora | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Un-normalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
 
@@ -111,13 +132,14 @@ class TextTower:
 
         Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index of [EOT] in
         the
-        suffix, lengths (clients,) with 1 <= length <= P, -> (clients, classes, d).
+        suffix, lengths (clients,) with 1 <= length <= P, positions (context_length, m) in the place of
+        CLIP's own, -> (clients, classes, d).
         """
         clients, width_p, _ = prefix.shape
         classes, steps = suffix.shape[1:3]
         if lengths is None:
             lengths = torch.full((clients,), width_p, device=prefix.device)
-        position = self.model.positional_embedding
+        position = self.model.positional_embedding if positions is None else positions
         places = (lengths[:, None] + torch.arange(steps, device=lengths.device)).clamp(
             max=self.context_length - 1
         )

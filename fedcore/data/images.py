@@ -49,7 +49,8 @@ class ImageSet:
         n = len(self.labels)
         if not (len(self.domain) == len(self.keys) == n):
             raise ValueError(
-                f"{self.name}: {n} labels, {len(self.domain)} domains and {len(self.keys)} keys; give one of each"
+                f"{self.name}: {n} labels, {len(self.domain)} domains and {len(self.keys)} keys; "
+                "give one of each"
             )
         if n and (self.labels.min() < 0 or self.labels.max() >= len(self.classes)):
             raise ValueError(f"{self.name}: a label lies outside 0..{len(self.classes) - 1}")

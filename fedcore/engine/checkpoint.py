@@ -51,7 +51,8 @@ def load(path: str | Path, run: str, device: torch.device) -> tuple[State, dict[
     """State, optimiser slots and round of a checkpoint.
 
     Raises:
-        FedLensError: when the file is missing, damaged, or belongs to another run's config.
+        FedLensError: when the file is missing, damaged, or was made with another config,
+            weights or images.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -62,7 +63,10 @@ def load(path: str | Path, run: str, device: torch.device) -> tuple[State, dict[
     except (OSError, SafetensorError) as error:
         raise FedLensError(f"cannot resume from {path}: {error}; clone the run to start it anew") from error
     if meta["run"] != run:
-        raise FedLensError(f"{path} belongs to another config; clone the run to start it anew")
+        raise FedLensError(
+            f"{path} was made with another config, other weights or other images; "
+            "clone the run to start it anew"
+        )
     parts: dict[str, dict] = {part: {} for part in (*_PARTS, "optimiser")}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")

@@ -38,13 +38,13 @@ class Plan:
     warnings: tuple[str, ...]
 
 
-def load_images(run: RunConfig) -> ImageSet:
-    """The data set of a run; labels only, pixels are read later.
+def load_images(run: RunConfig) -> tuple[ImageSet, list[str]]:
+    """The data set of a run (labels only, pixels are read later), and what was left out of it.
 
     Raises:
         FedLensError: naming the field under ``data``.
     """
-    return catalog.load(run.data.name, run.data.root, run.data.domains, run.data.template)
+    return catalog.load_checked(run.data.name, run.data.root, run.data.domains, run.data.template)
 
 
 def assign(run: RunConfig, images: ImageSet) -> Assignment:
@@ -104,7 +104,7 @@ def plan(experiment: Experiment) -> Plan:
             registry.load_file(entry.file)
     sizes = facts(experiment.backbone.name)
     weights_source(experiment.backbone.name, experiment.backbone.pretrained)
-    images = load_images(experiment.model_copy(update={"held_out": ()}).expand()[0])
+    images, left_out = load_images(experiment.model_copy(update={"held_out": ()}).expand()[0])
     held_out = images.domains if experiment.held_out == ("each",) else experiment.held_out
     unknown = [d for d in held_out if d not in images.domains]
     if unknown:
@@ -122,7 +122,12 @@ def plan(experiment: Experiment) -> Plan:
     names = list(experiment.methods)
     runs = tuple(resolve(r, setting, f"methods.{names.index(r.method)}") for r in drafts)
     return Plan(
-        runs, tuple(first.clients), images.classes, images.domains, first.counts, _warnings(experiment, first)
+        runs,
+        tuple(first.clients),
+        images.classes,
+        images.domains,
+        first.counts,
+        (*left_out, *_warnings(experiment, first)),
     )
 
 

@@ -20,7 +20,6 @@ from fedcore.engine.events import (
     Event,
     Finished,
     Notice,
-    Progress,
     RoundFinished,
     Started,
 )
@@ -258,10 +257,10 @@ def train(
     resolved = setup.resolve_environment(run, device, environment)
     ready: setup.Ready | None = None
     for item in setup.make_ready(run, artifacts, device, should_stop):
-        if isinstance(item, Progress):
-            yield item
-        else:
+        if isinstance(item, setup.Ready):
             ready = item
+        else:
+            yield item
     assert ready is not None
     loop = Loop(
         ready.method,
@@ -271,13 +270,12 @@ def train(
         run.evaluate_every,
         chunk=int(resolved["chunk"]),
         folder=folder,
-        run_key=run.model_dump_json(),
+        run_key=f"{run.model_dump_json()} {ready.content}",
         should_stop=should_stop,
     )
     if resume_from is not None:
         loop.resume(resume_from)
     yield Started(ready.entities, run.rounds, resolved)
-    yield from (Notice(text) for text in ready.warnings)
     yield from loop.events()
 
 

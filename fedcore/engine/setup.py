@@ -16,7 +16,7 @@ from fedcore.config import RunConfig
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
-from fedcore.engine.events import GLOBAL, Entity, Progress
+from fedcore.engine.events import GLOBAL, Entity, Notice, Progress
 from fedcore.engine.local import Stopped
 from fedcore.engine.plan import assign, load_images, resolve
 from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
@@ -27,12 +27,16 @@ from fedcore.methods.base import Method, Setting
 
 @dataclass(frozen=True)
 class Ready:
-    """All that the round loop needs."""
+    """All that the round loop needs.
+
+    Attributes:
+        content: identity of the weights and of the images: a checkpoint made with others is refused.
+    """
 
     method: Method
     federation: Federation
     entities: tuple[Entity, ...]
-    warnings: tuple[str, ...]
+    content: str
 
 
 def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> dict[str, object]:
@@ -67,8 +71,8 @@ def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> di
 
 def make_ready(
     run: RunConfig, artifacts: Path, device: str, should_stop: Callable[[], bool] = lambda: False
-) -> Iterator[Progress | Ready]:
-    """Load, split, partition and encode; progress first, ``Ready`` last.
+) -> Iterator[Progress | Notice | Ready]:
+    """Load, split, partition and encode; progress and notices first, ``Ready`` last.
 
     Raises:
         FedLensError: when a part of the config cannot be had.
@@ -76,7 +80,8 @@ def make_ready(
     """
     if run.method.file:
         registry.load_file(run.method.file)
-    images = load_images(run)
+    images, left_out = load_images(run)
+    yield from (Notice(line) for line in left_out)
     assignment = assign(run, images)
     yield Progress("loading " + run.backbone.name, 0, 1)
     backbone = load_backbone(run.backbone.name, run.backbone.pretrained, device, run.backbone.precision)
@@ -99,7 +104,8 @@ def make_ready(
         yield Progress(f"encoding {images.name}", done, total)
     values = features.read(features.cache_path(folder, backbone, images, reads))
     federation = build_federation(images, assignment, values, backbone, run.seed, run.data.root)
-    yield Ready(cls(config, federation.problem), federation, entities(federation, assignment), ())
+    content = f"{backbone.fingerprint} {images.fingerprint}"
+    yield Ready(cls(config, federation.problem), federation, entities(federation, assignment), content)
 
 
 _LOADED: dict[tuple, backbones.Backbone] = {}

@@ -190,8 +190,8 @@ class Method:
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
-        """Which cached encoding the method trains on: "embedding", or "layer:k" (activations entering layer
-        k).
+        """Which cached encoding the method trains on: "embedding", "layer:k" (activations entering layer k),
+        or "patches" (what the class and positional embeddings are added to).
         """
         return "embedding"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.clip.lora import Lora, init_lora
-from fedcore.clip.prompts import encode_texts, spoken
+from fedcore.clip.prompts import spoken
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -29,7 +27,8 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
 )
-from fedcore.methods.fedalign_mixing import attend, mix, pack, relevance, unpack
+from fedcore.methods.fedalign_mixing import attend, mix_parts, pack, personalise, relevance, unpack
+from fedcore.methods.fedalign_towers import Towers, encoding, first_layer, named, parts_of, scaled_layer
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
 
     from fedcore.clip.facts import BackboneFacts
     from fedcore.federation import LocalData, Problem
-
-PAPER_LAYERS = 12
-"""Layers of the paper's towers, which ``start_layer`` and ``boundary_layer`` count in."""
 
 
 class FedAlignConfig(MethodConfig):
@@ -53,6 +49,12 @@ class FedAlignConfig(MethodConfig):
     batch_size: int = Field(64, ge=1, le=65536, description="Samples in a local batch (paper: 64)")
     weighting: Literal["uniform", "samples"] = Field(
         "samples", description="Global encoder: mean weighted by sample counts (paper, Eq. 14), or plain"
+    )
+    trainable: Literal["attention", "table4"] = Field(
+        "attention",
+        description="Low-rank updates of attention alone (the paper's text), or table4, all that its Table 4 "
+        "counts: the image tower's class and positional embeddings and projection too, and the text tower's "
+        "token embedding (low-rank) and positional embedding",
     )
     rank: int = Field(4, ge=1, le=256, description="Rank r of the low-rank updates (paper: 4)")
     gamma: float = Field(
@@ -127,16 +129,6 @@ class FedAlignConfig(MethodConfig):
         return self
 
 
-def scaled_layer(layer: int, layers: int) -> int:
-    """A layer of a 12-layer tower in a tower of another depth, in proportion and rounded half up."""
-    return math.floor(layer * layers / PAPER_LAYERS + 0.5)
-
-
-def first_layer(config: FedAlignConfig, layers: int) -> int:
-    """The first adapted layer of a tower; the last layer at the latest."""
-    return min(scaled_layer(config.start_layer, layers), layers - 1)
-
-
 def orthogonality(features: Tensor, labels: Tensor, mask: Tensor, classes: int, renormalise: bool) -> Tensor:
     """L_orth = || Z Z^T - I ||_F over the batch's classes, Z their mean normalised features; 0 for one class.
 
@@ -177,11 +169,11 @@ class FedAlign(Method):
 
     def __init__(self, config: FedAlignConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        facts = problem.backbone.facts
-        self.start = first_layer(config, facts.vision_layers)
-        self.text_start = first_layer(config, facts.text_layers)
-        boundary = scaled_layer(config.boundary_layer, facts.vision_layers)
-        self.low = max(0, boundary - self.start)  # how many adapted layers take the global mean
+        self.towers = Towers(config, problem.backbone)
+        layers = problem.backbone.facts.vision_layers
+        boundary = scaled_layer(config.boundary_layer, layers)
+        # how many adapted layers take the global mean
+        self.low = max(0, boundary - first_layer(config, layers))
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
         self.texts = [self._describe(name) for name in problem.classes]
 
@@ -212,45 +204,38 @@ class FedAlign(Method):
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
-        """The activations entering the first adapted layer: what lies below never changes."""
-        return f"layer:{first_layer(config, facts.vision_layers)}"
+        """The activations entering the first adapted layer (table4: the patches); below, nothing changes."""
+        return encoding(config, facts)
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """B zero and one A for all: with A of their own, averaging factors would mix unrelated bases.
 
-        Shape: image_a (clients, layers, 3, r, width), image_b (clients, layers, 3, width, r); without
-        the client axis those of the global encoder and of the text tower; text (K, d).
+        Shape: image_a (clients, layers, 3, r, width), image_b (clients, layers, 3, width, r), and under
+        table4 what ``Towers`` names; serving_* alike; without the client axis global_*, the global encoder,
+        and text_*, the text tower; text (K, d).
         """
-        backbone, config = self.problem.backbone, self.config
-        facts, n = backbone.facts, len(self.problem.clients)
-        sizes = {
-            "image": (facts.vision_layers - self.start, facts.vision_width),
-            "text": (facts.text_layers - self.text_start, facts.token_width),
-        }
-        first = {}
-        for tower, (layers, width) in sizes.items():
-            a, b = init_lora(layers, width, config.rank, generator("lora", tower), backbone.dtype)
-            first[tower] = a.to(backbone.device), b.to(backbone.device)
-        (a, b), (text_a, text_b) = first["image"], first["text"]
-        personal = {"image_a": a.repeat(n, 1, 1, 1, 1), "image_b": b.repeat(n, 1, 1, 1, 1)}
-        serving = {"serving_a": personal["image_a"].clone(), "serving_b": personal["image_b"].clone()}
-        server = {"text_a": text_a, "text_b": text_b, "global_a": a.clone(), "global_b": b.clone(), **serving}
-        return State(shared={"text": self._text_features(text_a, text_b)}, personal=personal, server=server)
+        image, text = self.towers.first_image(generator), self.towers.first_text(generator)
+        personal = {name: value.clone() for name, value in self.spread(image).items()}
+        serving = {name: value.clone() for name, value in personal.items()}
+        server = named("text", text) | named("global", image) | named("serving", serving)
+        features = self.towers.text(text, self.texts)
+        return State(shared={"text": features}, personal=named("image", personal), server=server)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """One phase: the image tower's update."""
+        """One phase: the image tower."""
         return (self._train,)
 
     def _train(self, params: Params, const: Params, batch: Batch) -> Step:
         """L_ce + mu L_orth (Eq. 8); remembers features and hits for the upload."""
-        features = self._image_features(params, batch.x)
+        image = parts_of("image", params)
+        features = self.towers.image(image, batch.x)
         logits = cosine_logits(features, params["text"], self.scale)
         contrast = cross_entropy(logits, batch.labels, batch.mask)
         classes = len(self.problem.classes)
         penalty = orthogonality(features, batch.labels, batch.mask, classes, self.config.renormalise)
         return Step(
-            {("image_a", "image_b"): contrast + self.config.orthogonality * penalty},
+            {tuple(named("image", image)): contrast + self.config.orthogonality * penalty},
             record={"feature": features, "correct": logits.argmax(-1) == batch.labels},
             terms={"cross_entropy": contrast, "orthogonality": penalty},
         )
@@ -260,7 +245,7 @@ class FedAlign(Method):
 
         Prototypes go without the name of their class, which Eq. 11 does not need.
 
-        Shape: image_a, image_b (participants, ...); prototypes (.., d) and counts of the classes that have
+        Shape: image_* (participants, ...); prototypes (.., d) and counts of the classes that have
         one; features (.., d) and labels of ``upload_ratio`` of the hits.  Source: Eq. 9, Section 4.3.
         """
         correct = record["correct"] & data.mask
@@ -271,8 +256,7 @@ class FedAlign(Method):
         prototypes = members.transpose(1, 2) @ record["feature"] / found.clamp(min=1)[..., None]
         chosen = self._choose(correct, data)
         return {
-            "image_a": params["image_a"],
-            "image_b": params["image_b"],
+            **named("image", parts_of("image", params)),
             "prototypes": pack(prototypes, found > 0),
             "counts": pack(data.class_counts, found > 0),
             "features": pack(record["feature"], chosen),
@@ -281,35 +265,35 @@ class FedAlign(Method):
 
     def aggregate(self, state: State, uploads: Uploads, generator: Callable[..., Generator]) -> State:
         """Train the text tower, then mix the image updates; who sat out keeps what it last received."""
-        text_a, text_b = self._train_text(state.server, uploads, generator)
-        weights = uploads.weights(self.config.weighting)
-        a, b = uploads.values["image_a"], uploads.values["image_b"]
-        common = mix(a, b, weights[None], self.config.average)
+        text = self._train_text(parts_of("text", state.server), uploads, generator)
+        weights, average = uploads.weights(self.config.weighting), self.config.average
+        trained = parts_of("image", uploads.values)
+        common = mix_parts(trained, weights[None], average)  # Eq. 14
         start, serve, _ = self._attention(uploads)
-        server = {"text_a": text_a, "text_b": text_b, "global_a": common[0][0], "global_b": common[1][0]}
+        server = named("text", text) | named("global", {part: value[0] for part, value in common.items()})
         personal: Params = {}
-        who = uploads.clients.to(a.device)
-        for name, kept, new, alpha in (
+        for kind, kept, new, alpha in (
             ("image", state.personal, personal, start),
             ("serving", state.server, server, serve),
         ):
-            for factor, value in zip("ab", self._personal(a, b, common, alpha), strict=True):
-                new[f"{name}_{factor}"] = kept[f"{name}_{factor}"].index_copy(0, who, value)
+            for name, value in named(kind, personalise(trained, common, alpha, self.low, average)).items():
+                new[name] = kept[name].index_copy(0, uploads.clients.to(value.device), value)
         with torch.no_grad():
-            text = self._text_features(text_a, text_b)
-        return replace(state, shared={"text": text}, personal=personal, server=server)
+            features = self.towers.text(text, self.texts)
+        return replace(state, shared={"text": features}, personal=personal, server=server)
 
     def models(self, state: State) -> Models:
         """The global encoder, and each client's with its own share in (Section 4.5); all use the new text."""
         text, server = state.shared["text"], state.server
+        common = {part: value[None] for part, value in parts_of("global", server).items()}
+        serving = named("image", parts_of("serving", server))
         return Models(
-            {"image_a": server["global_a"][None], "image_b": server["global_b"][None], "text": text[None]},
-            {"image_a": server["serving_a"], "image_b": server["serving_b"], **self.spread({"text": text})},
+            {**named("image", common), "text": text[None]}, {**serving, **self.spread({"text": text})}
         )
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """scale cos(image, text). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
-        return cosine_logits(self._image_features(params, x), params["text"], self.scale)
+        return cosine_logits(self.towers.image(parts_of("image", params), x), params["text"], self.scale)
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
@@ -332,16 +316,6 @@ class FedAlign(Method):
         drawn = torch.randint(len(written), (), generator=self.problem.generator("description", name))
         return written[int(drawn)]
 
-    def _image_features(self, params: Params, x: Tensor) -> Tensor:
-        """Normalised. Shape: x (clients, samples, tokens, width) -> (clients, samples, d)."""
-        lora = Lora(params["image_a"], params["image_b"], self.config.gamma, self.start)
-        return F.normalize(self.problem.backbone.image.tail(x, self.start, lora), dim=-1)
-
-    def _text_features(self, a: Tensor, b: Tensor) -> Tensor:
-        """Normalised class features of the server's text tower. Shape: -> (K, d)."""
-        lora = Lora(a[None], b[None], self.config.gamma, self.text_start)
-        return F.normalize(encode_texts(self.problem.backbone, self.texts, lora), dim=-1)
-
     def _choose(self, correct: Tensor, data: LocalData) -> Tensor:
         """Which hits are uploaded: the first in an order of the client's samples drawn once by seed."""
         if self.config.upload_ratio == 1:
@@ -355,24 +329,21 @@ class FedAlign(Method):
         )  # rank among the client's hits
         return correct & (last < (self.config.upload_ratio * correct.sum(1, keepdim=True)).ceil())
 
-    def _train_text(
-        self, server: Params, uploads: Uploads, generator: Callable[..., Generator]
-    ) -> tuple[Tensor, Tensor]:
+    def _train_text(self, parts: Params, uploads: Uploads, generator: Callable[..., Generator]) -> Params:
         """Cross-entropy of all uploaded pairs against the texts (Eq. 10); Adam is made anew every round."""
-        a, b = (server[name].clone().requires_grad_() for name in ("text_a", "text_b"))
+        parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
         features = torch.cat(unpack(uploads.values["features"]))
         labels = torch.cat(unpack(uploads.values["labels"]))
-        optimiser = torch.optim.Adam([a, b], lr=self.config.server_lr)
+        optimiser = torch.optim.Adam(parts.values(), lr=self.config.server_lr)
         for epoch in range(self.config.server_epochs if len(labels) else 0):
             order = torch.randperm(len(labels), generator=generator("text", epoch)).to(labels.device)
             for rows in order.split(self.config.server_batch_size):
-                loss = F.cross_entropy(
-                    self.scale * features[rows] @ self._text_features(a, b).T, labels[rows]
-                )
+                text = self.towers.text(parts, self.texts)
+                loss = F.cross_entropy(self.scale * features[rows] @ text.T, labels[rows])
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-        return a.detach(), b.detach()
+        return {name: value.detach() for name, value in parts.items()}
 
     def _attention(self, uploads: Uploads) -> tuple[Tensor, Tensor, Tensor]:
         """alpha of the next start and of prediction, and who has none. Shape: (participants, ...)."""
@@ -382,13 +353,3 @@ class FedAlign(Method):
         start, alone = attend(scores, prototypes.lengths > 0, self.config.ex_query, mean)
         serve, _ = attend(scores, prototypes.lengths > 0, False, mean)
         return start, serve, alone
-
-    def _personal(
-        self, a: Tensor, b: Tensor, common: tuple[Tensor, Tensor], alpha: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Global mean below the boundary layer, attention from it on. Shape: like a and b."""
-        high = mix(a[:, self.low :], b[:, self.low :], alpha, self.config.average)
-        return tuple(
-            torch.cat([mean[:, : self.low].expand(len(own), -1, -1, -1, -1), own], 1)
-            for mean, own in zip(common, high, strict=True)
-        )

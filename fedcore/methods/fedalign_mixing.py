@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods.base import Ragged
+from fedcore.methods.base import Params, Ragged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,17 +88,52 @@ def mix(
     Shape: a (clients, layers, 3, r, width), b (clients, layers, 3, width, r), weights (means, clients)
     -> a (means, layers, 3, r, width), b (means, layers, 3, width, r).  Source: Eq. 13, 14.
     """
+    if average == "factors":
+        return blend(a, weights), blend(b, weights)
     rank, weights = a.shape[3], weights.double().cpu()
     a64, b64 = a.double().cpu(), b.double().cpu()
-    if average == "factors":
-        mixed = [torch.einsum("mc,c...->m...", weights, t) for t in (a64, b64)]
-    else:
-        q_b, r_b = torch.linalg.qr(b64.permute(1, 2, 3, 0, 4).flatten(3))  # of (layers, 3, width, C r)
-        q_a, r_a = torch.linalg.qr(a64.permute(1, 2, 4, 0, 3).flatten(3))
-        diagonal = weights.repeat_interleave(rank, 1)[:, None, None, None]
-        u, s, vh = torch.linalg.svd((r_b * diagonal) @ r_a.transpose(-1, -2))
-        mixed = [
-            ROW_NORM * vh[..., :rank, :] @ q_a.transpose(-1, -2),
-            q_b @ (u[..., :rank] * s[..., None, :rank]) / ROW_NORM,
-        ]
-    return mixed[0].to(a.device, a.dtype), mixed[1].to(b.device, b.dtype)
+    q_b, r_b = torch.linalg.qr(b64.permute(1, 2, 3, 0, 4).flatten(3))  # of (layers, 3, width, C r)
+    q_a, r_a = torch.linalg.qr(a64.permute(1, 2, 4, 0, 3).flatten(3))
+    diagonal = weights.repeat_interleave(rank, 1)[:, None, None, None]
+    u, s, vh = torch.linalg.svd((r_b * diagonal) @ r_a.transpose(-1, -2))
+    mixed_a = ROW_NORM * vh[..., :rank, :] @ q_a.transpose(-1, -2)
+    mixed_b = q_b @ (u[..., :rank] * s[..., None, :rank]) / ROW_NORM
+    return mixed_a.to(a.device, a.dtype), mixed_b.to(b.device, b.dtype)
+
+
+def blend(values: Tensor, weights: Tensor) -> Tensor:
+    """Several weighted means over clients, on the CPU in float64.
+
+    Shape: values (clients, ...), weights (means, clients) -> (means, ...).
+    """
+    mixed = torch.einsum("mc,c...->m...", weights.double().cpu(), values.double().cpu())
+    return mixed.to(values.device, values.dtype)
+
+
+def mix_parts(parts: Params, weights: Tensor, average: Literal["product", "factors"]) -> Params:
+    """Weighted means of all that clients trained: a and b as low-rank updates, everything else as it is.
+
+    Shape: parts (clients, ...), weights (means, clients) -> (means, ...).
+    """
+    a, b = mix(parts["a"], parts["b"], weights, average)
+    rest = {name: blend(value, weights) for name, value in parts.items() if name not in ("a", "b")}
+    return {"a": a, "b": b, **rest}
+
+
+def personalise(
+    parts: Params, common: Params, alpha: Tensor, low: int, average: Literal["product", "factors"]
+) -> Params:
+    """The global mean in the ``low`` lowest adapted layers, attention from there on (Section 4.4).
+
+    Of what else is trained, the embeddings lie below all layers and take the mean; the projection lies above
+    and takes attention, unless no layer does.
+
+    Shape: parts (clients, ...), common (1, ...), alpha (clients, clients) -> (clients, ...).
+    """
+    upper = {name: parts[name][:, low:] for name in ("a", "b")}
+    if "projection" in parts and low < parts["a"].shape[1]:
+        upper["projection"] = parts["projection"]
+    high = mix_parts(upper, alpha, average)
+    mean = {name: value.expand(len(alpha), *value.shape[1:]) for name, value in common.items()}
+    layers = {name: torch.cat([mean[name][:, :low], high[name]], 1) for name in ("a", "b")}
+    return {**mean, **high, **layers}

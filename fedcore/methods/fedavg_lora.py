@@ -21,7 +21,7 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
 )
-from fedcore.methods.fedalign import first_layer
+from fedcore.methods.fedalign_towers import first_layer
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:

@@ -34,13 +34,17 @@ def _backbone(tiny_backbone):
     return replace(tiny_backbone(dtype=torch.float32), preprocess=pixels)
 
 
-@pytest.mark.parametrize("reads", ["embedding", "layer:2"])
+@pytest.mark.parametrize("reads", ["embedding", "layer:2", "patches"])
 def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbone, tmp_path, reads):
     backbone, images = _backbone(tiny_backbone), _images()
     first = features.encode(backbone, images, reads, tmp_path)
     for row in (0, 63, 64, 69):  # both sides of a batch boundary
         pixels = backbone.preprocess(images.read(row))[None]
-        one = backbone.embed_images(pixels) if reads == "embedding" else backbone.image.activations(pixels, 2)
+        one = {
+            "embedding": backbone.embed_images(pixels),
+            "layer:2": backbone.image.activations(pixels, 2),
+            "patches": backbone.image.patches(pixels),
+        }[reads]
         torch.testing.assert_close(first[row], one[0], rtol=1e-5, atol=1e-5)
 
     def refuse(i: int) -> Image.Image:
@@ -74,10 +78,11 @@ def test_the_cache_tells_data_sets_backbones_and_depths_apart(tiny_backbone, tmp
     paths = {
         features.cache_path(tmp_path, backbone, images, "embedding"),
         features.cache_path(tmp_path, backbone, images, "layer:1"),
+        features.cache_path(tmp_path, backbone, images, "patches"),
         features.cache_path(tmp_path, replace(backbone, fingerprint="other"), images, "embedding"),
         features.cache_path(tmp_path, backbone, replace(images, fingerprint="v2"), "embedding"),
     }
-    assert len(paths) == 4
+    assert len(paths) == 5
 
 
 def test_an_unknown_encoding_is_refused():

@@ -35,6 +35,46 @@ def test_image_tail_equals_open_clip(tiny_backbone, start):
     torch.testing.assert_close(ours, backbone.model.encode_image(pixels), rtol=0, atol=1e-12)
 
 
+def test_patches_with_embeddings_of_each_clients_own_equal_patched_open_clip(tiny_backbone):
+    backbone = tiny_backbone()
+    pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch_generator(0, "pixels"))
+    patches, tower = backbone.image.patches(pixels), backbone.image
+    assert patches.shape == (5, 4, 24)
+    visual = backbone.model.visual
+    own = (visual.class_embedding[None], visual.positional_embedding[None])
+    hidden = tower.embed(patches[None], *own)
+    torch.testing.assert_close(hidden[0], tower.activations(pixels, 0), rtol=0, atol=1e-12)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(2, *shape, dtype=torch.float64, generator=torch_generator(0, "draw", *shape))
+
+    class_tokens, positions, projections = draw(24), draw(5, 24), draw(24, 16)
+    a, b = draw(3, 3, 2, 24), draw(3, 3, 24, 2)
+    hidden = tower.embed(patches.expand(2, -1, -1, -1), class_tokens, positions)
+    ours = tower.tail(hidden, 0, Lora(a, b, 0.25, 1), projections)  # layer 0 runs, but is not adapted
+    for c in range(2):
+        patched = tiny_backbone().model
+        with torch.no_grad():
+            patched.visual.class_embedding.copy_(class_tokens[c])
+            patched.visual.positional_embedding.copy_(positions[c])
+            patched.visual.proj.copy_(projections[c])
+            for i, block in enumerate(patched.visual.transformer.resblocks[1:]):
+                block.attn.in_proj_weight += 0.25 * (b[c, i] @ a[c, i]).flatten(0, 1)
+        torch.testing.assert_close(ours[c], patched.encode_image(pixels), rtol=0, atol=1e-12)
+
+
+def test_texts_with_other_embeddings_equal_patched_open_clip(tiny_backbone):
+    backbone, patched = tiny_backbone(), tiny_backbone().model
+    table = torch.randn(49408, 16, dtype=torch.float64, generator=torch_generator(0, "table"))
+    positions = torch.randn(77, 16, dtype=torch.float64, generator=torch_generator(0, "positions"))
+    with torch.no_grad():
+        patched.token_embedding.weight.copy_(table)
+        patched.positional_embedding.copy_(positions)
+    expected = patched.encode_text(backbone.tokenize(TEXTS))
+    ours = encode_texts(backbone, TEXTS, embed=lambda ids: table[ids], positions=positions)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
+
+
 def test_contexts_of_different_lengths_in_one_batch_equal_single_sequences(tiny_backbone):
     backbone = tiny_backbone()
     classes = ("cat", "snow owl", "very long fire engine of the city")

@@ -52,3 +52,10 @@ def test_labels_are_the_digits(data):
     from sklearn.datasets import load_digits
 
     assert np.array_equal(data.labels, load_digits().target)
+
+
+def test_the_file_holds_what_scikit_learn_loads():
+    from sklearn.datasets import load_digits
+
+    bunch, (pixels, labels) = load_digits(), digits._bundled()
+    assert np.array_equal(pixels, bunch.images) and np.array_equal(labels, bunch.target)

@@ -217,7 +217,7 @@ def test_records_stand_where_their_samples_stand(backbone):
 def test_a_checkpoint_of_another_config_and_a_damaged_one_are_refused(backbone, tmp_path):
     method, federation = _method(backbone)
     path = run_rounds(method, federation, 1, folder=tmp_path, run_key="one").finished[-1].checkpoint
-    with pytest.raises(FedLensError, match="belongs to another config"):
+    with pytest.raises(FedLensError, match="made with another config, other weights or other images"):
         Loop(method, federation, 2, run_key="two").resume(path)
     with open(path, "r+b") as file:
         file.truncate(100)

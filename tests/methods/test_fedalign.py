@@ -8,7 +8,7 @@ import torch
 from fedcore.clip.facts import facts
 from fedcore.engine.transport import Transport, traffic
 from fedcore.errors import FedLensError
-from fedcore.methods.base import Batch, Ragged, Setting, Uploads
+from fedcore.methods.base import Batch, Setting, Uploads
 from fedcore.methods.fedalign import FedAlign, FedAlignConfig, first_layer, orthogonality, scaled_layer
 from fedcore.methods.registry import build_config
 from tests.methods.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
@@ -17,8 +17,9 @@ from tests.methods.oracles import fedalign as oracle
 SMALL = {"rank": 2, "batch_size": 4, "server_batch_size": 5, "lr": 0.01, "server_lr": 0.01, "style": "st"}
 
 
-def federation_of(backbone, tiny_federation, **options):
-    return tiny_federation(backbone, "layer:1", **options)  # layer 2 of 12 is layer 1 of 4
+def federation_of(backbone, tiny_federation, trainable="attention", **options):
+    reads = "patches" if trainable == "table4" else "layer:1"  # layer 2 of 12 is layer 1 of 4
+    return tiny_federation(backbone, reads, **options)
 
 
 def tokens(problem) -> torch.Tensor:
@@ -28,8 +29,8 @@ def tokens(problem) -> torch.Tensor:
 def run_oracle(federation, method, rounds, **values) -> oracle.World:
     config, problem = method.config, federation.problem
     state = method.init(problem.generator)
-    image = (state.server["global_a"], state.server["global_b"])
-    text = (state.server["text_a"], state.server["text_b"])
+    image = tuple(v for n, v in state.server.items() if n.startswith("global_"))
+    text = tuple(v for n, v in state.server.items() if n.startswith("text_"))
     kind = config.similarity if config.euclidean == "plain" else f"negated {config.similarity}"
     settings = {
         "start": 1, "text_start": 1, "boundary": 2, "gamma": config.gamma, "mu": config.orthogonality,
@@ -53,6 +54,17 @@ def products(a, b) -> torch.Tensor:
     return b @ a
 
 
+def comparable(parts) -> list[torch.Tensor]:
+    """Parts of a tower, the low-rank factors as their products: the factors' signs are the SVD's choice."""
+    a, b, *rest = parts
+    return [products(a, b), *rest]
+
+
+def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tensor]:
+    parts = [v if client is None else v[client] for n, v in params.items() if n.startswith(f"{kind}_")]
+    return comparable(parts)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -66,12 +78,15 @@ def products(a, b) -> torch.Tensor:
             "scale": "clip",
         },
         {"similarity": "dot", "ex_query": False, "boundary_layer": 9, "gamma": 1.0},
+        {"trainable": "table4"},
+        {"trainable": "table4", "average": "factors", "local_epochs": 2, "lr": 0.003},
     ],
-    ids=["paper", "sgd-factors", "euclidean", "dot"],
+    ids=["paper", "sgd-factors", "euclidean", "dot", "table4", "table4-factors"],
 )
 def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options):
-    federation = federation_of(tiny_backbone(), tiny_federation)
-    method = build("fedalign", federation, **SMALL, **options)
+    table4 = options.get("trainable") == "table4"
+    federation = federation_of(tiny_backbone(), tiny_federation, options.get("trainable", "attention"))
+    method = build("fedalign", federation, **{**SMALL, **options})
     first = method.init(federation.problem.generator)
     world = run_oracle(federation, method, 3)
     loop = run_rounds(method, federation, 3)
@@ -80,15 +95,16 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
     near = {"atol": 1e-6, "rtol": 0}
     torch.testing.assert_close(state.shared["text"], world.features, **near)
     assert (state.shared["text"] - first.shared["text"]).abs().max() > 1e-3  # the server did train
-    torch.testing.assert_close(
-        products(state.server["global_a"], state.server["global_b"]), products(*world.common), **near
-    )
-    assert products(*world.common).abs().max() > 1e-3  # and so did the clients
+    torch.testing.assert_close(tower(state.server, "global"), comparable(world.common), **near)
+    for now, before in zip(comparable(world.common), tower(first.server, "global"), strict=True):
+        assert (now - before).abs().max() > 1e-3  # and so did the clients, every part of theirs
+    assert len(world.common) == (5 if table4 else 2)
+    for name, value in zip([n for n in state.server if n.startswith("text_")], world.text, strict=True):
+        torch.testing.assert_close(state.server[name], value, **near)
+        assert (value - first.server[name]).abs().max() > 1e-3
     for k in range(3):
-        for prefix, kept in (("image", world.personal), ("serving", world.serving)):
-            where = state.personal if prefix == "image" else state.server
-            got = products(where[f"{prefix}_a"][k], where[f"{prefix}_b"][k])
-            torch.testing.assert_close(got, products(*kept[k]), **near)
+        torch.testing.assert_close(tower(state.personal, "image", k), comparable(world.personal[k]), **near)
+        torch.testing.assert_close(tower(state.server, "serving", k), comparable(world.serving[k]), **near)
     torch.testing.assert_close(
         torch.tensor(diagnostics(loop.finished[-1], "attention")).view(3, 3).double(),
         torch.tensor(world.attention, dtype=torch.float64),
@@ -96,7 +112,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
     )
     assert diagnostics(loop.finished[-1], "uploaded_features") == world.pairs
 
-    tail = oracle.ImageTail(federation.problem.backbone.model.visual, 1)
+    naive = oracle.WholeImageTower if table4 else oracle.ImageTail
+    tail = naive(federation.problem.backbone.model.visual, 1)
 
     def predictions(factors) -> torch.Tensor:
         images = [oracle.image_feature(tail, factors, method.config.gamma, x) for x in federation.pool.values]
@@ -107,14 +124,15 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(got, predictions(factors), **near)
 
 
-def test_without_rounds_or_steps_it_is_zero_shot(tiny_backbone, tiny_federation, run_rounds):
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_without_rounds_or_steps_it_is_zero_shot(tiny_backbone, tiny_federation, run_rounds, trainable):
     backbone = tiny_backbone()
-    federation = federation_of(backbone, tiny_federation)
+    federation = federation_of(backbone, tiny_federation, trainable)
     plain = tiny_federation(backbone)
     zero = build("zero-shot", plain)
     expected = global_logits(zero, zero.init(plain.problem.generator), plain)
     for rounds, settings in ((0, {}), (2, {"lr": 0.0, "server_lr": 0.0})):
-        method = build("fedalign", federation, **{**SMALL, "scale": "clip", **settings})
+        method = build("fedalign", federation, trainable=trainable, **{**SMALL, "scale": "clip", **settings})
         state = run_rounds(method, federation, rounds).state
         torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
         for own in client_logits(method, state, federation):
@@ -209,26 +227,6 @@ def test_only_what_the_paper_names_crosses(tiny_backbone, tiny_federation, run_r
     assert loop.finished[-1].scalars_up == int(expected.sum())
 
 
-def test_upload_of_the_papers_example():
-    # Appendix C.1: CIFAR-100, all classes, 10,000 features: 5.529 M with M = 2^20
-    config = FedAlignConfig()
-    vit = facts("ViT-B-32")
-    layers = vit.vision_layers - first_layer(config, vit.vision_layers)
-    lora = layers * config.rank * 3 * (vit.vision_width + vit.vision_width)
-    sent = {
-        "image_a": torch.empty(1, layers, 3, config.rank, vit.vision_width, device="meta"),
-        "image_b": torch.empty(1, layers, 3, vit.vision_width, config.rank, device="meta"),
-        "prototypes": Ragged(torch.zeros(1, 100, 512), torch.tensor([100])),
-        "features": Ragged(torch.zeros(1, 10_000, 512), torch.tensor([10_000])),
-        "labels": Ragged(torch.zeros(1, 10_000), torch.tensor([10_000])),
-    }
-    total = int(traffic(sent, 1).scalars)
-    assert lora == 184_320
-    assert total == lora + 512 * 100 + 513 * 10_000
-    rest = 768 + 50 * 768 + 768 * 512  # class and positional embeddings and projection, counted by the paper
-    assert round((total + rest) / 2**20, 3) == 5.529
-
-
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0])
 def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(
     tiny_backbone, tiny_federation, run_rounds, ratio
@@ -320,6 +318,7 @@ def test_layers_scale_with_the_depth():
         first_layer(FedAlignConfig(start_layer=11, boundary_layer=12), 4) == 3
     )  # something is always adapted
     assert FedAlign.reads(config, facts("ViT-B-32")) == "layer:2"
+    assert FedAlign.reads(FedAlignConfig(trainable="table4"), facts("ViT-B-32")) == "patches"
 
 
 def test_a_resnet_is_refused():

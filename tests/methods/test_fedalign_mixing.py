@@ -5,7 +5,7 @@ import torch
 
 from fedcore.methods.base import Ragged
 from fedcore.methods.fedalign import FedAlignConfig
-from fedcore.methods.fedalign_mixing import attend, mix, pack, relevance, unpack
+from fedcore.methods.fedalign_mixing import attend, mix, mix_parts, pack, personalise, relevance, unpack
 
 
 def test_pack_zeroes_what_is_not_kept():
@@ -57,3 +57,25 @@ def test_mixing_factors_averages_them_apart():
     got_a, got_b = mix(a, b, torch.tensor([[0.25, 0.75]]), "factors")
     torch.testing.assert_close(got_a[0], 0.25 * a[0] + 0.75 * a[1])
     torch.testing.assert_close(got_b[0], 0.25 * b[0] + 0.75 * b[1])
+
+
+def test_embeddings_follow_the_mean_and_the_projection_the_highest_layers():
+    torch.manual_seed(0)
+    shapes = {"a": (2, 3, 2, 5), "b": (2, 3, 5, 2), "class": (5,), "positions": (4, 5), "projection": (5, 3)}
+    parts = {name: torch.randn(3, *shape, dtype=torch.float64) for name, shape in shapes.items()}
+    share = torch.tensor([[0.2, 0.3, 0.5]])
+    alpha = torch.tensor([[0.0, 0.4, 0.6], [0.7, 0.0, 0.3], [0.5, 0.5, 0.0]])
+    common, mixed = mix_parts(parts, share, "factors"), mix_parts(parts, alpha, "factors")
+    own = personalise(parts, common, alpha, 1, "factors")
+    assert own.keys() == parts.keys()
+    for name in ("class", "positions"):
+        torch.testing.assert_close(own[name], common[name].expand_as(parts[name]))
+    torch.testing.assert_close(own["projection"], mixed["projection"])
+    for name in ("a", "b"):
+        torch.testing.assert_close(own[name][:, 0], common[name][:, 0].expand(3, -1, -1, -1))
+        torch.testing.assert_close(own[name][:, 1], mixed[name][:, 1])
+    for low in (2, 3):  # no layer is mixed by attention, nor is what lies above
+        for average in ("factors", "product"):
+            common = mix_parts(parts, share, average)
+            for name, value in personalise(parts, common, alpha, low, average).items():
+                torch.testing.assert_close(value, common[name].expand_as(parts[name]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -226,8 +227,8 @@ def test_names_are_shown_as_text(open_page: Opened, tmp_path: Path) -> None:
         app = open_page(page, id=str(run.id if page == "run" else number), ids=[str(number)])
         assert "<b onclick" not in html(app)
         for element in [*app.markdown, *app.caption, *app.title]:
-            assert "<b onclick" not in element.value
-            assert ":red[r]" not in element.value
+            unescaped = re.search(r"(?<!\\)(<b onclick|:red|\*a\*|\$)", element.value)
+            assert not unescaped, element.value
 
 
 def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Path) -> None:
@@ -246,7 +247,8 @@ def test_a_read_only_database_can_be_looked_at(
     st.cache_resource.clear()
     for page in PAGES:
         app = open_page(page, id="1", ids=["1"])
-        assert app.warning[0].value == "it cannot be written"
+        if page == "experiments":  # AppTest runs the other pages without app.py, which shows the banner
+            assert app.warning[0].value == "it cannot be written"
         for label in ("New experiment", "Launch", "Stop", "Resume", "Clone", "Delete", "Archive"):
             for found in app.button:
                 assert found.label != label or found.disabled, (page, label)

@@ -55,10 +55,10 @@ def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
         assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()[0] == 1
 
 
-def test_many_processes_may_prepare_at_once(tmp_path):
+def test_two_processes_may_prepare_at_once(tmp_path):
     code = f"from fedcore.runs import prepare; assert prepare({str(tmp_path / 'runs.db')!r}).writable"
-    processes = [subprocess.Popen([sys.executable, "-c", code], cwd=database.PROJECT) for _ in range(4)]
-    assert [p.wait(60) for p in processes] == [0] * 4
+    processes = [subprocess.Popen([sys.executable, "-c", code], cwd=database.PROJECT) for _ in range(2)]
+    assert [p.wait(60) for p in processes] == [0, 0]
 
 
 def test_writing_sets_the_connection_up_and_rolls_back(db):

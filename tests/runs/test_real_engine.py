@@ -18,7 +18,7 @@ from fedcore.runs.worker import Supervisor
 from tests.runs.conftest import recorded, wait_for
 from tests.runs.test_kill import pid, row
 
-ROUNDS = 30
+ROUNDS = 12
 
 
 @pytest.fixture

@@ -16,8 +16,10 @@ from torch.func import functional_call
 
 from tests.methods.oracles.promptfl import Batches, mean_loss, scores, weighted
 
-Factors = tuple[Tensor, Tensor]
-"""a (layers, 3, r, width), b (layers, 3, width, r)."""
+Factors = tuple[Tensor, ...]
+"""a (layers, 3, r, width), b (layers, 3, width, r). Where all of Table 4 is trained, of an image tower also
+its class embedding, positional embedding and projection; of the text tower also its positional embedding and
+the factors (r, m) and (vocabulary, r) of its token embedding."""
 
 
 @dataclass
@@ -47,6 +49,32 @@ class ImageTail(torch.nn.Module):
             tokens = block(tokens)
         return self.ln_post(tokens[:, 0]) @ self.proj
 
+    def weights(self, factors: Factors, gamma: float) -> dict[str, Tensor]:
+        return patched(self.blocks, "blocks", 0, factors, gamma)
+
+
+class WholeImageTower(torch.nn.Module):
+    """open_clip's whole vision transformer but for its convolution, which the samples have behind them."""
+
+    def __init__(self, visual: torch.nn.Module, start: int) -> None:
+        super().__init__()
+        self.visual, self.start = copy.deepcopy(visual), start
+        self.visual.conv1 = torch.nn.Identity()
+
+    def forward(self, patches: Tensor) -> Tensor:
+        side = math.isqrt(patches.shape[1])
+        return self.visual(patches.transpose(1, 2).unflatten(2, (side, side)))
+
+    def weights(self, factors: Factors, gamma: float) -> dict[str, Tensor]:
+        a, b, class_token, positions, projection = factors
+        blocks = self.visual.transformer.resblocks
+        return {
+            **patched(blocks, "visual.transformer.resblocks", self.start, (a, b), gamma),
+            "visual.class_embedding": class_token,
+            "visual.positional_embedding": positions,
+            "visual.proj": projection,
+        }
+
 
 class TextTower(torch.nn.Module):
     def __init__(self, model: torch.nn.Module) -> None:
@@ -61,7 +89,7 @@ def patched(
     blocks: torch.nn.ModuleList, prefix: str, start: int, factors: Factors, gamma: float
 ) -> dict[str, Tensor]:
     """W0 + gamma B A for the q, k and v rows of every adapted layer."""
-    a, b = factors
+    a, b = factors[:2]
     weights = {}
     for i in range(a.shape[0]):
         rows = [gamma * b[i, j] @ a[i, j] for j in range(3)]
@@ -70,9 +98,11 @@ def patched(
     return weights
 
 
-def image_feature(tail: ImageTail, factors: Factors, gamma: float, tokens: Tensor) -> Tensor:
+def image_feature(
+    tail: ImageTail | WholeImageTower, factors: Factors, gamma: float, tokens: Tensor
+) -> Tensor:
     """Normalised. Shape: tokens (tokens, width) -> (d,)."""
-    out = functional_call(tail, patched(tail.blocks, "blocks", 0, factors, gamma), (tokens[None],))[0]
+    out = functional_call(tail, tail.weights(factors, gamma), (tokens[None],))[0]
     return out / out.norm()
 
 
@@ -80,6 +110,10 @@ def text_features(tower: TextTower, factors: Factors, start: int, gamma: float, 
     """Normalised. Shape: ids (K, 77) -> (K, d)."""
     blocks = tower.model.transformer.resblocks
     weights = patched(blocks, "model.transformer.resblocks", start, factors, gamma)
+    if len(factors) > 2:
+        weights["model.positional_embedding"] = factors[2]
+        table = tower.model.token_embedding.weight
+        weights["model.token_embedding.weight"] = table + gamma * factors[4] @ factors[3]
     out = functional_call(tower, weights, (ids,))
     return torch.stack([t / t.norm() for t in out])
 
@@ -131,23 +165,27 @@ def attention(
 
 
 def mix(uploads: list[Factors], weights: list[float], config: dict) -> Factors:
-    """A weighted mean of updates, as factors again."""
+    """A weighted mean of updates, the low-rank ones as factors again."""
+    plain = tuple(weighted(list(values), weights) for values in zip(*uploads, strict=True))
     if config["average"] == "factors":
-        return weighted([a for a, _ in uploads], weights), weighted([b for _, b in uploads], weights)
-    a, b = (t.clone() for t in uploads[0])
+        return plain
+    a, b = (t.clone() for t in uploads[0][:2])
     rank = a.shape[2]
     for layer in range(a.shape[0]):
         for j in range(3):
-            delta = sum(w * ub[layer, j] @ ua[layer, j] for w, (ua, ub) in zip(weights, uploads, strict=True))
+            delta = sum(w * up[1][layer, j] @ up[0][layer, j] for w, up in zip(weights, uploads, strict=True))
             u, s, vh = torch.linalg.svd(delta)
             a[layer, j] = vh[:rank] / math.sqrt(3)
             b[layer, j] = u[:, :rank] @ torch.diag(s[:rank]) * math.sqrt(3)
-    return a, b
+    return a, b, *plain[2:]
 
 
 def joined(low: Factors, high: Factors, boundary: int) -> Factors:
-    """Adapted layers below ``boundary`` from one, the others from the other."""
-    return tuple(torch.cat([x[:boundary], y[boundary:]]) for x, y in zip(low, high, strict=True))
+    """Adapted layers and embeddings below ``boundary`` from one, what lies above from the other."""
+    layers = tuple(torch.cat([x[:boundary], y[boundary:]]) for x, y in zip(low[:2], high[:2], strict=True))
+    if len(low) == 2:
+        return layers
+    return *layers, low[2], low[3], high[4]
 
 
 def optimiser(kind: str, values: list[Tensor], lr: float) -> torch.optim.Optimizer:
@@ -200,12 +238,13 @@ def run(
 
     Args:
         ids: token ids of the class texts, (K, 77).
-        xs: each client's activations entering the first adapted layer.
+        xs: each client's activations entering the first adapted layer, or its patches where all is trained.
         image, text: the first factors of both towers.
         shuffles: (round, number of pairs) -> the order in which the server visits the pairs.
     """
     clients = len(xs)
-    tail, tower = ImageTail(model.visual, config["start"]), TextTower(model)
+    tail = (ImageTail if len(image) == 2 else WholeImageTower)(model.visual, config["start"])
+    tower = TextTower(model)
     features = text_features(tower, text, config["text_start"], config["gamma"], ids).detach()
     world = World(text, [image] * clients, [image] * clients, image, features)
     counts = [{c: int((y == c).sum()) for c in set(y.tolist())} for y in labels]

@@ -1,0 +1,323 @@
+"""Our figures beside the printed ones: read from the store as each paper measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from fedcore.config import Experiment, RunConfig
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.report import published
+from fedcore.report.published import Absent, Figure, Ours
+from fedcore.report.tables import Rule, RunValue, Stat, compare, spread
+from fedcore.runs import queries
+from fedcore.runs.rows import NamedCell
+
+RULES: dict[str, Rule] = {
+    "fedot": "best",
+    "fedot_conference": "best",
+    "sdfed": "mean10",
+    "fedalign": "last",
+    "feddeap": "last",
+}
+"""Paper -> the round that it reports: chosen on validation, the mean of the last ten, the last."""
+
+Status = Literal["measured", "not run", "not implemented", "elsewhere"]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One printed figure and ours.
+
+    Attributes:
+        ours: mean over seeds, in the printed figure's unit; None unless status is 'measured'.
+        label: our method's name in its experiment, empty where there is none.
+        why: what is missing, empty where nothing is.
+    """
+
+    figure: Figure
+    status: Status
+    ours: Stat | None = None
+    label: str = ""
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """Our figure, or why there is none; never blank."""
+        if self.ours is None:
+            return self.why if self.status == "elsewhere" else self.status
+        return self.ours.text(_digits(self.figure.value))
+
+
+def beside(db: str | Path, preset: Experiment) -> list[Beside]:
+    """All printed figures that a preset names, ours beside them as far as its runs are done.
+
+    A run counts where data (wherever the folder lies), partition, backbone, rounds and the method's whole
+    config are the preset's; its seed may be any. Runs of all experiments in the store count, archived ones
+    aside; of a repeated seed the newest.
+
+    Args:
+        db: the store; it need not exist yet.
+
+    Raises:
+        FedLensError: when the preset names no printed figure, or a method that FedLens has not.
+    """
+    if not preset.reproduces:
+        raise FedLensError("this experiment names no published figures; add [[reproduces]]", "reproduces")
+    reader = _Reader(db)
+    configs = [_full_config(preset, i) for i in range(len(preset.methods))]
+    runs: dict[Rule, dict[int, list[RunValue]]] = {}
+    found = []
+    for figure in published.named_by(preset):
+        meant = published.ours(figure)
+        if isinstance(meant, Absent):
+            status: Status = "not implemented" if meant.kind == "method" else "elsewhere"
+            found.append(Beside(figure, status, why=meant.why))
+            continue
+        rule = RULES[figure.paper]
+        if rule not in runs:
+            runs[rule] = _matching(db, preset, configs, rule)
+        entry = entry_of(preset, meant)
+        if entry is None:
+            found.append(Beside(figure, "not run", why="the experiment has no such method"))
+            continue
+        stat = reader.stat(figure, runs[rule].get(entry, []), preset.held_out)
+        label = preset.methods[entry].label or registry.get(preset.methods[entry].name).title
+        found.append(Beside(figure, "measured" if stat else "not run", stat, label))
+    return found
+
+
+def entry_of(preset: Experiment, meant: Ours) -> int | None:
+    """Position of the preset's method that a printed one is: same name, all of its fields equal."""
+    for i, entry in enumerate(preset.methods):
+        config = _full_config(preset, i)["method"]["config"]
+        if entry.name == meant.name and all(config[k] == v for k, v in meant.config.items()):
+            return i
+    return None
+
+
+def _full_config(preset: Experiment, entry: int) -> dict[str, Any]:
+    """What runs of one method have in common, every hyper-parameter written out.
+
+    Raises:
+        FedLensError: for a method or hyper-parameter that FedLens has not.
+    """
+    alone = preset.model_copy(update={"methods": (preset.methods[entry],), "held_out": ()})
+    return _content(alone.expand()[0], f"methods.{entry}")
+
+
+def _content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
+    """What must be equal for a run to count; defaults are filled in, as fields may be added to a method."""
+    content = config.model_dump(mode="json", exclude={"seed", "held_out"})
+    content["data"].pop("root")
+    method = config.method
+    full = registry.build_config(method.name, method.config, f"{field}.config")
+    content["method"] = {"name": method.name, "config": full.model_dump(mode="json")}
+    return content
+
+
+def _matching(
+    db: str | Path, preset: Experiment, configs: Sequence[dict[str, Any]], rule: Rule
+) -> dict[int, list[RunValue]]:
+    """Finished runs of each of the preset's methods; of a repeated (seed, held-out domain) the newest."""
+    if not Path(db).exists():
+        return {}
+    ids = [
+        e.id
+        for e in queries.experiments(db)
+        if e.config.data.name == preset.data.name and e.config.backbone.name == preset.backbone.name
+    ]
+    newest: dict[int, dict[tuple[int, str | None], RunValue]] = {}
+    names = {entry.name for entry in preset.methods}
+    for group in compare(db, ids, rule).groups if ids else ():
+        if group.method not in names:
+            continue
+        content = _content(group.config)
+        for i in [i for i, config in enumerate(configs) if config == content]:
+            for value in group.runs:
+                key = (value.run.seed, value.run.held_out)
+                kept = newest.setdefault(i, {})
+                if key not in kept or kept[key].run.id < value.run.id:
+                    kept[key] = value
+    return {i: list(kept.values()) for i, kept in newest.items()}
+
+
+class _Reader:
+    """Reads printed metrics from recorded runs; cells of a round are read once."""
+
+    def __init__(self, db: str | Path) -> None:
+        self.db = db
+        self.cells = cache(self._cells)
+        self.diagnostics = cache(lambda run, name: queries.diagnostics(db, run, name))
+
+    def _cells(self, run: int, round_: int, point: int) -> list[NamedCell]:
+        return queries.cells_at(self.db, {run: round_}, point=point)
+
+    def stat(self, figure: Figure, runs: Iterable[RunValue], held_out: Sequence[str]) -> Stat | None:
+        """Mean and spread over seeds; a seed counts when all the runs that the figure needs are done."""
+        by_seed: dict[int, dict[str | None, RunValue]] = {}
+        for value in runs:
+            by_seed.setdefault(value.run.seed, {})[value.run.held_out] = value
+        return spread(self._seed(figure, members, held_out) for members in by_seed.values())
+
+    def _seed(
+        self, figure: Figure, runs: dict[str | None, RunValue], held_out: Sequence[str]
+    ) -> float | None:
+        """One seed's value. ``runs`` by held-out domain, which is None where nothing is held out."""
+        measure = _MEASURES[figure.metric]
+        if not held_out:
+            return measure(self, figure, runs[None], None) if None in runs else None
+        names = published.DOMAINS.get(figure.dataset.replace("OfficeHome", "Office-Home"), {})
+        # "held out A" (Tables 7 and 8), else one run per target, else all of them
+        printed = figure.setting.removeprefix("held out ") if "held out " in figure.setting else figure.target
+        wanted = list(held_out) if printed == "avg" else [names[printed]]
+        if figure.method == "Zero Shot" and figure.metric == "comprehensive" and figure.target != "avg":
+            # Tables 9 and 10 print zero-shot CLIP by domain, the others by held-out domain
+            measure = _generalization
+        values = [measure(self, figure, runs[d], d) for d in wanted if d in runs]
+        known = [v for v in values if v is not None]
+        return float(np.mean(known)) if len(known) == len(wanted) else None
+
+    def over_rounds(
+        self, value: RunValue, point: int, pick: Callable[[list[NamedCell]], list[float]]
+    ) -> float | None:
+        """Per cent: the mean over the picked shares of a round, then over the chosen rounds."""
+        rounds = [pick(self.cells(value.run.id, round_, point)) for round_ in value.rounds]
+        if not rounds or not all(rounds):
+            return None
+        return 100 * float(np.mean([np.mean(shares) for shares in rounds]))
+
+
+def _own(cells: Iterable[NamedCell], domains: Iterable[str] | None = None) -> list[float]:
+    """Shares of the clients' own models on their own samples."""
+    return [
+        c.correct / c.total
+        for c in cells
+        if c.model_kind == c.test_set_kind == "client"
+        and c.model == c.test_set
+        and (domains is None or c.domain in domains)
+    ]
+
+
+def _global(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
+    """Share of the global model on a domain's test set, or on those of all domains together."""
+    chosen = [
+        c
+        for c in cells
+        if c.model_kind == "global" and c.test_set_kind == "domain" and domain in (None, c.test_set)
+    ]
+    return [sum(c.correct for c in chosen) / sum(c.total for c in chosen)] if chosen else []
+
+
+def _accuracy(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """Mean over clients (of the target's domain) of their own models on their own test samples."""
+    names = published.DOMAINS.get(figure.dataset, {})
+    domains = None if figure.target == "avg" else [names[figure.target]]
+    return reader.over_rounds(value, queries.BROADCAST, lambda cells: _own(cells, domains))
+
+
+def _whole_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """FedAlign's global performance: the global model on the whole test set."""
+    return reader.over_rounds(value, queries.BROADCAST, _global)
+
+
+def _local_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """FedAlign's local performance: personal models, before aggregation where classes are disjoint."""
+    point = queries.LOCAL if figure.setting.startswith("Path") else queries.BROADCAST
+    return reader.over_rounds(value, point, _own)
+
+
+def _generalization(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """G: the global model on the held-out domain."""
+    return reader.over_rounds(value, queries.BROADCAST, lambda cells: _global(cells, out))
+
+
+def _personalization(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """P: the clients' models on their own domains, of one printed target or the mean over all."""
+    names = published.DOMAINS.get(figure.dataset, {})
+    one = figure.setting.startswith("held out") and figure.target != "avg"
+    domains = [names[figure.target]] if one else None
+    return reader.over_rounds(value, queries.BROADCAST, lambda cells: _own(_trained(cells, out), domains))
+
+
+def _comprehensive(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """C: the clients' models on their own domains and the global one on the held-out domain, all equal."""
+
+    def pick(cells: list[NamedCell]) -> list[float]:
+        unseen = _global(cells, out)
+        return [*_own(_trained(cells, out)), *unseen] if unseen else []
+
+    return reader.over_rounds(value, queries.BROADCAST, pick)
+
+
+def _trained(cells: Iterable[NamedCell], out: str | None) -> list[NamedCell]:
+    return [c for c in cells if c.domain != out]
+
+
+def _condition(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """Final condition number of the clients' transforms, mean over clients."""
+    rows = reader.diagnostics(value.run.id, "condition_number")
+    last = [r.value for r in rows if r.round == rows[-1].round and r.value is not None] if rows else []
+    return float(np.mean(last)) if last else None
+
+
+def _conflict(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """Mean pairwise cosine of the clients' pseudo-gradients, mean over all rounds."""
+    known = [r.value for r in reader.diagnostics(value.run.id, "gradient_conflict") if r.value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _traffic(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """Millions of scalars that a client sends in a round (the paper does not say what it counts)."""
+    rounds = [r for r in queries.rounds(reader.db, [value.run.id]) if r.round > 0]
+    clients = sum(e.kind == "client" for e in queries.entities(reader.db, value.run.id))
+    known = [r.scalars_up for r in rounds if r.scalars_up is not None]
+    return float(np.mean(known)) / clients / 1e6 if known and clients else None
+
+
+_MEASURES: dict[str, Callable[[_Reader, Figure, RunValue, str | None], float | None]] = {
+    "accuracy": _accuracy,
+    "mean client accuracy": _accuracy,
+    "global": _whole_test,
+    "local": _local_test,
+    "generalization": _generalization,
+    "personalization": _personalization,
+    "comprehensive": _comprehensive,
+    "condition number": _condition,
+    "pseudo-gradient cosine": _conflict,
+    "Comm. (M/epoch)": _traffic,
+}
+"""Metrics as printed -> how ours is read. A metric without one is ``Absent`` in ``published``."""
+
+
+def _digits(value: float) -> int:
+    """Decimals as the papers print: two for per cent, three for cosines."""
+    return 2 if abs(value) >= 1 else 3
+
+
+def text(rows: Sequence[Beside]) -> str:
+    """The rows as a table for a terminal, and how many are of which kind."""
+    head = ("table", "data set", "setting", "method", "target", "metric", "published", "ours", "difference")
+    lines = [
+        (
+            r.figure.table,
+            r.figure.dataset,
+            r.figure.setting or "-",
+            r.figure.method,
+            r.figure.target,
+            r.figure.metric,
+            Stat(r.figure.value, r.figure.std, 1).text(_digits(r.figure.value)),
+            r.text,
+            "-" if r.ours is None else f"{r.ours.mean - r.figure.value:+.{_digits(r.figure.value)}f}",
+        )
+        for r in rows
+    ]
+    kinds = {kind: sum(r.status == kind for r in rows) for kind in get_args(Status)}
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+    return f"{published.columns([head, *lines], left=6)}\n{len(rows)} figures: {counts}"

@@ -1,0 +1,142 @@
+"""Pictures of the running app for the documentation: docs/screenshots/*.png, light and dark, wide and narrow.
+
+``python scripts/screenshots.py`` fills a database of its own with made-up runs (whose numbers mean nothing),
+starts the app on it and photographs every page. ``--db runs.db`` shows the runs of a database instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+TELEPHONE = "Mozilla/5.0 (Linux; Android 14) AppleWebKit/537.36 Chrome/130 Mobile Safari/537.36"
+CHART = ".js-plotly-plot .main-svg"
+WIDE, NARROW = 1440, 390
+
+
+def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]]:
+    """Name of the picture -> (address, what must be there before it is taken)."""
+    return {
+        "experiments": ("/", "canvas"),
+        "new": ("/new?preset=demo", CHART),
+        "live": (f"/live?id={second}", CHART),
+        "compare": (f"/compare?ids={first}", "table"),
+        "heatmaps": (f"/compare?ids={first}&tab=Heatmaps", CHART),
+        "curves": (f"/compare?ids={first}&tab=Curves", CHART),
+        "data": ("/data", "img"),
+        "run": (f"/run?id={run}", CHART),
+    }
+
+
+def start(db: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """The app on a free port; returns its process and address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--server.headless", "true"],
+        cwd=ROOT,
+        env={**os.environ, "FEDLENS_DB": str(db)},
+        stdout=subprocess.DEVNULL,
+    )
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(f"{url}/_stcore/health", timeout=2).close()
+            return process, url
+        except OSError:
+            time.sleep(0.1)
+    process.kill()
+    raise SystemExit("the app did not start; run `streamlit run app.py` to see why")
+
+
+def photograph(browser: Browser, url: str, wanted: str | None, path: Path, width: int, dark: bool) -> None:
+    """One page in one look, as tall as its content."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if dark else "light",
+        user_agent=TELEPHONE if width == NARROW else None,
+    )
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(url)
+    page.get_by_role("heading", level=1).wait_for()
+    if wanted:
+        page.locator(wanted).first.wait_for(state="attached")
+    settle(page)
+    height = page.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
+    page.set_viewport_size({"width": width, "height": min(int(height) + 70, 3000)})
+    settle(page)
+    page.screenshot(path=path)
+    context.close()
+    print(path.name)
+
+
+def settle(page: Page) -> None:
+    """Wait until nothing is computed and the charts have their size."""
+    page.wait_for_function("!document.querySelector('[data-testid=stStatusWidget]')")
+    page.wait_for_timeout(1500)
+
+
+def main() -> int:
+    """Take all pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--db", type=Path, help="show the two newest experiments of this database")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
+    parser.add_argument("--only", nargs="*", help="names of the pictures to take")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        db = options.db or Path(folder) / "runs.db"
+        if options.db is None:
+            from tests import fill
+
+            fill.done(db)
+            fill.mixed(db)
+        take(db, options.out, options.only)
+    return 0
+
+
+def take(db: Path, out: Path, only: list[str] | None) -> None:
+    """Photograph every page of the app on one database."""
+    from fedcore.runs import queries
+
+    experiments = queries.experiments(db)
+    second, first = experiments[0], experiments[min(1, len(experiments) - 1)]
+    run = next(r for r in first.runs if r.method != "zero-shot").id
+    process, url = start(db)
+    chromium = next(p for n in ("chromium", "google-chrome", "chromium-browser") if (p := shutil.which(n)))
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+            for name, (address, wanted) in shots(first.id, second.id, run).items():
+                for look, width, dark in (
+                    ("light", WIDE, False),
+                    ("dark", WIDE, True),
+                    ("narrow", NARROW, False),
+                ):
+                    if not only or name in only:
+                        photograph(browser, url + address, wanted, out / f"{name}-{look}.png", width, dark)
+            browser.close()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

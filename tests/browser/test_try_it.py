@@ -1,0 +1,161 @@
+"""A newcomer's first minutes: Try it, watch every method train, compare, download; runs outlive the app."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from fedcore.report import tables
+from fedcore.runs import queries
+from tests.browser.conftest import Server, Tab, start_server
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+TITLES = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"
+PANEL = re.compile(r"(.+): round (\d+)/(\d+)$")
+DEADLINE = 600
+
+
+def launch_demo(page: Page, server: Server) -> int:
+    """Three clicks from an empty database; returns the experiment."""
+    page.goto(server.url)
+    page.get_by_role("button", name="Try it").click()
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url("**/live?id=*")
+    expect(page.get_by_role("heading", name="Live")).to_be_visible()
+    return int(page.url.rsplit("=", 1)[1])
+
+
+def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
+    """Round counts on each method's panel, as long as its run had not ended in the database."""
+    seen: dict[str, set[int]] = {}
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        runs = {r.label: r for r in queries.runs_of(server.db, [experiment])}
+        assert not [r.reason for r in runs.values() if r.state in ("failed", "interrupted", "stopped")]
+        for title in page.evaluate(TITLES):
+            match = PANEL.match(title)
+            if match and runs[match[1]].state == "running":
+                seen.setdefault(match[1], set()).add(int(match[2]))
+        if all(r.state == "done" for r in runs.values()):
+            return seen
+        page.wait_for_timeout(100)
+    pytest.fail(f"not done after {DEADLINE} s: {[(r.label, r.state, r.rounds_done) for r in runs.values()]}")
+
+
+def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
+    page = tab.page
+    experiment = launch_demo(page, server)
+    seen = watch(page, server, experiment)
+    runs = queries.runs_of(server.db, [experiment])
+    assert {r.method for r in runs} == {"fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"}
+    for run in runs:
+        assert len(seen.get(run.label, ())) >= 3, (
+            f"{run.label}: rounds {sorted(seen.get(run.label, ()))} seen"
+        )
+    expect_final_panels(page, runs)
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/compare?ids=*")
+    groups = tables.compare(server.db, [experiment], "last").groups
+    table = page.get_by_role("table", name=re.compile("Summary of"))
+    for group in groups:
+        row = table.get_by_role("row").filter(has_text=group.label)
+        expect(row).to_contain_text(group.stats["personal"].text())
+    check_downloads(page, server, experiment, tmp_path)
+
+
+def expect_final_panels(page: Page, runs: list[queries.RunRow]) -> None:
+    """When all is done, every panel stands at its last round."""
+    wanted = {f"{r.label}: round {r.rounds_total}/{r.rounds_total}" for r in runs}
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not wanted <= set(page.evaluate(TITLES)):
+        page.wait_for_timeout(200)
+    assert wanted <= set(page.evaluate(TITLES))
+
+
+def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -> None:
+    """Both CSV files, against the rows of the database."""
+    page.get_by_role("tab", name="Export").click()
+    summary = read(page, "Summary CSV", folder / "summary.csv")
+    runs = {r.label: r for r in queries.runs_of(server.db, [experiment])}
+    personal = {r["method"]: r for r in summary if r["metric"] == tables.METRICS["personal"]}
+    assert personal.keys() == runs.keys()
+    for label, run in runs.items():
+        own = [o for o in queries.own_accuracy(server.db, run.id) if o.round == run.rounds_total]
+        mean = sum(100 * o.correct / o.total for o in own) / len(own)
+        assert float(personal[label]["mean"]) == pytest.approx(mean, abs=0.005)
+        assert personal[label]["n"] == "1"
+        assert personal[label]["std"] == ""
+    rounds = read(page, "Rounds CSV", folder / "rounds.csv")
+    recorded = {
+        (c.run_id, c.round, c.model, c.test_set, c.test_set_kind): (c.correct, c.total)
+        for c in queries.cells(server.db, [r.id for r in runs.values()])
+    }
+    exported = {
+        (int(r["run"]), int(r["round"]), r["model"], r["test_set"], r["test_set_kind"]): (
+            int(r["correct"]),
+            int(r["total"]),
+        )
+        for r in rounds
+        if (r["split"], r["point"]) == ("test", "broadcast")
+    }
+    assert exported == recorded
+    assert len(recorded) > 500
+
+
+def read(page: Page, button: str, path: Path) -> list[dict[str, str]]:
+    """Click a download button and read the file."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name=button).click()
+    download.value.save_as(path)
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def rounds_done(server: Server, experiment: int) -> int:
+    return sum(r.rounds_done for r in queries.runs_of(server.db, [experiment]))
+
+
+def wait_for_rounds(server: Server, experiment: int, more_than: int) -> int:
+    end = time.monotonic() + 240
+    while time.monotonic() < end:
+        done = rounds_done(server, experiment)
+        if done > more_than:
+            return done
+        time.sleep(0.2)
+    pytest.fail(f"no round beyond {more_than} in 240 s")
+
+
+def test_rounds_go_on_without_tab_and_server(server: Server, tab: Tab, tmp_path: Path) -> None:
+    page = tab.page
+    experiment = launch_demo(page, server)
+    wait_for_rounds(server, experiment, 0)
+    page.close()
+    after_tab = wait_for_rounds(server, experiment, rounds_done(server, experiment))
+    server.stop()
+    assert server.process.poll() is not None
+    done = wait_for_rounds(server, experiment, after_tab)
+    again = start_server(server.db, tmp_path / "again.log")
+    try:
+        page = tab.page.context.new_page()
+        page.goto(
+            f"{again.url}/live?id={experiment}"
+        )  # a link to a page, as the first visit of a fresh server
+        expect(page.get_by_role("heading", name="Live")).to_be_visible()
+        expect(page.get_by_role("link", name="Compare")).to_be_visible()
+        assert rounds_done(again, experiment) >= done
+        page.get_by_role("button", name="Stop").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name=re.compile(r"Stop \d run")).click()
+        end = time.monotonic() + 120
+        while any(not r.ended for r in queries.runs_of(again.db, [experiment])) and time.monotonic() < end:
+            time.sleep(0.2)
+        states = {r.state for r in queries.runs_of(again.db, [experiment])}
+        assert states <= {"stopped", "done"}
+        assert "stopped" in states
+    finally:
+        again.stop()

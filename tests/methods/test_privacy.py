@@ -1,0 +1,240 @@
+"""Nothing local can be in what crosses: a transport that sees every tensor, over all registered methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcore.engine.events import RoundFinished
+from fedcore.engine.rounds import Loop
+from fedcore.engine.transport import Transport
+from fedcore.federation import Federation
+from fedcore.methods import registry
+from fedcore.methods.base import Method, Params, Ragged
+from fedcore.methods.fedot import FedOT
+from tests.methods.against import build
+
+ROUNDS = 3
+SHORTEST = 8
+"""Numbers that a piece must have before an affine match of all of them is evidence."""
+SAME = 1 - 1e-9
+
+IMAGE = {"image_a", "image_b"}
+TABLE4 = IMAGE | {"image_class", "image_positions", "image_projection"}
+EVIDENCE = {"prototypes", "counts", "features", "labels"}
+PHI = {f"phi_{net}_{part}" for net in "sd" for part in ("w1", "b1", "w2", "b2")}
+SMALL = {"batch_size": 4, "lr": 0.01}
+LORA = {**SMALL, "rank": 2}
+
+# case -> method, config, what crosses upwards, what crosses downwards, what stays
+CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = {
+    "clip-fc": ("clip-fc", SMALL, {"weight", "bias"}, {"weight", "bias"}, set()),
+    "coop": ("coop", {**SMALL, "lr": 0.1}, set(), set(), {"context"}),
+    "fedalign": ("fedalign", {**LORA, "style": "st"}, IMAGE | EVIDENCE, IMAGE | {"text"}, set()),
+    "fedalign-table4": (
+        "fedalign",
+        {**LORA, "style": "st", "trainable": "table4"},
+        TABLE4 | EVIDENCE,
+        TABLE4 | {"text"},
+        set(),
+    ),
+    "fedavg-lora": ("fedavg-lora", LORA, IMAGE, IMAGE, set()),
+    "fedprox-lora": ("fedprox-lora", LORA, IMAGE, IMAGE, set()),
+    "fedclip": ("fedclip", SMALL, {"w1", "b1", "w2", "b2"}, {"w1", "b1", "w2", "b2"}, set()),
+    "feddeap": ("feddeap", {**SMALL, "prompt_length": 3}, {"p_s"} | PHI, {"p_s"} | PHI, {"p_d"}),
+    "fedot": ("fedot", {**SMALL, "lr": 0.1}, {"classifier"}, {"classifier"}, {"matrix"}),
+    "fedot-blocks": ("fedot", {**SMALL, "lr": 0.1, "blocks": 2}, {"classifier"}, {"classifier"}, {"matrix"}),
+    "fedot-adapter": (
+        "fedot",
+        {**SMALL, "lr": 0.1, "local_transform": "adapter"},
+        {"classifier"},
+        {"classifier"},
+        {"down", "up"},
+    ),
+    "fedot-all-local": ("fedot", {**SMALL, "share": "all_local"}, set(), set(), {"classifier", "matrix"}),
+    "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
+    "sdfed": (
+        "sdfed",
+        {**SMALL, "local_length": "4,9,6"},
+        {"global_prompt"},
+        {"global_prompt"},
+        {"local_prompt"},
+    ),
+    "zero-shot": ("zero-shot", {}, set(), set(), set()),
+}
+
+
+@dataclass
+class Listening(Transport):
+    """Keeps a copy of every tensor that crosses, each participant's part by itself, without padding."""
+
+    sent: list[dict[str, list[Tensor]]] = field(default_factory=list)
+    received: list[dict[str, list[Tensor]]] = field(default_factory=list)
+
+    def up(self, sent: dict[str, Tensor | Ragged]) -> dict[str, Tensor | Ragged]:
+        crossing = super().up(sent)
+        self.sent.append({name: parts(value) for name, value in crossing.items()})
+        return crossing
+
+    def down(self, state: object, clients: Tensor) -> Params:
+        crossing = super().down(state, clients)
+        self.received.append({name: parts(value) for name, value in crossing.items()})
+        return crossing
+
+
+def parts(value: Tensor | Ragged) -> list[Tensor]:
+    if isinstance(value, Ragged):
+        return [v[:n].double().clone() for v, n in zip(value.values, value.lengths.tolist(), strict=True)]
+    return [v.double().clone() for v in value]
+
+
+def pieces(secret: Tensor) -> list[Tensor]:
+    """Rows and columns of a private tensor, or runs of it where those are short, that are not constant.
+
+    Whatever contains the tensor, transposed or not, contains some of them. Shape: -> (pieces, length) each.
+    """
+    secret = secret.double()
+    if secret.shape[-1] < SHORTEST:
+        secret = secret.flatten()
+        secret = secret[: len(secret) // SHORTEST * SHORTEST].view(-1, SHORTEST)
+    found = [secret.flatten(0, -2), secret.transpose(-1, -2).flatten(0, -2)]
+    return [
+        rows[(rows - rows.mean(1, keepdim=True)).norm(dim=1) > 1e-9]
+        for rows in found
+        if rows.shape[1] >= SHORTEST
+    ]
+
+
+def arrangements(crossing: Tensor) -> Iterator[Tensor]:
+    yield crossing.flatten()
+    if crossing.dim() > 1:
+        yield crossing.transpose(-1, -2).flatten()
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Centred and of length 1: two rows are affine copies of each other when their product is 1 or -1."""
+    centred = rows - rows.mean(-1, keepdim=True)
+    return centred / torch.linalg.vector_norm(centred, dim=-1, keepdim=True).clamp(min=1e-12)
+
+
+def carries(crossing: Tensor, secret: Tensor) -> bool:
+    """Whether a piece of the private tensor, times any number plus any number, stands in another."""
+    for wanted in pieces(secret):
+        for flat in arrangements(crossing.double()):
+            if len(wanted) and len(flat) >= wanted.shape[1]:
+                windows = unit(flat.unfold(0, wanted.shape[1], 1))
+                if (unit(wanted) @ windows.T).abs().max() > SAME:
+                    return True
+    return False
+
+
+def secrets(loop: Loop, before: Params) -> Iterator[tuple[str, Tensor]]:
+    """What each client keeps: its local parameters before and after the round, and how they moved."""
+    for name, after in loop.state.local.items():
+        for i, client in enumerate(loop.federation.problem.clients):
+            yield f"{client}'s {name} before the round", before[name][i]
+            yield f"{client}'s {name} after the round", after[i]
+            yield f"the change of {client}'s {name}", after[i] - before[name][i]
+
+
+def samples(federation: Federation) -> Iterator[tuple[str, Tensor]]:
+    for i, client in enumerate(federation.problem.clients):
+        yield f"{client}'s samples", federation.pool.x(federation.train.index[i][federation.train.mask[i]])
+
+
+def leaks(method: Method, federation: Federation) -> tuple[list[str], Listening]:
+    """Run three rounds; one line for every private tensor that is found in something that crossed."""
+    road, found = Listening(), []
+    loop = Loop(method, federation, ROUNDS, transport=road)
+    before = {name: value.clone() for name, value in loop.state.local.items()}
+    for event in loop.events():
+        if not isinstance(event, RoundFinished) or event.round == 0:
+            continue
+        for direction, crossed in (("up", road.sent[-1]), ("down", road.received[-1])):
+            for name, values in crossed.items():
+                found += [
+                    f"{what} went {direction} as {name} in round {event.round}"
+                    for what, secret in (*secrets(loop, before), *samples(federation))
+                    if any(carries(value, secret) for value in values)
+                ]
+        before = {name: value.clone() for name, value in loop.state.local.items()}
+    return found, road
+
+
+def federation_for(name: str, config: dict[str, object], tiny_backbone, tiny_federation) -> Federation:
+    backbone = tiny_backbone()
+    cls = registry.get(name)
+    return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.facts))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_local_crosses(case, tiny_backbone, tiny_federation):
+    name, config, up, down, local = CASES[case]
+    federation = federation_for(name, config, tiny_backbone, tiny_federation)
+    method = build(name, federation, **config)
+    found, road = leaks(method, federation)
+    assert found == []
+    assert len(road.sent) == len(road.received) == ROUNDS
+    for sent, received in zip(road.sent, road.received, strict=True):
+        assert set(sent) == up
+        assert set(received) == down
+        assert not local & (set(sent) | set(received))
+        for values in (*sent.values(), *received.values()):
+            assert len(values) == len(federation.problem.clients)
+    assert set(method.init(federation.problem.generator).local) == local
+
+
+def test_every_registered_method_is_listened_to():
+    own = {n for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
+    assert {name for name, *_ in CASES.values()} == own
+
+
+LEAKS = {
+    "itself": lambda secret: secret,
+    "scaled and shifted": lambda secret: 3 - 0.01 * secret,
+    "transposed": lambda secret: secret.transpose(-1, -2),
+    "one row among others": lambda secret: torch.cat(
+        [torch.sin(torch.arange(5.0).double()).expand(len(secret), -1), secret[:, 0, 3]], 1
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LEAKS)
+@pytest.mark.parametrize("named", ["extra", "classifier"])
+def test_a_leak_is_heard(kind, named, tiny_backbone, tiny_federation):
+    """The test above can fail: a FedOT that sends X, openly or inside the classifier."""
+
+    class Leaky(FedOT):
+        def upload(self, params, record, data):
+            sent = super().upload(params, record, data)
+            hidden = LEAKS[kind](params["matrix"])
+            if named == "extra":
+                return {**sent, "extra": hidden}
+            rows, short = sent["classifier"].clone(), hidden.flatten(1)[:, :48]
+            rows.view(len(rows), -1)[:, : short.shape[1]] = short
+            return {"classifier": rows}
+
+        def aggregate(self, state, uploads, generator):
+            return state
+
+    federation = federation_for("fedot", CASES["fedot"][1], tiny_backbone, tiny_federation)
+    method = Leaky(registry.build_config("fedot", CASES["fedot"][1]), federation.problem)
+    found, _ = leaks(method, federation)
+    assert any(f"matrix after the round went up as {named}" in line for line in found)
+
+
+def test_a_change_and_a_sample_are_heard_too():
+    torch.manual_seed(0)
+    sample, noise = torch.randn(5, 24, dtype=torch.float64), torch.randn(3, 24, dtype=torch.float64)
+    assert carries(torch.cat([noise, 0.5 * sample[2:3]]), sample)
+    assert not carries(noise, sample)
+    assert not carries(sample.mean(0), sample)
+    assert carries(torch.stack([sample[1], noise[0]], 1), sample)  # a row as a column
+    assert not carries(torch.zeros(4, 24), sample)
+    short = torch.randn(16, 4, dtype=torch.float64)  # rows too short to be evidence by themselves
+    assert carries(torch.cat([noise.flatten(), -2 * short.flatten()]), short)
+    assert not carries(noise, short)

@@ -1,0 +1,197 @@
+"""The published experiments: they parse, say which figures they repeat, and their small forms run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fedcore import cli, config
+from fedcore.config import Experiment
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.presets import mini
+from fedcore.report import published
+from fedcore.report.beside import entry_of
+from fedcore.report.published import Ours
+from fedcore.runs import queries
+from scripts import presets as script
+
+FILES = sorted(script.FOLDER.glob("*/*.toml"))
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@cache
+def loaded(path: Path) -> Experiment:
+    return config.load(path)
+
+
+@cache
+def small_forms() -> dict[str, Experiment]:
+    """Every distinct small form: many presets differ by data set only, which the small form replaces."""
+    found: dict[str, tuple[str, Experiment]] = {}
+    for path in FILES:
+        small = mini(loaded(path))
+        content = small.model_copy(update={"name": "any"}).model_dump_json()
+        found.setdefault(content, (name(path), small))
+    return dict(found.values())
+
+
+def test_the_files_are_what_the_script_writes():
+    wanted = {f"{p.path}.toml": p.text() for p in script.presets()}
+    there = {str(path.relative_to(script.FOLDER)): path.read_text(encoding="utf-8") for path in FILES}
+    assert there == wanted, "out of date; run python -m scripts.presets"
+    assert len(wanted) == len(script.presets()) == 116
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_preset_is_complete(path):
+    experiment = loaded(path)
+    assert config.loads(config.dumps(experiment)) == experiment
+    assert experiment.notes and "published" in experiment.tags
+    assert experiment.backbone.pretrained == "openai"
+    labels = [entry.label for entry in experiment.methods]
+    assert len(set(labels)) == len(labels)
+    for entry in experiment.methods:
+        registry.build_config(entry.name, entry.config)
+    runs = experiment.expand()
+    expected = len(experiment.methods) * len(experiment.seeds) * max(1, len(experiment.held_out))
+    assert len(runs) == expected
+    assert len({(r.group_hash(), r.seed, r.held_out) for r in runs}) == expected, "no run twice"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_preset_names_published_figures_and_has_a_method_for_each(path):
+    experiment = loaded(path)
+    figures = published.named_by(experiment)
+    assert figures
+    used = set()
+    for figure in figures:
+        assert script.CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
+        meant = published.ours(figure)
+        if isinstance(meant, Ours):
+            entry = entry_of(experiment, meant)
+            assert entry is not None, figure
+            used.add(entry)
+    spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
+    assert spare <= {"FedOT, all local"}, "a method that no printed figure asks for"
+
+
+def test_they_expand_to_the_right_number_of_runs():
+    """Counted by hand from the tables: methods x seeds x held-out domains, FedOT(+B) being FedOT itself where
+    one block is best.
+    """
+    counted = Counter()
+    for path in FILES:
+        counted[path.parent.name] += len(loaded(path).expand())
+    assert counted["fedot"] == (11 + 10 + 10 + 11 + 11) * 3 * 4
+    assert counted["sdfed"] == 5 * (6 * 5 + 2 * 5 + 2 * 4 + 3 * 2)
+    ablated, plain, food = 6 * 3 + 1, 3 * 3 + 1, 3  # per data set: three partitions, zero-shot CLIP under IID
+    fedalign = 4 * ablated + plain + food + 6 * 3 + 5 * 4 * 2 + 5 * (3 + 1)
+    assert counted["fedalign"] == fedalign
+    assert counted["feddeap"] == 9 * 3 + 8
+
+
+def test_every_figure_that_can_be_repeated_is_named_by_a_preset():
+    named = {figure for path in FILES for figure in published.named_by(loaded(path))}
+    repeatable = {f for f in published.everything() if isinstance(published.ours(f), Ours)}
+    assert repeatable <= named
+    assert len(repeatable) == 1764
+
+
+def test_what_a_preset_repeats_is_no_part_of_its_runs():
+    experiment = loaded(script.FOLDER / "fedot" / "table1-pacs.toml")
+    bare = experiment.model_copy(update={"reproduces": ()})
+    assert [r.group_hash() for r in bare.expand()] == [r.group_hash() for r in experiment.expand()]
+    assert "reproduces" not in config.dumps(bare)
+
+
+def test_settings_of_the_papers():
+    """Spot checks against METHODS as published: rounds, rates, seeds, partitions."""
+    pacs = loaded(script.FOLDER / "fedot" / "table1-pacs.toml")
+    assert (pacs.rounds, pacs.seeds, pacs.data.split) == (200, (50, 77, 98), "60/20/20")
+    assert {e.label: e.config.get("lr") for e in pacs.methods}["FedOT"] == 5e-5
+    terra = loaded(script.FOLDER / "fedot" / "table1-terra-incognita.toml")
+    assert terra.rounds == 50
+    assert {e.label: e.config for e in terra.methods}["FedOT(+B)"] == {"lr": 5e-5, "blocks": 16}
+    assert {e.label: e.config for e in terra.methods}["FedOT, random init"]["lr"] == 1e-4
+    cifar = loaded(script.FOLDER / "sdfed" / "table7-cifar10.toml")
+    assert (cifar.rounds, cifar.participation, cifar.partition.clients) == (25, 0.1, 100)
+    path = loaded(script.FOLDER / "fedalign" / "table1-oxford-pets-path.toml")
+    assert (path.rounds, path.partition.clients, path.partition.classes_per_client) == (10, 5, 7)
+    domainnet = loaded(script.FOLDER / "feddeap" / "table1-domainnet-126.toml")
+    assert domainnet.rounds == 50
+    assert {e.label: e.config for e in domainnet.methods}["FedDEAP"] == {"lr": 1e-2, "batch_size": 256}
+
+
+def test_small_forms_are_small_and_keep_what_distinguishes_the_methods():
+    assert len(small_forms()) < len(FILES) / 2
+    for path in FILES:
+        large, small = loaded(path), mini(loaded(path))
+        assert [m.label for m in small.methods] == [m.label for m in large.methods]
+        assert (len(small.seeds), small.rounds, small.reproduces) == (1, 2, ())
+        assert bool(small.held_out) == bool(large.held_out)
+        assert small.partition.kind == large.partition.kind
+        assert small.backbone.name == ("mini-rn" if large.backbone.name == "RN50" else "mini-vit")
+
+
+def test_blocks_and_lengths_fit_the_miniature():
+    entries = [
+        {"name": "fedot", "config": {"blocks": 256}},
+        {"name": "fedot", "config": {"blocks": 5}},
+        {"name": "sdfed", "config": {"local_length": "4, 8, 16"}},
+        {"name": "feddeap"},
+    ]
+    methods = mini(config.parse({"methods": entries})).methods
+    assert [m.config.get("blocks") for m in methods[:2]] == [192, 4]
+    assert methods[2].config["local_length"] == "random:4-64"
+    assert methods[3].config == {"batch_size": 32, "prompt_length": 8}
+
+
+@pytest.mark.parametrize("small", small_forms().items(), ids=lambda item: item[0])
+def test_a_small_form_can_be_planned(small):
+    planned = plan(small[1])
+    assert len(planned.runs) == len(small[1].methods)
+    assert 2 <= len(planned.clients) <= 6
+
+
+def test_an_entry_that_fits_no_figure_is_refused():
+    wrong = {"paper": "fedot", "table": "1", "dataset": "Pacs"}
+    experiment = config.parse({"methods": [{"name": "fedot"}], "reproduces": [wrong]})
+    with pytest.raises(FedLensError, match="no figure of table 1 of fedot fits") as caught:
+        published.named_by(experiment)
+    assert caught.value.field == "reproduces.0"
+    with pytest.raises(FedLensError, match="no published figures of 'fedott'"):
+        published.load("fedott")
+
+
+def test_the_command_runs_a_small_form(tmp_path, capsys):
+    """Real training, the quickest of them; then nothing of it counts as the published experiment."""
+    db, file = tmp_path / "runs.db", script.FOLDER / "fedalign" / "table1-food101-path-promptfl.toml"
+    assert cli.main(["run", str(file), "--scale", "mini", "--db", str(db)]) == 0
+    (row,) = queries.experiments(db)
+    assert row.name == "FedAlign, Food101, Path, PromptFL (mini)"
+    assert [r.state for r in row.runs] == ["done"]
+    capsys.readouterr()
+    assert cli.main(["published", str(file), "--db", str(db)]) == 0
+    assert capsys.readouterr().out.endswith("2 figures: 2 not run\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("small", small_forms().items(), ids=lambda item: item[0])
+def test_all_small_forms_run(small, tmp_path_factory, tmp_path):
+    """With one folder of encodings for all of them, as one database has."""
+    file = tmp_path / "small.toml"
+    file.write_text(config.dumps(small[1]), encoding="utf-8")
+    db = tmp_path_factory.getbasetemp() / "small-forms.db"
+    assert cli.main(["run", str(file), "--db", str(db)]) == 0
+    newest = queries.experiments(db)[0]
+    assert {r.state for r in newest.runs} == {"done"}
+    assert all(r.last_test is not None and 0 <= r.last_test <= 1 for r in newest.runs)
