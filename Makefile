@@ -64,7 +64,7 @@ chromium:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
 	else echo "no Chromium found: install one, or run $(VENV)/bin/playwright install chromium" >&2; fi
 
-embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (hours on two cores)
+embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (well under two hours on two cores)
 	$(PY) -m scripts.pretrain_mini
 
 bench: $(VENV)/.installed ## how long the demo, the data layer and the pages' imports take here

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.report import curves, export, figures, heatmaps, panels, tables
-from fedcore.report.tables import METRIC_HELP, METRICS, RULES, Comparison, Group, Metric, Rule
+from fedcore.report.tables import METRIC_HEADS, METRIC_HELP, METRICS, RULES, Comparison, Group, Metric, Rule
 from fedcore.runs import queries
 from fedcore.runs.queries import ExperimentRow
 from pages.parts import common
@@ -71,7 +71,7 @@ def summary(found: Comparison, baseline: str | None) -> None:
         pinned = next((g for g in groups if g.label == baseline), None)
         metrics = [m for m in found.metrics if any(m in g.stats for g in groups)]
         st.markdown(f"**{common.md(title)}**")
-        header = [("Method", "wide"), *((f"{METRICS[m]}, %", "num") for m in metrics)]
+        header = [("Method", "wide"), *((f"{METRIC_HEADS[m]}, %", "num") for m in metrics)]
         header += [("Difference, points", "num")] if pinned else []
         header += [("Seeds (n)", "num"), ("Rounds", "num")]
         marks = {m: tables.ranks(groups, m) for m in metrics}
@@ -81,7 +81,7 @@ def summary(found: Comparison, baseline: str | None) -> None:
     spread = "mean ± sample standard deviation over seeds" if several else "one seed, hence no spread"
     st.caption(
         f"Test accuracy, {spread}; round chosen: {RULES[found.rule]}. **Bold**: best, underlined: second. "
-        + " ".join(f"*{METRICS[m]}*: {METRIC_HELP[m]}." for m in found.metrics)
+        + " ".join(f"*{METRIC_HEADS[m]}*: {METRIC_HELP[m]}." for m in found.metrics)
     )
     sources(found)
 

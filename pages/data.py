@@ -44,7 +44,7 @@ def show_data(name: str, title: str, root: str | None = None) -> bool:
         f"**{total:,} images**, {len(counts.classes)} classes, {len(counts.domains)} domains: "
         + common.md(", ".join(counts.domains))
     )
-    left, right = st.columns([3, 2])
+    left, right = st.columns([2, 3])
     left.image(sheet, caption=f"{title}: a row per domain, a column per class", width="content")
     table = {"domain": list(counts.domains)}
     table.update({c: counts.counts[:, j].tolist() for j, c in enumerate(counts.classes)})

@@ -66,9 +66,9 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         "Seeds": [i.seeds for i in found],
         "Rounds": [i.share for i in found],
         "Runs": [f"{i.done}/{len(i.row.runs)}" for i in found],
-        "Best method": [i.best_text for i in found],
+        "Best": [i.best_text for i in found],
         "Last": [i.last for i in found],
-        "Best on val.": [i.best for i in found],
+        "Validated": [i.best for i in found],
         "Worst client": [i.worst for i in found],
         "Course": [i.course for i in found],
         "Took": [progress.duration(i.seconds) for i in found],
@@ -92,12 +92,12 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         column_config={
             "Experiment": st.column_config.TextColumn(width="medium"),
             "Methods": st.column_config.TextColumn(width="medium"),
-            "Best method": st.column_config.TextColumn(width="small"),
+            "Best": st.column_config.TextColumn(width="small"),
             "Rounds": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
             "Last": number(
                 help="Mean personal test accuracy of its best method at the last round, %", **per_cent
             ),
-            "Best on val.": number(help="The same at the round that is best on validation, %", **per_cent),
+            "Validated": number(help="The same at the round that is best on validation, %", **per_cent),
             "Worst client": number(
                 help="Least personal accuracy at the last round of that method, %", **per_cent
             ),

@@ -17,6 +17,7 @@ from fedcore.runs.queries import ExperimentRow, RunRow
 from pages.parts import common
 
 POLL_SECONDS = 2
+FAST_POLL_SECONDS = 1  # while a run's first rounds are quick, or not there yet
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 SPLITS = {queries.TEST: "test samples", queries.VALIDATION: "validation samples"}
@@ -119,26 +120,28 @@ def run_rows(found: list[RunRow], look: Look) -> str:
     )
 
 
-@st.fragment(run_every=POLL_SECONDS)
-def watch(ids: list[int], states: dict[int, str], settings: Settings) -> None:
-    """The ticking part."""
-    tick(ids, states, settings, paused=False)
+def poll_seconds(found: list[RunRow]) -> int:
+    """How often to look: sooner while a run that is at work has shown few rounds and they come quickly."""
+    young = [r for r in found if r.state == "running" and r.rounds_done < 2 * EARLY_DRAWS + 4]
+    pace = {p.run.id: p.pace for p in progress.progress(db, young)}
+    quick = any(p is None or p < REDRAW_SECONDS for p in pace.values())
+    return FAST_POLL_SECONDS if quick else POLL_SECONDS
 
 
-@st.fragment
-def still(ids: list[int], states: dict[int, str], settings: Settings) -> None:
-    """The same without a clock: nothing runs, or the reader has paused."""
-    tick(ids, states, settings, paused=True)
+def watch(ids: list[int], states: dict[int, str], settings: Settings, every: int | None) -> None:
+    """The ticking part; without a clock where nothing runs or the reader has paused."""
+    st.fragment(tick, run_every=every)(ids, states, settings, every)
 
 
-def tick(ids: list[int], states: dict[int, str], settings: Settings, paused: bool) -> None:
+def tick(ids: list[int], states: dict[int, str], settings: Settings, every: int | None) -> None:
     """Draw what is new; the page as a whole when a run has started or ended, for its buttons."""
+    paused = every is None
     try:
         if common.writable():
             runs.ensure_worker(db)
             runs.reconcile(db)
         found = queries.runs(db, ids)
-        if not paused and {r.id: r.state for r in found} != states:
+        if not paused and ({r.id: r.state for r in found} != states or poll_seconds(found) != every):
             st.rerun()
         over = all(r.ended for r in found)
         st.html(run_rows(found, settings.look))
@@ -337,7 +340,7 @@ def page() -> None:
     strip(experiment)
     states = {r.id: r.state for r in found}
     busy = any(not r.ended for r in found)
-    (watch if busy and not paused else still)([r.id for r in found], states, settings)
+    watch([r.id for r in found], states, settings, poll_seconds(found) if busy and not paused else None)
     log(found)
 
 

@@ -69,7 +69,7 @@ def _grid(
     tallest = max((len(p.rows) for p in panels), default=1)
     cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
     body = max(7 * CELL, cell * tallest)
-    gap = 110 if any(len(p.columns) for p in panels) else 60
+    gap = 92 if any(len(p.columns) for p in panels) else 60
     height = rows * body + (rows - 1) * gap + 162
     inner = height - 162
     figure = make_subplots(

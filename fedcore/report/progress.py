@@ -17,13 +17,18 @@ LOG_BYTES = 16_384
 
 @dataclass(frozen=True)
 class Progress:
-    """share: of the rounds, 0..1. seconds_left: None while unknown. place: in the queue, from 1."""
+    """How far a run is.
+
+    share: of the rounds, 0..1. seconds_left: None while unknown. place: in the queue, from 1.
+    pace: seconds of a recent round, None before the first.
+    """
 
     run: RunRow
     share: float
     seconds_left: float | None
     seconds: float | None
     place: int | None
+    pace: float | None = None
 
     @property
     def text(self) -> str:
@@ -53,7 +58,8 @@ def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
         recent = pace.get(run.id, [])[-RECENT_ROUNDS:]
         left = (run.rounds_total - run.rounds_done) * sum(recent) / len(recent) if recent else None
         share = run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done")
-        found.append(Progress(run, share, left, elapsed(run, now), queued.get(run.id)))
+        mean = sum(recent) / len(recent) if recent else None
+        found.append(Progress(run, share, left, elapsed(run, now), queued.get(run.id), mean))
     return found
 
 

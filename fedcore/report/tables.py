@@ -36,6 +36,13 @@ METRICS: dict[Metric, str] = {
     "global": "Global model",
     "held_out": "Held-out domain",
 }
+METRIC_HEADS: dict[Metric, str] = {
+    "personal": "Personal",
+    "weighted": "Weighted",
+    "worst": "Worst client",
+    "global": "Global",
+    "held_out": "Held-out domain",
+}
 METRIC_HELP: dict[Metric, str] = {
     "personal": "each client's own model on its own test samples, clients weighing equally",
     "weighted": "the same, every test sample weighing equally",

@@ -54,8 +54,11 @@ def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
     runs = queries.runs_of(server.db, [experiment])
     assert {r.method for r in runs} == {"fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"}
     for run in runs:
-        assert len(seen.get(run.label, ())) >= 3, (
-            f"{run.label}: rounds {sorted(seen.get(run.label, ()))} seen"
+        took = run.finished_at - run.started_at
+        counts = sorted(seen.get(run.label, ()))
+        # zero-shot trains nothing: its ten rounds take a moment, and nobody can see three of them pass
+        assert len(counts) >= 3 or (run.method == "zero-shot" and took < 5), (
+            f"{run.label}: {counts} in {took:.1f} s"
         )
     expect_final_panels(page, runs)
     page.get_by_role("button", name="Compare").click()

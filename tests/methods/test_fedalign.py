@@ -139,14 +139,17 @@ def test_without_rounds_or_steps_it_is_zero_shot(tiny_backbone, tiny_federation,
             torch.testing.assert_close(own, expected, atol=1e-12, rtol=0)
 
 
-def test_one_client_has_equal_personal_and_global_updates(tiny_backbone, tiny_federation, run_rounds):
-    federation = federation_of(tiny_backbone(), tiny_federation, samples=(9,))
-    method = build("fedalign", federation, **SMALL, ex_query=False)
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_one_client_has_equal_personal_and_global_updates(
+    tiny_backbone, tiny_federation, run_rounds, trainable
+):
+    federation = federation_of(tiny_backbone(), tiny_federation, trainable, samples=(9,))
+    method = build("fedalign", federation, **SMALL, ex_query=False, trainable=trainable)
     state = run_rounds(method, federation, 2).state
-    common = products(state.server["global_a"], state.server["global_b"])
-    assert common.abs().max() > 1e-3
-    torch.testing.assert_close(products(state.personal["image_a"], state.personal["image_b"])[0], common)
-    torch.testing.assert_close(products(state.server["serving_a"], state.server["serving_b"])[0], common)
+    common = tower(state.server, "global")
+    assert common[0].abs().max() > 1e-3
+    torch.testing.assert_close(tower(state.personal, "image", 0), common)
+    torch.testing.assert_close(tower(state.server, "serving", 0), common)
 
 
 def test_one_client_without_its_own_share_takes_the_global_mean(tiny_backbone, tiny_federation, run_rounds):
@@ -158,23 +161,28 @@ def test_one_client_without_its_own_share_takes_the_global_mean(tiny_backbone, t
     assert diagnostics(loop.finished[-1], "global_fallback") == [1.0]
 
 
-def test_a_client_that_sat_out_keeps_what_it_last_received(tiny_backbone, tiny_federation, run_rounds):
-    federation = federation_of(tiny_backbone(), tiny_federation, samples=(6, 5, 5, 4))
-    method = build("fedalign", federation, **SMALL)
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_a_client_that_sat_out_keeps_what_it_last_received(
+    tiny_backbone, tiny_federation, run_rounds, trainable
+):
+    federation = federation_of(tiny_backbone(), tiny_federation, trainable, samples=(6, 5, 5, 4))
+    method = build("fedalign", federation, **SMALL, trainable=trainable)
     first = method.init(federation.problem.generator)
     loop = run_rounds(method, federation, 1, participation=0.5)
     went = loop.state.taken.bool()
     assert went.sum() == 2
-    moved = (loop.state.personal["image_b"] - first.personal["image_b"]).flatten(1).abs().sum(1) > 0
-    assert torch.equal(moved, went)
+    for name, value in loop.state.personal.items():
+        moved = (value - first.personal[name]).flatten(1).abs().sum(1) > 0
+        assert torch.equal(moved, went)
 
 
-def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds):
-    federation = federation_of(tiny_backbone(), tiny_federation)
-    method = build("fedalign", federation, **SMALL)
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds, trainable):
+    federation = federation_of(tiny_backbone(), tiny_federation, trainable)
+    method = build("fedalign", federation, **SMALL, trainable=trainable)
     one, all_ = (run_rounds(method, federation, 2, chunk=chunk) for chunk in (1, 3))
     torch.testing.assert_close(one.state.shared["text"], all_.state.shared["text"], atol=1e-9, rtol=0)
-    got, expected = (products(x.state.personal["image_a"], x.state.personal["image_b"]) for x in (one, all_))
+    got, expected = (tower(x.state.personal, "image") for x in (one, all_))
     torch.testing.assert_close(got, expected, atol=1e-9, rtol=0)
     assert one.finished[-1].scalars_up == all_.finished[-1].scalars_up
 
