@@ -16,25 +16,43 @@ from pages.parts.fields import Slots
 
 
 def presets() -> None:
-    """Cards of ready experiments."""
-    cards = drafts.presets()
-    columns = st.columns(max(2, min(4, len(cards))))
+    """Cards of ready experiments, and the papers' tables."""
+    cards, tables = drafts.presets(), drafts.paper_presets()
+    columns = st.columns(max(2, min(4, len(cards) + bool(tables))))
     for i, card in enumerate(cards):
         with columns[i % len(columns)], st.container(border=True, height="stretch"):
             st.markdown(f"**{common.md(card.title)}**")
             st.caption(common.md(card.about))
             chosen = drafts.source() == f"preset:{card.name}"
-            if st.button(
-                "Chosen" if chosen else "Use",
-                key=f"preset_{card.name}",
-                type="secondary",
-                disabled=chosen,
-                help=f"Fill the form with {card.title}",
-            ):
-                drafts.use(drafts.read_preset(card.name), f"preset:{card.name}")
-                st.query_params["preset"] = card.name
-                st.query_params.pop("clone", None)
-                st.rerun()
+            label = "Chosen" if chosen else "Use"
+            if st.button(label, key=f"preset_{card.name}", disabled=chosen, help="Fill the form with it"):
+                use_preset(card.name)
+    if tables:
+        with columns[len(cards) % len(columns)], st.container(border=True, height="stretch"):
+            st.markdown("**A table of a paper**")
+            st.caption("The settings of the published experiments; they need their data and a real CLIP.")
+            name = st.selectbox(
+                "Table",
+                tables,
+                index=None,
+                placeholder="choose one",
+                key="paper",
+                label_visibility="collapsed",
+            )
+            if st.button("Use", key="preset_paper", disabled=name is None):
+                use_preset(str(name))
+
+
+def use_preset(name: str) -> None:
+    """Fill the form from a preset and say so in the URL."""
+    try:
+        drafts.use(drafts.read_preset(name), f"preset:{name}")
+    except FedLensError as error:
+        common.show_error(error)
+        return
+    st.query_params.pop("clone", None)
+    st.query_params["preset"] = name
+    st.rerun()
 
 
 def method_fields(key: str, slots: Slots) -> list[dict[str, object]]:

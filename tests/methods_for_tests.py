@@ -1,4 +1,4 @@
-"""A method as small as the contract allows: a shared linear head and a private bias, for tests of the engine."""
+"""A method as small as the contract allows (shared linear head, private bias), to test the engine with."""
 
 from __future__ import annotations
 

@@ -60,14 +60,20 @@ def presets() -> list[Card]:
     return cards
 
 
+@st.cache_data(show_spinner=False, ttl=60)
+def paper_presets() -> list[str]:
+    """Experiments of the papers' tables: files in the folders under ``experiments/``, as ``folder/name``."""
+    return sorted(f"{p.parent.name}/{p.stem}" for p in PRESETS.glob("*/*.toml"))
+
+
 def read_preset(name: str) -> Experiment:
     """A preset by the name of its file.
 
     Raises:
         FedLensError: when there is none, or it has a wrong field.
     """
-    if name not in {c.name for c in presets()}:
-        raise FedLensError(f"no preset '{name}'; choose one of the cards")
+    if name not in {c.name for c in presets()} and name not in paper_presets():
+        raise FedLensError(f"no preset '{name}'; choose one of those on this page")
     return load(PRESETS / f"{name}.toml")
 
 

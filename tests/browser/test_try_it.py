@@ -20,10 +20,15 @@ PANEL = re.compile(r"(.+): round (\d+)/(\d+)$")
 DEADLINE = 600
 
 
-def launch_demo(page: Page, server: Server) -> int:
+def launch_demo(page: Page, server: Server, rounds: int | None = None) -> int:
     """Three clicks from an empty database; returns the experiment."""
     page.goto(server.url)
     page.get_by_role("button", name="Try it").click()
+    if rounds is not None:
+        field = page.get_by_label("Rounds", exact=True)
+        field.fill(str(rounds))
+        field.press("Tab")
+        expect(page.get_by_text(f"{rounds} rounds")).to_be_visible()
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url("**/live?id=*")
     expect(page.get_by_role("heading", name="Live")).to_be_visible()
@@ -53,13 +58,10 @@ def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
     seen = watch(page, server, experiment)
     runs = queries.runs_of(server.db, [experiment])
     assert {r.method for r in runs} == {"fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"}
-    for run in runs:
-        took = run.finished_at - run.started_at
-        counts = sorted(seen.get(run.label, ()))
-        # zero-shot trains nothing: its ten rounds take a moment, and nobody can see three of them pass
-        assert len(counts) >= 3 or (run.method == "zero-shot" and took < 5), (
-            f"{run.label}: {counts} in {took:.1f} s"
-        )
+    too_few = {r.label: sorted(seen.get(r.label, ())) for r in runs if len(seen.get(r.label, ())) < 3}
+    # Zero-shot trains nothing: its ten rounds pass in a moment, and only their end can be seen.
+    too_few = {k: v for k, v in too_few.items() if k != "Zero-shot CLIP" or rounds_took(server, runs[0]) > 3}
+    assert not too_few, f"round counts seen: {seen}"
     expect_final_panels(page, runs)
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/compare?ids=*")
@@ -69,6 +71,12 @@ def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
         row = table.get_by_role("row").filter(has_text=group.label)
         expect(row).to_contain_text(group.stats["personal"].text())
     check_downloads(page, server, experiment, tmp_path)
+
+
+def rounds_took(server: Server, run: queries.RunRow) -> float:
+    """Seconds from a run's first round to its last."""
+    rows = queries.rounds(server.db, [run.id])
+    return sum((r.seconds_train or 0) + (r.seconds_aggregate or 0) + (r.seconds_evaluate or 0) for r in rows)
 
 
 def expect_final_panels(page: Page, runs: list[queries.RunRow]) -> None:
@@ -135,7 +143,7 @@ def wait_for_rounds(server: Server, experiment: int, more_than: int) -> int:
 
 def test_rounds_go_on_without_tab_and_server(server: Server, tab: Tab, tmp_path: Path) -> None:
     page = tab.page
-    experiment = launch_demo(page, server)
+    experiment = launch_demo(page, server, rounds=200)
     wait_for_rounds(server, experiment, 0)
     page.close()
     after_tab = wait_for_rounds(server, experiment, rounds_done(server, experiment))
