@@ -17,13 +17,17 @@ from fedcore.runs.queries import ExperimentRow, RunRow
 from pages.parts import common
 
 POLL_SECONDS = 2
-FAST_POLL_SECONDS = 1  # while a run's first rounds are quick, or not there yet
+FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
+YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 SPLITS = {queries.TEST: "test samples", queries.VALIDATION: "validation samples"}
 POINTS = {queries.BROADCAST: "after aggregation", queries.LOCAL: "before aggregation (own samples only)"}
 CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
+STOPPABLE = frozenset({"queued", "running", "stopping"})
+RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 Token = tuple[tuple[int, int, int], ...]
+Flags = tuple[bool, bool, bool]
 common.through_app()
 db = common.database()
 
@@ -120,35 +124,48 @@ def run_rows(found: list[RunRow], look: Look) -> str:
     )
 
 
-def poll_seconds(found: list[RunRow]) -> int:
-    """How often to look: sooner while a run that is at work has shown few rounds and they come quickly."""
-    young = [r for r in found if r.state == "running" and r.rounds_done < 2 * EARLY_DRAWS + 4]
-    pace = {p.run.id: p.pace for p in progress.progress(db, young)}
-    quick = any(p is None or p < REDRAW_SECONDS for p in pace.values())
+def poll_seconds(found: list[RunRow], before: float) -> float:
+    """How often to look: sooner while a run has shown few rounds and they come quickly; else as before."""
+    running = [p for p in progress.progress(db, found) if p.run.state == "running"]
+    if not running:
+        return before
+    young = [p for p in running if p.run.rounds_done < YOUNG_ROUNDS]
+    quick = any(p.pace < REDRAW_SECONDS / 2 if p.pace else (p.seconds or 0) < YOUNG_SECONDS for p in young)
     return FAST_POLL_SECONDS if quick else POLL_SECONDS
 
 
-def watch(ids: list[int], states: dict[int, str], settings: Settings, every: int | None) -> None:
+def watch(ids: list[int], experiment: int, settings: Settings, paused: bool) -> None:
     """The ticking part; without a clock where nothing runs or the reader has paused."""
-    st.fragment(tick, run_every=every)(ids, states, settings, every)
+    every = poll_seconds(queries.runs(db, ids), FAST_POLL_SECONDS)
+    flags = button_flags(queries.experiment(db, experiment))
+    clock = None if paused or not flags[0] else every
+    st.fragment(tick, run_every=clock)(ids, experiment, settings, clock, flags, every)
 
 
-def tick(ids: list[int], states: dict[int, str], settings: Settings, every: int | None) -> None:
-    """Draw what is new; the page as a whole when a run has started or ended, for its buttons."""
-    paused = every is None
+def tick(
+    ids: list[int], experiment: int, settings: Settings, clock: float | None, flags: Flags, every: float
+) -> None:
+    """Draw what is new; the page as a whole where its buttons or the clock have to change."""
     try:
         if common.writable():
             runs.ensure_worker(db)
             runs.reconcile(db)
-        found = queries.runs(db, ids)
-        if not paused and ({r.id: r.state for r in found} != states or poll_seconds(found) != every):
+        row = queries.experiment(db, experiment)
+        found = [r for r in row.runs if r.id in ids]
+        if clock is not None and (button_flags(row) != flags or poll_seconds(found, every) != every):
             st.rerun()
+        strip(row)
         over = all(r.ended for r in found)
         st.html(run_rows(found, settings.look))
-        shown = moment(progress.token(db, ids), paused and not over, over)
-        draw_all(shown, settings)
+        draw_all(moment(progress.token(db, ids), clock is None and not over, over), settings)
     except FedLensError as error:
         common.show_error(error)
+
+
+def button_flags(found: ExperimentRow) -> Flags:
+    """Which buttons make sense: something to stop, to resume, to kill."""
+    states = {r.state for r in found.runs}
+    return bool(states & STOPPABLE), bool(states & RESUMABLE), "stopping" in states
 
 
 def draw_all(shown: Token, settings: Settings) -> None:
@@ -337,10 +354,7 @@ def page() -> None:
             "Pause updates", key="live_paused", help="The figures stay as they are; the runs go on"
         )
         common.table_switch()
-    strip(experiment)
-    states = {r.id: r.state for r in found}
-    busy = any(not r.ended for r in found)
-    watch([r.id for r in found], states, settings, poll_seconds(found) if busy and not paused else None)
+    watch([r.id for r in found], experiment.id, settings, paused)
     log(found)
 
 

@@ -20,8 +20,8 @@ TRAIN, VALIDATION, TEST = 0, 1, 2
 FULL_MATRIX_CLIENTS = 16
 """Up to this many clients every evaluation holds the full matrix; with more, the last one only."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
-"""Input elements of one forward pass of all models: what a CPU's cache holds (passes sixteen times as large took
-twice the time on two cores), and what fills a GPU."""
+"""Input elements of one forward pass of all models: what a CPU's cache holds (passes sixteen times as large
+took twice the time on two cores), and what fills a GPU."""
 
 
 @dataclass(frozen=True)
