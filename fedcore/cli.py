@@ -142,7 +142,7 @@ def _add_results(command: Callable[..., argparse.ArgumentParser]) -> None:
     published = command("published", _published, "figures that papers print, beside ours")
     published.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="experiment file")
     published.add_argument(
-        "--coverage", action="store_true", help="count the printed figures that can be repeated"
+        "--coverage", action="store_true", help="count the printed figures that can be run here"
     )
 
     merge = command("merge", _merge, "copy the experiments of another database into this one")

@@ -109,6 +109,7 @@ class MethodEntry(_Part):
     file: str | None = Field(
         None, description="Python file that defines the method, where it is not FedLens' own"
     )
+    sha256: str | None = Field(None, description="Contents of that file when the run was planned (filled in)")
 
 
 class RunConfig(_Part):
@@ -125,9 +126,13 @@ class RunConfig(_Part):
     evaluate_every: int = 1
 
     def group_hash(self) -> str:
-        """Equal for runs that differ by seed or held-out domain only: what a table averages over."""
+        """Equal for runs that differ by seed or held-out domain only: what a table averages over.
+
+        Where the data and the method's file lie does not matter; what is in the file does.
+        """
         content = self.model_dump(mode="json", exclude={"seed", "held_out"})
-        content["method"].pop("label")
+        for part, name in (("method", "label"), ("method", "file"), ("data", "root")):
+            content[part].pop(name)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -12,6 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.report import curves, figures, heatmaps, panels, progress
 from fedcore.report.charts import Chart
 from fedcore.report.palette import Look
+from fedcore.report.progress import Token
 from fedcore.runs import queries
 from fedcore.runs.queries import ExperimentRow, RunRow
 from pages.parts import common
@@ -19,6 +20,7 @@ from pages.parts import common
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
 YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
+SEEN_SECONDS = 0.4  # that a drawing stays at least
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 SPLITS = {queries.TEST: "test samples", queries.VALIDATION: "validation samples"}
@@ -26,7 +28,6 @@ POINTS = {queries.BROADCAST: "after aggregation", queries.LOCAL: "before aggrega
 CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
 STOPPABLE = frozenset({"queued", "running", "stopping"})
 RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
-Token = tuple[tuple[int, int, int], ...]
 Flags = tuple[bool, bool, bool]
 common.through_app()
 db = common.database()
@@ -49,8 +50,10 @@ class Settings:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def grid(path: str, token: Token, settings: Settings) -> tuple[Chart, list[panels.Panel]]:
     """The heatmaps at one moment; the same moment gives the very same figure, which is not drawn again."""
+    until = {t[0]: t[1] for t in token}
     found = [
-        panels.live_panel(path, r, settings.view, settings.split, settings.point) for r in at(path, token)
+        panels.live_panel(path, r, settings.view, settings.split, settings.point, until[r.id])
+        for r in queries.runs(path, until)
     ]
     return heatmaps.heatmap_grid(found, settings.look, settings.columns, settings.fitted), found
 
@@ -58,42 +61,42 @@ def grid(path: str, token: Token, settings: Settings) -> tuple[Chart, list[panel
 @st.cache_resource(max_entries=32, show_spinner=False)
 def lines(path: str, token: Token, what: str, settings: Settings) -> tuple[Chart, dict]:
     """Curves at one moment: ``loss``, an accuracy, or a recorded diagnostic."""
-    shown = at(path, token)
+    until = {t[0]: t[1] for t in token}
     if what == "loss":
-        series, title = curves.live_loss(path, shown), "Training loss"
+        series, title = curves.live_loss(path, until), "Training loss"
     elif what in CURVES:
-        series, title = curves.live_accuracy(path, shown, what, settings.split, settings.point), CURVES[what]
+        series, title = curves.live_accuracy(path, until, what, settings.split, settings.point), CURVES[what]
     else:
-        series, title = curves.live_diagnostic(path, shown, what), what.replace("_", " ")
+        series, title = curves.live_diagnostic(path, until, what), what.replace("_", " ")
     chart = figures.curves(
         series, settings.look, "Round", "", per_cent=what in CURVES, height=330, name=title
     )
     return chart, dict(figures.series_table(series, "round"))
 
 
-def at(path: str, token: Token) -> list[RunRow]:
-    """The runs of a token, in its order."""
-    return queries.runs(path, [t[0] for t in token])
-
-
-def moment(now: Token, paused: bool, over: bool) -> Token:
+def moment(now: Token, paused: bool) -> Token:
     """The moment that is drawn.
 
-    A run's first rounds at once, so that it is seen to start; later ones at most every five seconds, since a
-    chart is drawn anew as a whole, which costs much. Nothing new while paused.
+    A run's first drawings at once, and in steps where it is quicker than the eye: it is seen to train;
+    later ones at most every five seconds, since a chart is drawn anew as a whole. Nothing new while paused.
     """
     key = tuple(t[0] for t in now)
-    drawn = st.session_state.setdefault("live_drawn", {})
-    last, when, draws = drawn.get(key, (None, 0.0, {}))
-    if last is not None and (paused or last == now):
-        return last
-    changed = [n[0] for n, o in zip(now, last or now, strict=True) if n != o]
-    early = any(draws.get(i, 0) < EARLY_DRAWS for i in changed)
-    if last is None or early or over or time.monotonic() - when >= REDRAW_SECONDS:
-        draws = {**draws, **{i: draws.get(i, 0) + 1 for i in changed}}
-        st.session_state["live_drawn"] = {key: (now, time.monotonic(), draws)}
-        return now
-    return last
+    shown, when, draws = st.session_state.get("live_drawn", {}).get(key, (now, 0.0, {}))
+    if not paused and shown != now and time.monotonic() - when >= SEEN_SECONDS:
+        target = progress.step(shown, now, draws, EARLY_DRAWS)
+        news = [n[0] for n, o in zip(target, shown, strict=True) if n[1] != o[1]]
+        early = any(draws.get(i, 0) < EARLY_DRAWS for i in news)
+        if early or not news or time.monotonic() - when >= REDRAW_SECONDS:
+            shown, when = target, time.monotonic()
+            draws = {**draws, **{i: draws.get(i, 0) + 1 for i in news}}
+    st.session_state["live_drawn"] = {key: (shown, when, draws)}
+    return shown
+
+
+def behind(now: Token) -> bool:
+    """Whether there is more than what is drawn."""
+    key = tuple(t[0] for t in now)
+    return st.session_state.get("live_drawn", {}).get(key, (now,))[0] != now
 
 
 def run_rows(found: list[RunRow], look: Look) -> str:
@@ -135,15 +138,15 @@ def poll_seconds(found: list[RunRow], before: float) -> float:
 
 
 def watch(ids: list[int], experiment: int, settings: Settings, paused: bool) -> None:
-    """The ticking part; without a clock where nothing runs or the reader has paused."""
+    """The ticking part; without a clock where there is nothing to wait for or the reader has paused."""
     every = poll_seconds(queries.runs(db, ids), FAST_POLL_SECONDS)
     flags = button_flags(queries.experiment(db, experiment))
-    clock = None if paused or not flags[0] else every
-    st.fragment(tick, run_every=clock)(ids, experiment, settings, clock, flags, every)
+    clock = every if not paused and (flags[0] or behind(progress.token(db, ids))) else None
+    st.fragment(tick, run_every=clock)(ids, experiment, settings, clock, flags, paused)
 
 
 def tick(
-    ids: list[int], experiment: int, settings: Settings, clock: float | None, flags: Flags, every: float
+    ids: list[int], experiment: int, settings: Settings, clock: float | None, flags: Flags, paused: bool
 ) -> None:
     """Draw what is new; the page as a whole where its buttons or the clock have to change."""
     try:
@@ -152,12 +155,15 @@ def tick(
             runs.reconcile(db)
         row = queries.experiment(db, experiment)
         found = [r for r in row.runs if r.id in ids]
-        if clock is not None and (button_flags(row) != flags or poll_seconds(found, every) != every):
-            st.rerun()
+        now = progress.token(db, ids)
         strip(row)
-        over = all(r.ended for r in found)
         st.html(run_rows(found, settings.look))
-        draw_all(moment(progress.token(db, ids), clock is None and not over, over), settings)
+        draw_all(moment(now, paused), settings)
+        waiting = button_flags(row)[0] or behind(now)
+        if clock is not None and (
+            button_flags(row) != flags or not waiting or poll_seconds(found, clock) != clock
+        ):
+            st.rerun()
     except FedLensError as error:
         common.show_error(error)
 

@@ -8,6 +8,7 @@ from fedcore import runs
 from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
+from fedcore.methods.base import Method
 from fedcore.report import figures
 from fedcore.report.progress import duration
 from fedcore.runs import devices
@@ -68,37 +69,46 @@ def method_fields(key: str, slots: Slots) -> list[dict[str, object]]:
         args=(f"{key}.choice",),
     )
     slots.place("methods")
-    given = []
     for i, entry in enumerate(drafts.entries()):
         method = known.get(entry.name)
-        title = entry.label or (method.title if method else entry.name)
-        with st.expander(f"{common.md(title)}: hyper-parameters", icon=":material/tune:"):
-            if method is None:
-                slots.place(f"methods.{i}.name")
-                given.append({"name": entry.name, "config": entry.config})
-                continue
-            st.caption(f"{common.md(method.about)} {common.md(method.source)}.")
-            label = st.text_input(
-                "Name in tables",
-                value=entry.label or "",
-                placeholder=method.title,
-                key=f"{key}.{entry.uid}.label",
-            )
-            form_key = f"{key}.{entry.uid}.{entry.version}"
-            config = forms.config_form(method.Config, entry.config, form_key)
-            with st.container(horizontal=True):
-                st.button("Reset to paper", key=f"{form_key}.reset", on_click=drafts.reset, args=(entry.uid,),
-                          icon=":material/restart_alt:")  # fmt: skip
-                st.button("Add a variant", key=f"{form_key}.variant", on_click=drafts.add_variant,
-                          args=(entry.uid, config), icon=":material/content_copy:",
-                          help="The same method once more, with other hyper-parameters")  # fmt: skip
-                st.button("Remove", key=f"{form_key}.remove", on_click=drafts.remove, args=(entry.uid,),
-                          icon=":material/close:")  # fmt: skip
-            given.append(
-                {"name": entry.name, "label": label.strip() or None, "config": config, "file": entry.file}
-            )
+        if method is None:
+            slots.place(f"methods.{i}.name")
+            continue
+        box = st.expander(  # its label must stay as it is: with another label it would be another, closed one
+            f"{common.md(entry.title or method.title)}: hyper-parameters",
+            icon=":material/tune:",
+            key=f"{key}.{entry.uid}.box",
+            on_change="rerun",
+        )
+        if box.open:  # a closed form is not drawn: a hundred widgets would take the browser a second
+            with box:
+                entry.opened()
+                method_form(entry, method, f"{key}.{entry.uid}.{entry.version}")
+        else:
+            entry.is_open = False
+            if entry.config:
+                values = ", ".join(f"{k} {forms.shown(v)}" for k, v in entry.config.items())
+                st.caption(f"Not as in the paper: {common.md(values)}")
         slots.place(f"methods.{i}")
-    return given
+    return [e.content() for e in drafts.entries()]
+
+
+def method_form(entry: drafts.Entry, method: type[Method], key: str) -> None:
+    """A method's name and hyper-parameters; what is typed goes into the entry."""
+    st.caption(f"{common.md(method.about)} {common.md(method.source)}.")
+    label = st.text_input(
+        "Name in tables", value=entry.start_label or "", placeholder=method.title, key=f"{key}.label"
+    )
+    entry.label = label.strip() or None
+    entry.config = forms.config_form(method.Config, entry.start, key)
+    buttons = (
+        ("Reset to paper", ":material/restart_alt:", drafts.reset),
+        ("Add a variant", ":material/content_copy:", drafts.add_variant),
+        ("Remove", ":material/close:", drafts.remove),
+    )
+    with st.container(horizontal=True):
+        for text, icon, act in buttons:
+            st.button(text, key=f"{key}.{text}", on_click=act, args=(entry.uid,), icon=icon)
 
 
 def picture(found: Plan) -> None:
@@ -108,6 +118,11 @@ def picture(found: Plan) -> None:
     table.update({c: found.counts[:, j].tolist() for j, c in enumerate(found.classes)})
     common.draw(chart, "partition", table)
     st.caption(common.md(chart.alt))
+    if len(found.clients) > 1:
+        st.caption(
+            f"Heterogeneity {found.heterogeneity:.2f}: mean Jensen-Shannon distance between two clients' "
+            "training labels, from 0 (equal shares) to 1 (no class in common)."
+        )
 
 
 def plan_line(experiment: Experiment, found: Plan) -> None:

@@ -77,7 +77,7 @@ def matrices(run: RunRow) -> None:
     chosen = rounds[-1]
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
-    shown = [panels.live_panel(db, run, round_=chosen), panels.live_panel(db, run, "clients")]
+    shown = [panels.live_panel(db, run, until=chosen), panels.live_panel(db, run, "clients")]
     columns = st.columns(1 if common.narrow() else 2)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:
@@ -89,8 +89,8 @@ def lines(run: RunRow) -> None:
     """Accuracy and loss by round."""
     db = common.database()
     kinds = (
-        ("Personal accuracy, mean", curves.live_accuracy(db, [run]), True),
-        ("Training loss", curves.live_loss(db, [run]), False),
+        ("Personal accuracy, mean", curves.live_accuracy(db, {run.id: run.rounds_total}), True),
+        ("Training loss", curves.live_loss(db, {run.id: run.rounds_total}), False),
     )
     for column, (title, series, per_cent) in zip(st.columns(2), kinds, strict=True):
         with column:

@@ -13,35 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.config import Experiment, dumps, parse
-from fedcore.report.published import BEST_BLOCKS, DOMAINS
+from fedcore.report.published import BEST_BLOCKS, CATALOG, DOMAINS
 
 FOLDER = Path(__file__).resolve().parent.parent / "experiments"
 HEAD = "# Written by `python -m scripts.presets`; change it there.\n"
-
-CATALOG = {
-    "FEMNIST": "femnist",
-    "PACS": "pacs",
-    "Office-Home": "office-home",
-    "VLCS": "vlcs",
-    "TerraIncognita": "terra-incognita",
-    "DomainNet-126": "domainnet-126",
-    "Office-Caltech10": "office-caltech10",
-    "DDR": "ddr",
-    "Office31": "office31",
-    "CIFAR10": "cifar10",
-    "CIFAR-10": "cifar10",
-    "CIFAR100": "cifar100",
-    "EuroSAT": "eurosat",
-    "OxfordPet": "oxford-pets",
-    "OxfordPets": "oxford-pets",
-    "Food101": "food101",
-    "Flower102": "flowers102",
-    "Flowers102": "flowers102",
-    "DTD": "dtd",
-    "Caltech101": "caltech101",
-    "Tiny-ImageNet": "tiny-imagenet",
-}
-"""Data sets as the papers print them -> names in the catalog."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -140,7 +141,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
             open_clip.transform.PreprocessCfg(**settings), is_train=False
         ),
         device=torch.device(device),
-        fingerprint=f"{fingerprint}:{precision}:{json.dumps(settings, sort_keys=True)}",
+        fingerprint=f"{fingerprint}:{_activation(model)}:{precision}:{json.dumps(settings, sort_keys=True)}",
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
     )
 
@@ -155,6 +156,37 @@ def _create(name: str, pretrained: str | None) -> torch.nn.Module:
         model = open_clip.create_model(name)
         model.load_state_dict(mini.state_dict(name))
         return model
-    assert pretrained is not None, "weights_fingerprint refuses a model without weights"
+    assert pretrained is not None, "weights_source refuses a model without weights"
     path = Path(pretrained).expanduser()
-    return open_clip.create_model(name, pretrained=str(path) if path.is_file() else pretrained)
+    return open_clip.create_model(
+        name,
+        pretrained=str(path) if path.is_file() else pretrained,
+        force_quick_gelu=wants_quick_gelu(name, pretrained),
+    )
+
+
+def wants_quick_gelu(name: str, pretrained: str) -> bool:
+    """Whether weights were trained with QuickGELU although the model's plain name builds GELU.
+
+    open_clip only warns of the mismatch, which costs points of accuracy without any error: OpenAI's tags and
+    archives, and some others, need it. A plain state dict cannot tell; its user names ``<model>-quickgelu``.
+    """
+    from open_clip.pretrained import get_pretrained_cfg
+
+    path = Path(pretrained).expanduser()
+    if path.is_file():
+        return _is_torchscript(path)
+    return bool((get_pretrained_cfg(name, pretrained) or {}).get("quick_gelu", False))
+
+
+def _is_torchscript(path: Path) -> bool:
+    """OpenAI's own archives are TorchScript: zip files that hold code."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in entry for entry in archive.namelist())
+
+
+def _activation(model: torch.nn.Module) -> str:
+    """Name of the towers' activation (part of the fingerprint: it changes every feature)."""
+    return type(model.transformer.resblocks[0].mlp.gelu).__name__ if hasattr(model, "transformer") else "own"

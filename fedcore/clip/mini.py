@@ -15,8 +15,8 @@ from open_clip.factory import list_models
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
-MINI_MODELS = ("mini-vit", "mini-rn")
+from fedcore.clip.facts import ASSETS, MINI_MODELS
+
 _TEXT_FILE = "mini-text.safetensors"
 _VOCABULARY = 49_408
 _UNSEEN_SEED, _UNSEEN_STD = 77, 0.02  # rows of words that no caption held: as open_clip initialises them

@@ -34,10 +34,10 @@ class Evaluator:
     def broadcast(self, models: Models, full: bool) -> list[Cell]:
         """All cells after aggregation: test as a matrix, validation on each client's own samples.
 
-        Where the clients' models are the global one (nothing personal or local), one forward pass serves all.
+        Where every client predicts with the global model, one forward pass serves all.
         """
         everyone = torch.arange(len(self.federation.problem.clients))
-        same = models.common is not None and self._clients_use_global(models)
+        same = models.common is not None and self.method.clients_use_global
         cells: list[Cell] = []
         if models.common is not None:
             head = self.method.head(models.common, None)
@@ -74,17 +74,10 @@ class Evaluator:
             cells += self._diagonal(VALIDATION, "broadcast", clients, *result)
         return cells
 
-    @staticmethod
-    def _clients_use_global(models: Models) -> bool:
-        """True where every client's parameters are views of the global model's (``Method.spread``)."""
-        common = models.common or {}
-        return models.clients.keys() == common.keys() and all(
-            value.untyped_storage().data_ptr() == common[name].untyped_storage().data_ptr()
-            for name, value in models.clients.items()
-        )
-
     def _matrix(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Every model on every test set. Shape: -> correct, total, loss sum, each (models, test sets)."""
+        if self.method.predicts_in_batches:
+            return self._matrix_in_batches(params, head, rows)
         unique, place = rows.index[rows.mask].unique(return_inverse=True)
         correct, loss = self._score(params, head, unique[None])
         owner = torch.arange(len(rows.counts))[:, None].expand_as(rows.index)[rows.mask]
@@ -96,8 +89,27 @@ class Evaluator:
 
     def _own(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Model i on owner i's samples. Shape: -> correct, total, loss sum, each (models,)."""
+        if self.method.predicts_in_batches:
+            found = [
+                self._score(_one(params, i), _one(head, i), self._shuffled(rows, i))
+                for i in range(len(rows.counts))
+            ]
+            correct, loss = (torch.stack([f[part].sum() for f in found]) for part in (0, 1))
+            return correct, rows.counts, loss
         correct, loss = self._score(params, head, rows.index)
         return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
+
+    def _matrix_in_batches(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``_matrix``, one test set at a time: no prediction may depend on another set's samples."""
+        found = [self._score(params, head, self._shuffled(rows, j)) for j in range(len(rows.counts))]
+        correct, loss = (torch.stack([f[part].sum(1) for f in found], 1) for part in (0, 1))
+        return correct, rows.counts.expand(len(correct), -1), loss
+
+    def _shuffled(self, rows: Rows, owner: int) -> Tensor:
+        """One owner's samples without padding, in an order that gives no class away. Shape: (1, samples)."""
+        n = int(rows.counts[owner])
+        order = torch.randperm(n, generator=self.federation.problem.generator("evaluate", n))
+        return rows.index[owner, :n][order][None]
 
     def _score(self, params: Params, head: Params, index: Tensor) -> tuple[Tensor, Tensor]:
         """Per-sample hits and losses. Shape: index (models or 1, samples) -> two (models, samples), float64
@@ -107,6 +119,8 @@ class Evaluator:
         models = len(next(iter(params.values()))) if params else 1
         elements = _ELEMENTS.get(pool.device.type, _ELEMENTS["cpu"])
         width = max(1, elements // (models * max(1, pool.values[0].numel())))
+        if self.method.predicts_in_batches:
+            width = max(1, index.shape[1])  # the method cuts its own batches
         hits, losses = [], []
         with torch.no_grad():
             for part in index.split(width, dim=1):
@@ -137,7 +151,7 @@ class Evaluator:
                 codes[j],
                 int(correct[i, j]),
                 int(total[i, j]),
-                float(loss[i, j] / total[i, j]),
+                _mean(loss[i, j], total[i, j]),
             )
             for i, m in enumerate(models)
             for j in range(correct.shape[1])
@@ -158,6 +172,11 @@ class Evaluator:
     def test_codes(self) -> list[int]:
         """Entity code of every test set: clients 1..C, then domains."""
         return list(range(1, len(self.federation.test_sets) + 1))
+
+
+def _one(params: Params, model: int) -> Params:
+    """The parameters of one model, with a model axis of 1."""
+    return {name: value[model : model + 1] for name, value in params.items()}
 
 
 def _mean(loss: Tensor, total: Tensor) -> float | None:

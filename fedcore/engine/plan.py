@@ -12,7 +12,7 @@ from fedcore.clip.facts import facts, weights_source
 from fedcore.config import Experiment, RunConfig
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
-from fedcore.data.partition import Assignment, partition
+from fedcore.data.partition import Assignment, label_distance, partition
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -36,6 +36,11 @@ class Plan:
     domains: tuple[str, ...]
     counts: np.ndarray
     warnings: tuple[str, ...]
+
+    @property
+    def heterogeneity(self) -> float:
+        """How far apart the clients' label distributions are, 0 (equal) to 1 (disjoint)."""
+        return label_distance(self.counts)
 
 
 def load_images(run: RunConfig) -> tuple[ImageSet, list[str]]:
@@ -75,11 +80,13 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
         method.check(config, setting)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
+    file = run.method.file or registry.file_of(run.method.name)
     entry = run.method.model_copy(
         update={
             "config": config.model_dump(mode="json"),
             "label": run.method.label or method.title,
-            "file": run.method.file or registry.file_of(run.method.name),
+            "file": file,
+            "sha256": registry.file_hash(file) if file else None,
         }
     )
     return run.model_copy(update={"method": entry})

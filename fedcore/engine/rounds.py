@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -158,6 +159,8 @@ class Loop:
             tuple(diagnostics),
             path,
         )
+        if self.method.phases:
+            yield from (Notice(f"round {round_}: {text}") for text in self.method.remarks(uploads))
 
     def _train(
         self, sent_down: dict[str, Tensor], clients: Tensor, round_: int
@@ -270,12 +273,13 @@ def train(
         run.evaluate_every,
         chunk=int(resolved["chunk"]),
         folder=folder,
-        run_key=f"{run.model_dump_json()} {ready.content}",
+        run_key=json.dumps([run.model_dump(mode="json"), ready.content], sort_keys=True),
         should_stop=should_stop,
     )
     if resume_from is not None:
         loop.resume(resume_from)
-    yield Started(ready.entities, run.rounds, resolved)
+    yield Started(ready.entities, run.rounds, {**resolved, **ready.content})
+    yield from (Notice(text, repeats_exactly=False) for text in setup.differences(environment, resolved))
     yield from loop.events()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -30,13 +31,14 @@ class Ready:
     """All that the round loop needs.
 
     Attributes:
-        content: identity of the weights and of the images: a checkpoint made with others is refused.
+        content: identity of the weights, of the data set wherever it lies, and of its pixels as cached here:
+            stored with the run, and a checkpoint made with others is refused.
     """
 
     method: Method
     federation: Federation
     entities: tuple[Entity, ...]
-    content: str
+    content: dict[str, str]
 
 
 def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> dict[str, object]:
@@ -69,6 +71,16 @@ def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> di
     }
 
 
+def differences(earlier: dict | None, now: dict[str, object]) -> list[str]:
+    """What an attempt that resumes does not share with the one before, though the bits depend on it."""
+    names = ("device_name", "torch", "numpy", "platform", "tf32", "precision")
+    return [
+        f"resumed with another {name.replace('_', ' ')}: {earlier[name]} before, {now[name]} now"
+        for name in names
+        if earlier and name in earlier and earlier[name] != now[name]
+    ]
+
+
 def make_ready(
     run: RunConfig, artifacts: Path, device: str, should_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Progress | Notice | Ready]:
@@ -79,7 +91,7 @@ def make_ready(
         Stopped: when asked to, while encoding.
     """
     if run.method.file:
-        registry.load_file(run.method.file)
+        registry.load_as_planned(run.method.file, run.method.sha256)
     images, left_out = load_images(run)
     yield from (Notice(line) for line in left_out)
     assignment = assign(run, images)
@@ -104,8 +116,16 @@ def make_ready(
         yield Progress(f"encoding {images.name}", done, total)
     values = features.read(features.cache_path(folder, backbone, images, reads))
     federation = build_federation(images, assignment, values, backbone, run.seed, run.data.root)
-    content = f"{backbone.fingerprint} {images.fingerprint}"
+    content = {"weights": backbone.fingerprint, "data": content_hash(images), "pixels": images.fingerprint}
     yield Ready(cls(config, federation.problem), federation, entities(federation, assignment), content)
+
+
+def content_hash(images: ImageSet) -> str:
+    """Identity of a data set that is the same on every machine: its samples' names, labels and domains."""
+    digest = hashlib.sha256(repr((images.classes, images.domains, images.keys)).encode())
+    digest.update(np.asarray(images.labels, dtype=np.int64).tobytes())
+    digest.update(np.asarray(images.domain, dtype=np.int64).tobytes())
+    return digest.hexdigest()[:16]
 
 
 _LOADED: dict[tuple, backbones.Backbone] = {}

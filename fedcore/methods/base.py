@@ -175,6 +175,7 @@ class Method:
     family: ClassVar[Literal["method", "baseline"]] = "method"
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     shared: ClassVar[tuple[str, ...]] = ()  # names averaged by the default upload and aggregate
+    clients_use_global: ClassVar[bool] = False  # every client predicts with the global model: evaluated once
 
     def __init__(self, config: Any, problem: Problem) -> None:
         self.config = config
@@ -194,6 +195,11 @@ class Method:
         or "patches" (what the class and positional embeddings are added to).
         """
         return "embedding"
+
+    @property
+    def predicts_in_batches(self) -> bool:
+        """Whether a prediction depends on the other samples of its batch; such test sets are never mixed."""
+        return False
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """The state before round 1. ``generator("purpose", ...)`` gives a generator for one purpose."""
@@ -239,6 +245,10 @@ class Method:
     ) -> dict[str, Tensor]:
         """Figures of the round to be stored: scalars, (participants,) or (participants, participants)."""
         return {}
+
+    def remarks(self, uploads: Uploads) -> list[str]:
+        """What is worth a line in the run's log about this round, e.g. a client that fell back."""
+        return []
 
     def spread(self, params: Params) -> Params:
         """Parameters without a client axis, repeated for all clients (a view, not a copy)."""

@@ -58,6 +58,7 @@ class CLIPFC(Method):
         "It shows what CLIP's image features alone are worth, without prompts or adapters."
     )
     family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    clients_use_global: ClassVar[bool] = True
     Config = CLIPFCConfig
 
     def __init__(self, config: CLIPFCConfig, problem: Problem) -> None:

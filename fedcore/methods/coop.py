@@ -32,6 +32,7 @@ class CoOp(PromptFL):
 
     name = "coop"
     title = "CoOp (local)"
+    clients_use_global = False
     source = "Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022"
     about = (
         "CLIP stays frozen; a short sequence of word vectors before every class name is learned, as in "

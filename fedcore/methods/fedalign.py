@@ -308,6 +308,15 @@ class FedAlign(Method):
             "global_fallback": alone,
         }
 
+    def remarks(self, uploads: Uploads) -> list[str]:
+        """Clients without a prototype: they take the global mean in all layers."""
+        found = uploads.values["prototypes"].lengths.tolist()
+        return [
+            f"client '{self.problem.clients[c]}' predicted nothing correctly and takes the global mean"
+            for c, n in zip(uploads.clients.tolist(), found, strict=True)
+            if n == 0
+        ]
+
     def _describe(self, name: str) -> str:
         """The text of one class: a description drawn by seed, or the prompt (no description, or style st)."""
         written = self.problem.descriptions.get(name, []) if self.config.style == "gt" else []

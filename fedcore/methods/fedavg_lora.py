@@ -89,6 +89,7 @@ class FedAvgLoRA(Method):
         "and its personal mixing."
     )
     family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    clients_use_global: ClassVar[bool] = True
     Config = FedAvgLoRAConfig
     shared = ("image_a", "image_b")
 

@@ -93,6 +93,7 @@ class FedCLIP(Method):
         "There is one model for all, with no personal part."
     )
     family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    clients_use_global: ClassVar[bool] = True
     Config = FedCLIPConfig
     shared = ("w1", "b1", "w2", "b2")
 

@@ -311,6 +311,11 @@ class FedDEAP(Method):
             losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
         return Step(losses, terms=terms)
 
+    @property
+    def predicts_in_batches(self) -> bool:
+        """True where a test batch's mean image takes part in the prediction."""
+        return self.config.image_context == "batch" or self.config.unseen == "mean_image"
+
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Text features, unless they depend on the test batch. Shape: text (models, K, d)."""
         if not self.config.personal_prompt or (data is None and self.config.unseen == "semantic_only"):

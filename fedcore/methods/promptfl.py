@@ -88,6 +88,7 @@ class PromptFL(Method):
         "Images are encoded once, without the random crops and flips of the reference code."
     )
     family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    clients_use_global: ClassVar[bool] = True
     Config = PromptFLConfig
     shared = ("context",)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -87,6 +88,33 @@ def get(name: str, field: str = "methods") -> type[Method]:
         hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(methods)
         raise FedLensError(f"unknown method '{name}'; {hint}", field)
     return methods[name]
+
+
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a method file's contents.
+
+    Raises:
+        FedLensError: when the file is not there.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FedLensError(f"no method file at {path}; give the path of a Python file", "methods")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def load_as_planned(path: str, sha256: str | None) -> None:
+    """Load the method file of a planned run.
+
+    Raises:
+        FedLensError: when the file is gone, or is not what it was when the run was planned.
+    """
+    if sha256 is not None and file_hash(path) != sha256:
+        raise FedLensError(
+            f"{path} has changed since this run was planned; clone the run to use the new file, "
+            "or put the old one back",
+            "method.file",
+        )
+    load_file(path)
 
 
 def file_of(name: str) -> str | None:

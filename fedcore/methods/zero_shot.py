@@ -38,6 +38,7 @@ class ZeroShot(Method):
         "It is the line above which federated training begins to pay."
     )
     family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    clients_use_global: ClassVar[bool] = True
     Config = ZeroShotConfig
 
     def __init__(self, config: ZeroShotConfig, problem: Problem) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -40,38 +40,38 @@ class Series:
     n: int
 
 
+Until = Mapping[int, int]
+"""Run -> the last round to be shown."""
+
+
 def live_accuracy(
-    db: str | Path,
-    runs: Sequence[RunRow],
-    metric: Metric = "personal",
-    split: int = TEST,
-    point: int = BROADCAST,
+    db: str | Path, until: Until, metric: Metric = "personal", split: int = TEST, point: int = BROADCAST
 ) -> list[Series]:
-    """Accuracy per round of each run, per cent."""
-    values: dict[int, list[tuple[float, float]]] = {r.id: [] for r in runs}
-    for p in queries.curves(db, values, split, point):
+    """Accuracy per round of some runs, per cent."""
+    values: dict[int, list[tuple[float, float]]] = {i: [] for i in until}
+    for p in queries.curves(db, until, split, point):
         share = getattr(p, CURVE_METRICS[metric])
-        if share is not None:
+        if share is not None and p.round <= until[p.run_id]:
             values[p.run_id].append((p.round, 100 * share))
-    return [_line(r, values[r.id]) for r in runs]
+    return [_line(r, values[r.id]) for r in queries.runs(db, until)]
 
 
-def live_loss(db: str | Path, runs: Sequence[RunRow]) -> list[Series]:
-    """Training loss per round of each run."""
-    values: dict[int, list[tuple[float, float]]] = {r.id: [] for r in runs}
-    for row in queries.rounds(db, values):
-        if row.train_loss is not None:
+def live_loss(db: str | Path, until: Until) -> list[Series]:
+    """Training loss per round of some runs."""
+    values: dict[int, list[tuple[float, float]]] = {i: [] for i in until}
+    for row in queries.rounds(db, until):
+        if row.train_loss is not None and row.round <= until[row.run_id]:
             values[row.run_id].append((row.round, row.train_loss))
-    return [_line(r, values[r.id]) for r in runs]
+    return [_line(r, values[r.id]) for r in queries.runs(db, until)]
 
 
-def live_diagnostic(db: str | Path, runs: Sequence[RunRow], name: str) -> list[Series]:
-    """One recorded figure per round of each run; figures with an index are averaged over it."""
+def live_diagnostic(db: str | Path, until: Until, name: str) -> list[Series]:
+    """One recorded figure per round of some runs; figures with an index are averaged over it."""
     found = []
-    for run in runs:
+    for run in queries.runs(db, until):
         by_round: dict[int, list[float]] = {}
         for row in queries.diagnostics(db, run.id, name):
-            if row.value is not None:
+            if row.value is not None and row.round <= until[run.id]:
                 by_round.setdefault(row.round, []).append(row.value)
         found.append(_line(run, [(r, float(np.mean(v))) for r, v in sorted(by_round.items())]))
     return [s for s in found if s.x]

@@ -63,19 +63,19 @@ def live_panel(
     view: View = "matrix",
     split: int = TEST,
     point: int = BROADCAST,
-    round_: int | None = None,
+    until: int | None = None,
 ) -> Panel:
-    """The matrix of a round (default: the newest), or all rounds of the clients."""
+    """The newest matrix up to round ``until`` (default: of all), or those rounds of the clients."""
     entities = queries.entities(db, run.id)
+    evaluated = queries.evaluated_rounds(db, run.id, split, point)
+    rounds = [r for r in evaluated if until is None or r <= until]
     if view == "clients":
-        return _clients_panel(db, run, entities, split, point)
-    if round_ is None:
-        evaluated = queries.evaluated_rounds(db, run.id, split, point)
-        round_ = evaluated[-1] if evaluated else None
-    cells = queries.heatmap(db, run.id, round_, split, point) if round_ is not None else []
+        return _clients_panel(db, run, entities, split, point, rounds)
+    cells = queries.heatmap(db, run.id, rounds[-1], split, point) if rounds else []
     names = {e.entity: (e.name, e.kind) for e in entities}
     triples = [(names[c.model], names[c.test_set], c.correct, c.total) for c in cells]
-    return _matrix(round_title(run, round_), run.method, triples, [(e.name, e.kind) for e in entities])
+    title = round_title(run, rounds[-1] if rounds else None)
+    return _matrix(title, run.method, triples, [(e.name, e.kind) for e in entities])
 
 
 def default_view(clients: int) -> View:
@@ -119,11 +119,15 @@ def _percent(correct: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 
 def _clients_panel(
-    db: str | Path, run: RunRow, entities: Sequence[queries.EntityRow], split: int, point: int
+    db: str | Path,
+    run: RunRow,
+    entities: Sequence[queries.EntityRow],
+    split: int,
+    point: int,
+    rounds: Sequence[int],
 ) -> Panel:
     clients = [e for e in entities if e.kind == "client"]
-    own = queries.own_accuracy(db, run.id, split, point)
-    rounds = sorted({o.round for o in own})
+    own = [o for o in queries.own_accuracy(db, run.id, split, point) if o.round in set(rounds)]
     row = {e.entity: i for i, e in enumerate(clients)}
     column = {r: j for j, r in enumerate(rounds)}
     correct, total = np.zeros((2, len(clients), len(rounds)), dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,7 +120,31 @@ def log_tail(db: str | Path, run_id: int, lines: int = 40) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def token(db: str | Path, run_ids: Iterable[int]) -> tuple[tuple[int, int, int], ...]:
-    """What a figure of some runs depends on: it changes when a round has landed, and only then."""
+Token = tuple[tuple[int, int, int], ...]
+"""What a figure of some runs shows: (run, round, attempt) each; round -1 where there is none yet."""
+
+
+def token(db: str | Path, run_ids: Iterable[int]) -> Token:
+    """The newest moment: it changes when a round has landed, and only then."""
     found = queries.round_tokens(db, run_ids)
-    return tuple((run_id, done, attempt) for run_id, (_, done, attempt, _) in sorted(found.items()))
+    evaluated = queries.last_evaluated(db, found)
+    return tuple(
+        (run_id, max(done, evaluated[run_id]) if run_id in evaluated else -1, attempt)
+        for run_id, (_, done, attempt, _) in sorted(found.items())
+    )
+
+
+def step(shown: Token, now: Token, draws: Mapping[int, int], early: int) -> Token:
+    """The next moment to draw on the way from ``shown`` to ``now``.
+
+    A run that is quicker than the eye is shown in ``early`` drawings at least, not only at its end.
+
+    Args:
+        draws: how often each run has been drawn with something new.
+    """
+    found = []
+    for (run_id, old, _), (_, new, attempt) in zip(shown, now, strict=True):
+        left = early - draws.get(run_id, 0)
+        ahead = -(-(new - old) // left) if left > 0 and new > old else new - old
+        found.append((run_id, old + ahead, attempt))
+    return tuple(found)

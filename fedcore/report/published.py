@@ -1,4 +1,4 @@
-"""The papers' printed figures, what each of them is in FedLens, and which FedLens can repeat. No torch.
+"""The papers' printed figures, what each of them is in FedLens, and which can be run here. No torch.
 
 The files in ``fedcore/assets/published`` hold the tables as printed, in per cent unless the metric says
 otherwise; where a paper's average is not the mean of its row, it stays as printed.
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from fedcore.clip.facts import ASSETS
 from fedcore.config import Experiment
+from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 
@@ -30,6 +31,32 @@ PAPERS = {
 
 BEST_BLOCKS = {"FEMNIST": 256, "PACS": 1, "Office-Home": 1, "VLCS": 4, "TerraIncognita": 16}
 """FedOT(+B): the number of blocks that its paper found best. 1 is FedOT itself, though the tables differ."""
+
+CATALOG = {
+    "FEMNIST": "femnist",
+    "PACS": "pacs",
+    "Office-Home": "office-home",
+    "OfficeHome": "office-home",
+    "VLCS": "vlcs",
+    "TerraIncognita": "terra-incognita",
+    "DomainNet-126": "domainnet-126",
+    "Office-Caltech10": "office-caltech10",
+    "DDR": "ddr",
+    "Office31": "office31",
+    "CIFAR10": "cifar10",
+    "CIFAR-10": "cifar10",
+    "CIFAR100": "cifar100",
+    "EuroSAT": "eurosat",
+    "OxfordPet": "oxford-pets",
+    "OxfordPets": "oxford-pets",
+    "Food101": "food101",
+    "Flower102": "flowers102",
+    "Flowers102": "flowers102",
+    "DTD": "dtd",
+    "Caltech101": "caltech101",
+    "Tiny-ImageNet": "tiny-imagenet",
+}
+"""Data sets as the tables print them -> their names in experiments, whether the catalog has them or not yet."""
 
 DOMAINS: dict[str, dict[str, str]] = {
     "FEMNIST": {"33": "33", "0": "0", "25": "25", "26": "26"},
@@ -244,16 +271,18 @@ _METHODS = {"fedot": _fedot, "sdfed": _sdfed, "fedalign": _fedalign, "feddeap": 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many printed figures of one table FedLens can repeat.
+    """How many printed figures of one table FedLens has a run for.
 
-    figures: all of them. reproducible: method and setting exist. not_implemented: one of them does not.
-    elsewhere: no single experiment gives them (means over data sets, counts, times).
+    figures: all of them. runnable: method, setting and data set exist. no_data: method and setting do, but
+    the catalog has no such data set yet. not_implemented: the method or the setting does not exist, whatever
+    the data. elsewhere: no single experiment gives them (means over data sets, counts, times).
     """
 
     paper: str
     table: str
     figures: int
-    reproducible: int
+    runnable: int
+    no_data: int
     not_implemented: int
     elsewhere: int
 
@@ -262,14 +291,20 @@ def coverage(figures: Iterable[Figure] | None = None) -> tuple[Coverage, ...]:
     """A row per paper and table, in the papers' order."""
     counts: dict[tuple[str, str], list[int]] = {}
     for figure in everything() if figures is None else figures:
-        found = ours(figure)
-        column = 0 if isinstance(found, Ours) else 1 if found.kind == "method" else 2
-        counts.setdefault((figure.paper, figure.table), [0, 0, 0])[column] += 1
+        counts.setdefault((figure.paper, figure.table), [0, 0, 0, 0])[_column(figure)] += 1
     order = {paper: i for i, paper in enumerate(PAPERS)}
     return tuple(
         Coverage(paper, table, sum(n), *n)
         for (paper, table), n in sorted(counts.items(), key=lambda item: _place(item[0], order))
     )
+
+
+def _column(figure: Figure) -> int:
+    """Which count of ``Coverage`` a figure belongs to, in the order of its fields after ``figures``."""
+    found = ours(figure)
+    if isinstance(found, Absent):
+        return 2 if found.kind == "method" else 3
+    return 0 if CATALOG.get(figure.dataset) in {entry.name for entry in catalog.entries()} else 1
 
 
 def _place(key: tuple[str, str], order: dict[str, int]) -> tuple[int, int, str]:
@@ -278,8 +313,8 @@ def _place(key: tuple[str, str], order: dict[str, int]) -> tuple[int, int, str]:
 
 
 def coverage_text() -> str:
-    """``coverage`` as a table for a terminal, with a sum per paper and over all."""
-    head = ("paper", "table", "figures", "reproducible", "not implemented", "elsewhere")
+    """``coverage`` as a table for a terminal: a sum per paper and over all, and what the columns mean."""
+    head = ("paper", "table", "figures", "can be run", "no data set yet", "not implemented", "elsewhere")
     lines: list[tuple[object, ...]] = []
     covered = coverage()
     for paper in PAPERS:
@@ -287,11 +322,22 @@ def coverage_text() -> str:
         lines += [(paper, c.table, *_counts([c])) for c in own]
         lines.append((paper, "all", *_counts(own)))
     lines.append(("all", "", *_counts(covered)))
-    return columns([head, *lines], left=2)
+    known = {entry.name for entry in catalog.entries()}
+    absent = sorted({name for name in CATALOG.values() if name not in known})
+    return "\n".join(
+        [
+            columns([head, *lines], left=2),
+            "",
+            "can be run: FedLens has the method, the setting and the data set (give its folder as root)",
+            f"no data set yet: the catalog lacks {', '.join(absent)}",
+            "not implemented: FedLens lacks the method or the setting, whatever the data",
+            "elsewhere: no single experiment gives it (a mean over data sets, a count, a time)",
+        ]
+    )
 
 
 def _counts(covered: Iterable[Coverage]) -> tuple[int, ...]:
-    rows = [(c.figures, c.reproducible, c.not_implemented, c.elsewhere) for c in covered]
+    rows = [(c.figures, c.runnable, c.no_data, c.not_implemented, c.elsewhere) for c in covered]
     return tuple(map(sum, zip(*rows, strict=True)))
 
 

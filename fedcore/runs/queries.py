@@ -122,6 +122,14 @@ def evaluated_rounds(db: str | Path, run_id: int, split: int = TEST, point: int 
     return [r["round"] for r in _all(db, "evaluated", {"run": run_id, "split": split, "point": point})]
 
 
+def last_evaluated(
+    db: str | Path, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST
+) -> dict[int, int]:
+    """The newest round with an accuracy matrix, by run; runs without one are left out."""
+    rows = _all(db, "last_evaluated", {**_ids(run_ids), "split": split, "point": point})
+    return {r["run_id"]: r["round"] for r in rows}
+
+
 def heatmap(
     db: str | Path, run_id: int, round_: int | None = None, split: int = TEST, point: int = BROADCAST
 ) -> list[HeatCell]:

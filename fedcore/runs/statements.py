@@ -41,6 +41,10 @@ STATEMENTS = {
         SELECT model, test_set, correct, total, loss FROM accuracy
         WHERE run_id=:run AND split=:split AND point=:point AND round=:round ORDER BY model, test_set
         """,
+    "last_evaluated": f"""
+        SELECT s.run_id, max(s.round) AS round FROM scores s
+        WHERE s.run_id IN {CHOSEN} AND s.split=:split AND s.point=:point GROUP BY s.run_id
+        """,
     "evaluated": """
         SELECT round FROM scores WHERE run_id=:run AND split=:split AND point=:point ORDER BY round
         """,

@@ -30,6 +30,7 @@ STYLE = """
 .fl-table .wide { min-width: 9rem; overflow-wrap: anywhere; }
 .fl-scroll { overflow-x: auto; }
 .fl-faint { opacity: 0.75; }
+.fl-table a, .fl-strip a { color: inherit; text-decoration: underline; }
 .fl-bar { height: 0.5rem; border-radius: 0.25rem; min-width: 6rem; overflow: hidden;
   background: color-mix(in srgb, currentColor 15%, transparent); }
 .fl-bar > span { display: block; height: 100%; border-radius: 0.25rem; }

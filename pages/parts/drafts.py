@@ -32,14 +32,40 @@ class Card:
 
 @dataclass
 class Entry:
-    """One method of the form. uid: stays, while the position may change. version: another set of widgets."""
+    """One method of the form.
+
+    Attributes:
+        uid: stays, while the position may change.
+        config: hyper-parameters that differ from the paper's, as last typed.
+        title: what the form is called, as long as it lives.
+        start, start_label: what the open form's widgets began with.
+        version: counts the times the form was opened or reset: part of its widgets' keys.
+    """
 
     uid: int
     name: str
     label: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     file: str | None = None
+    title: str | None = None
+    start: dict[str, Any] = field(default_factory=dict)
+    start_label: str | None = None
+    is_open: bool = False
     version: int = 0
+
+    def opened(self) -> None:
+        """The form is open: its widgets begin with what was typed before it was closed."""
+        if not self.is_open:
+            self.is_open, self.version = True, self.version + 1
+            self.start, self.start_label = dict(self.config), self.label
+
+    def reset(self) -> None:
+        """As in the paper."""
+        self.config, self.start, self.version = {}, {}, self.version + 1
+
+    def content(self) -> dict[str, Any]:
+        """As an experiment writes it."""
+        return {"name": self.name, "label": self.label, "config": self.config, "file": self.file}
 
 
 @st.cache_data(show_spinner=False, ttl=60)
@@ -100,7 +126,7 @@ def use(experiment: Experiment, origin: str) -> None:
     st.session_state["draft_source"] = origin
     st.session_state["draft_version"] = version() + 1
     st.session_state["draft_entries"] = [
-        Entry(i, m.name, m.label, dict(m.config), m.file) for i, m in enumerate(experiment.methods)
+        Entry(i, m.name, m.label, dict(m.config), m.file, m.label) for i, m in enumerate(experiment.methods)
     ]
 
 
@@ -155,17 +181,17 @@ def reset(uid: int) -> None:
     """Callback: a method's hyper-parameters as in its paper."""
     for entry in entries():
         if entry.uid == uid:
-            entry.config, entry.version = {}, entry.version + 1
+            entry.reset()
 
 
-def add_variant(uid: int, config: dict[str, Any]) -> None:
+def add_variant(uid: int) -> None:
     """Callback: the same method once more, below."""
     found = []
     for entry in entries():
         found.append(entry)
         if entry.uid == uid:
             label = f"{entry.label or methods()[entry.name].title} (variant)"
-            found.append(Entry(_next_uid(), entry.name, label, dict(config), entry.file))
+            found.append(Entry(_next_uid(), entry.name, label, dict(entry.config), entry.file, label))
     st.session_state["draft_entries"] = found
 
 

@@ -36,17 +36,17 @@ def launch_demo(page: Page, server: Server, rounds: int | None = None) -> int:
 
 
 def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
-    """Round counts on each method's panel, as long as its run had not ended in the database."""
+    """Round counts seen on each method's panel before its end: while it ran, or below its last round."""
     seen: dict[str, set[int]] = {}
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         runs = {r.label: r for r in queries.runs_of(server.db, [experiment])}
         assert not [r.reason for r in runs.values() if r.state in ("failed", "interrupted", "stopped")]
-        for title in page.evaluate(TITLES):
-            match = PANEL.match(title)
-            if match and runs[match[1]].state == "running":
-                seen.setdefault(match[1], set()).add(int(match[2]))
-        if all(r.state == "done" for r in runs.values()):
+        found = [(m[1], int(m[2])) for title in page.evaluate(TITLES) if (m := PANEL.match(title))]
+        for label, count in found:  # while a chart is drawn anew, the old one is still there
+            if count < runs[label].rounds_total or runs[label].state == "running":
+                seen.setdefault(label, set()).add(count)
+        if set(found) == {(r.label, r.rounds_total) for r in runs.values()}:
             return seen
         page.wait_for_timeout(100)
     pytest.fail(f"not done after {DEADLINE} s: {[(r.label, r.state, r.rounds_done) for r in runs.values()]}")
@@ -58,11 +58,8 @@ def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
     seen = watch(page, server, experiment)
     runs = queries.runs_of(server.db, [experiment])
     assert {r.method for r in runs} == {"fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"}
-    too_few = {r.label: sorted(seen.get(r.label, ())) for r in runs if len(seen.get(r.label, ())) < 3}
-    # Zero-shot trains nothing: its ten rounds pass in a moment, and only their end can be seen.
-    too_few = {k: v for k, v in too_few.items() if k != "Zero-shot CLIP" or rounds_took(server, runs[0]) > 3}
-    assert not too_few, f"round counts seen: {seen}"
-    expect_final_panels(page, runs)
+    few = {r.label for r in runs if len(seen.get(r.label, ())) < 3}
+    assert not few, f"round counts seen: {seen}"
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/compare?ids=*")
     groups = tables.compare(server.db, [experiment], "last").groups
@@ -71,21 +68,6 @@ def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
         row = table.get_by_role("row").filter(has_text=group.label)
         expect(row).to_contain_text(group.stats["personal"].text())
     check_downloads(page, server, experiment, tmp_path)
-
-
-def rounds_took(server: Server, run: queries.RunRow) -> float:
-    """Seconds from a run's first round to its last."""
-    rows = queries.rounds(server.db, [run.id])
-    return sum((r.seconds_train or 0) + (r.seconds_aggregate or 0) + (r.seconds_evaluate or 0) for r in rows)
-
-
-def expect_final_panels(page: Page, runs: list[queries.RunRow]) -> None:
-    """When all is done, every panel stands at its last round."""
-    wanted = {f"{r.label}: round {r.rounds_total}/{r.rounds_total}" for r in runs}
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not wanted <= set(page.evaluate(TITLES)):
-        page.wait_for_timeout(200)
-    assert wanted <= set(page.evaluate(TITLES))
 
 
 def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -> None:

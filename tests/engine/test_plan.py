@@ -78,3 +78,45 @@ def test_planning_never_imports_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "ok", done.stderr[-2000:]
+
+
+def test_an_edited_method_file_is_another_group_and_is_refused_by_runs_planned_before(tmp_path):
+    from pathlib import Path
+
+    from fedcore.methods import registry
+
+    file = tmp_path / "shift.py"
+    file.write_text(Path("examples/text_shift.py").read_text().replace('"text-shift"', '"edited-shift"'))
+    try:
+        (before,) = plan(_experiment(method=f'name = "edited-shift"\nfile = "{file}"')).runs
+        file.write_text(file.read_text() + "\n# another line\n")
+        (after,) = plan(_experiment(method=f'name = "edited-shift"\nfile = "{file}"')).runs
+        assert before.group_hash() != after.group_hash()
+        with pytest.raises(FedLensError, match=r"shift\.py has changed since this run was planned"):
+            registry.load_as_planned(before.method.file, before.method.sha256)
+        registry.load_as_planned(after.method.file, after.method.sha256)
+    finally:
+        registry._METHODS.pop("edited-shift", None)
+        registry._FILES.pop("edited-shift", None)
+
+
+def test_where_the_data_lie_does_not_split_a_group():
+    run = plan(_experiment()).runs[0]
+    there = run.model_copy(update={"data": run.data.model_copy(update={"root": "/elsewhere"})})
+    assert run.group_hash() == there.group_hash()
+
+
+def test_a_resume_on_other_software_is_said():
+    from fedcore.engine.setup import differences
+
+    before = {"torch": "2.14", "device_name": "cpu"}
+    now = {
+        "torch": "2.15",
+        "device_name": "cpu",
+        "numpy": "2",
+        "platform": "x",
+        "tf32": False,
+        "precision": "fp32",
+    }
+    assert differences(before, now) == ["resumed with another torch: 2.14 before, 2.15 now"]
+    assert differences(None, now) == []

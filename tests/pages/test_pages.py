@@ -30,6 +30,13 @@ def button(app: AppTest, label: str) -> object:
     return next(b for b in app.button if b.label == label)
 
 
+def open_form(app: AppTest, method: str) -> AppTest:
+    """Open the expander with a method's hyper-parameters."""
+    box = next(e for e in app.expander if e.label.startswith(method))
+    app.session_state[box.key] = True
+    return app.run()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_opens_on_an_empty_database(open_page: Opened, page: str) -> None:
     app = open_page(page)
@@ -76,6 +83,7 @@ def test_what_is_typed_is_what_is_queued(open_page: Opened, tmp_path: Path) -> N
     by_label["Rounds"].set_value(7)
     by_label["Seeds"].set_value("3, 5")
     app.run()
+    app = open_form(app, "FedOT")
     blocks = next(w for w in app.number_input if w.label == "Blocks")
     blocks.set_value(2)
     app.run()
@@ -89,7 +97,7 @@ def test_what_is_typed_is_what_is_queued(open_page: Opened, tmp_path: Path) -> N
 
 
 def test_what_blocks_a_launch_stands_beside_its_field(open_page: Opened) -> None:
-    app = open_page("new", preset="demo")
+    app = open_form(open_page("new", preset="demo"), "FedOT")
     next(w for w in app.number_input if w.label == "Blocks").set_value(7)
     app.run()
     assert len(app.error) == 1
@@ -113,14 +121,36 @@ def test_too_many_clients_are_refused_in_words(open_page: Opened) -> None:
     assert button(app, "Launch").disabled
 
 
-def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened) -> None:
+def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("new", preset="demo")
-    before = next(w for w in app.number_input if w.label == "Lr" and "fedot" not in w.key)
-    resets = [b for b in app.button if b.label == "Reset to paper"]
-    for i in range(len(resets)):
-        app = [b for b in app.button if b.label == "Reset to paper"][i].click().run()
-    assert not [c.value for c in app.caption if c.value.startswith("differs from")]
-    assert before is not None
+    assert any(c.value == "Not as in the paper: lr 0\\.01" for c in app.caption)
+    app = open_form(app, "FedOT")
+    assert next(w for w in app.number_input if w.label == "Lr").value == 0.01
+    app = button(app, "Reset to paper").click().run()
+    assert next(w for w in app.number_input if w.label == "Lr").value == 5e-5
+    button(app, "Launch").click().run()
+    fedot = next(r for r in queries.runs_of(tmp_path / "runs.db", [1]) if r.method == "fedot")
+    assert queries.run_config(tmp_path / "runs.db", fedot.id).method.config["lr"] == 5e-5
+
+
+def test_what_was_typed_stays_when_the_form_is_closed_and_opened(open_page: Opened) -> None:
+    app = open_form(open_page("new", preset="demo"), "FedOT")
+    next(w for w in app.number_input if w.label == "Blocks").set_value(2)
+    app.run()
+    box = next(e for e in app.expander if e.label.startswith("FedOT"))
+    app.session_state[box.key] = False
+    app.run()
+    assert any("blocks 2" in c.value for c in app.caption)
+    app = open_form(app, "FedOT")
+    assert next(w for w in app.number_input if w.label == "Blocks").value == 2
+
+
+def test_a_variant_is_one_more_run(open_page: Opened, tmp_path: Path) -> None:
+    app = open_form(open_page("new", preset="demo"), "FedOT")
+    app = button(app, "Add a variant").click().run()
+    app = button(app, "Launch").click().run()
+    labels = [r.label for r in queries.runs_of(tmp_path / "runs.db", [1]) if r.method == "fedot"]
+    assert labels == ["FedOT", "FedOT (variant)"]
 
 
 def test_a_clone_starts_from_the_stored_config(open_page: Opened, filled: Path) -> None:
@@ -159,7 +189,7 @@ class Mine(Method):
     app = open_page("new", preset="demo")
     methods = next(m for m in app.multiselect if m.label == "Methods")
     assert "Mine" in methods.options
-    methods.set_value([*methods.value, "mine"]).run()
+    app = open_form(methods.set_value([*methods.value, "mine"]).run(), "Mine")
     warmth = next(w for w in app.number_input if w.label == "Warmth")
     assert (warmth.value, warmth.min, warmth.max) == (0.5, 0.0, 2.0)
 

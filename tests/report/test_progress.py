@@ -39,6 +39,30 @@ def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
     assert progress.token(db, created.run_ids) != before
 
 
+def test_round_zero_is_news(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    assert [t[1] for t in progress.token(db, created.run_ids)] == [-1]
+    fill.train(leases[0], until=0)
+    assert [t[1] for t in progress.token(db, created.run_ids)] == [0]
+
+
+def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:
+    def seen(arrivals: list[int]) -> list[int]:
+        shown, draws, found = ((7, -1, 1),), {}, []
+        for new in arrivals:
+            target = progress.step(shown, ((7, new, 1),), draws, 4)
+            if target != shown:
+                draws = {7: draws.get(7, 0) + 1}
+                found.append(target[0][1])
+            shown = target
+        return found
+
+    assert seen([10] * 6) == [2, 5, 8, 10]
+    assert seen([0, 1, 2, 3, 4, 9]) == [0, 1, 2, 3, 4, 9]
+    assert seen([0, 0, 6, 6, 6, 6]) == [0, 2, 4, 6]
+
+
 def test_an_estimate_needs_a_precedent_for_every_run(filled: Path) -> None:
     finished = [r.id for r in queries.runs_of(filled, [1])]
     configs = list(queries.configs(filled, finished).values())

@@ -1,0 +1,96 @@
+import open_clip
+import pytest
+import torch
+from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
+
+from fedcore.clip import backbone
+from fedcore.clip.facts import facts
+from fedcore.errors import FedLensError
+
+SMALL = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 16, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2},
+}
+
+
+@pytest.fixture
+def small_model(monkeypatch, tmp_path):
+    """An open_clip model of our own that loads from files as ViT-B-32 does."""
+    import json
+
+    config = tmp_path / "small-clip.json"
+    config.write_text(json.dumps(SMALL))
+    open_clip.add_model_config(config)
+    files = {"small-clip": config}
+    monkeypatch.setattr("fedcore.clip.facts.config_files", lambda: files)
+    facts.cache_clear()
+    torch.manual_seed(0)
+    yield open_clip.create_model("small-clip").eval()
+    facts.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_a_weights_file_gives_its_own_features(small_model, tmp_path, kind):
+    path = tmp_path / f"weights.{kind}"
+    if kind == "pt":
+        torch.save(small_model.state_dict(), path)
+    else:
+        from safetensors.torch import save_file
+
+        save_file(small_model.state_dict(), path)
+    loaded = backbone.load("small-clip", str(path))
+    pixels = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(loaded.embed_images(pixels), small_model.encode_image(pixels))
+    assert loaded.logit_scale == pytest.approx(float(small_model.logit_scale.exp()))
+    assert not any(p.requires_grad for p in loaded.model.parameters())
+
+
+def test_other_weights_have_another_fingerprint(small_model, tmp_path):
+    fingerprints = set()
+    for seed in range(2):
+        with torch.no_grad():
+            small_model.logit_scale.fill_(seed)
+        torch.save(small_model.state_dict(), tmp_path / "w.pt")
+        fingerprints.add(backbone.load("small-clip", str(tmp_path / "w.pt")).fingerprint)
+    assert len(fingerprints) == 2
+
+
+def test_a_file_that_is_no_weights_file_gets_one_line(small_model, tmp_path):
+    (tmp_path / "w.pt").write_bytes(b"not weights")
+    with pytest.raises(FedLensError, match=r"cannot load small-clip from .*w\.pt") as caught:
+        backbone.load("small-clip", str(tmp_path / "w.pt"))
+    assert caught.value.field == "backbone.pretrained" and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "RN50"])
+def test_every_tag_gets_the_activation_that_it_was_trained_with(name):
+    tags = list_pretrained_tags_by_model(name)
+    wants = {tag: backbone.wants_quick_gelu(name, tag) for tag in tags}
+    assert wants["openai"]
+    assert wants == {tag: bool(get_pretrained_cfg(name, tag).get("quick_gelu")) for tag in tags}
+    assert name != "ViT-B-32" or not wants["laion2b_s34b_b79k"]
+
+
+def test_the_activation_reaches_the_model_and_the_cache_key(small_model, tmp_path, monkeypatch):
+    torch.save(small_model.state_dict(), tmp_path / "w.pt")
+    plain = backbone.load("small-clip", str(tmp_path / "w.pt"))
+    monkeypatch.setattr(backbone, "wants_quick_gelu", lambda name, pretrained: True)
+    quick = backbone.load("small-clip", str(tmp_path / "w.pt"))
+    assert type(quick.model.visual.transformer.resblocks[0].mlp.gelu).__name__ == "QuickGELU"
+    assert plain.fingerprint != quick.fingerprint
+
+
+def test_an_openai_archive_is_known_by_its_code(small_model, tmp_path):
+    scripted = torch.jit.script(torch.nn.Linear(2, 2))
+    scripted.save(str(tmp_path / "openai.pt"))
+    torch.save(small_model.state_dict(), tmp_path / "plain.pt")
+    assert backbone.wants_quick_gelu("ViT-B-32", str(tmp_path / "openai.pt"))
+    assert not backbone.wants_quick_gelu("ViT-B-32", str(tmp_path / "plain.pt"))
+
+
+@pytest.mark.parametrize("name", ["mini-vit", "mini-rn"])
+def test_the_embedded_models_load_through_the_same_path(name):
+    loaded = backbone.load(name)
+    assert loaded.facts.embed_dim == loaded.facts.token_width == 192
+    assert loaded.zero_shot(("cat", "dog"), "a picture of a {}.").shape == (2, 192)

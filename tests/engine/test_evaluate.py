@@ -1,0 +1,89 @@
+"""What a cell of the accuracy matrix is made from, where a careless evaluation would go wrong."""
+
+import math
+
+import pytest
+import torch
+
+from fedcore.engine.evaluate import Evaluator
+from fedcore.methods.base import Models
+from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
+from fedcore.methods.sdfed import SDFed, SDFedConfig
+from tests.methods_for_tests import BiasConfig, BiasMethod
+from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return tiny_backbone()
+
+
+def _diagonal(cells, split=2):
+    return {
+        c.model: (c.correct, c.total, c.loss) for c in cells if c.split == split and c.model == c.test_set
+    }
+
+
+def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(backbone):
+    """FedDEAP with the test batch's mean: a client's figures are those of its own samples alone."""
+    config = FedDEAPConfig(prompt_length=2, image_context="batch", batch_size=3, lr=0.1)
+    federation = tiny_federation(backbone, samples=(9, 5, 7))
+    loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
+    models = loop.method.models(loop.state)
+    full = loop.evaluator.broadcast(models, full=True)
+    own = loop.evaluator.broadcast(models, full=False)
+    assert {k: v[:2] for k, v in _diagonal(full).items()} == {k: v[:2] for k, v in _diagonal(own).items()}
+    for model, (_, _, loss) in _diagonal(full).items():
+        assert loss == pytest.approx(_diagonal(own)[model][2], abs=1e-12)
+    for c in range(3):
+        params = {n: v[c : c + 1] for n, v in models.clients.items()}
+        rows = federation.test.index[c, : federation.test.counts[c]]
+        order = torch.randperm(len(rows), generator=federation.problem.generator("evaluate", len(rows)))
+        logits = loop.method.logits(params, {}, federation.pool.values[rows[order]][None])[0]
+        loss = torch.nn.functional.cross_entropy(logits, federation.pool.labels[rows[order]])
+        assert _diagonal(full)[c + 1][2] == pytest.approx(float(loss), abs=1e-12)
+
+
+def test_clients_with_the_global_parameters_but_their_own_label_space_are_evaluated_themselves(backbone):
+    federation = tiny_federation(backbone, samples=(4, 4, 4), classes=("cat", "owl", "engine", "tree", "car"))
+    config = SDFedConfig(components="none", label_space="client", global_length=2, lr=0.1)
+    loop = run_rounds(SDFed(config, federation.problem), federation, 1)
+    held = federation.problem.class_counts > 0
+    assert not held.all(), "the case needs a client that lacks a class"
+    for cell in loop.finished[-1].cells:
+        if cell.split == 2 and 1 <= cell.model <= 3 and cell.point == "broadcast":
+            rows = federation.test.index[cell.test_set - 1, : federation.test.counts[cell.test_set - 1]]
+            possible = int(held[cell.model - 1][federation.pool.labels[rows]].sum())
+            assert cell.correct <= possible
+            assert (cell.loss is None) == (possible < cell.total)  # an impossible class has infinite loss
+    assert all(c.loss is None or math.isfinite(c.loss) for c in loop.finished[-1].cells)
+
+
+def test_the_shortcut_for_methods_with_a_global_model_only_gives_the_same_cells(backbone):
+    class Global(BiasMethod):
+        def models(self, state):
+            common = {"weight": state.shared["weight"][None]}
+            return Models(common, self.spread(state.shared))
+
+    class Shortcut(Global):
+        clients_use_global = True
+
+    federation = tiny_federation(backbone)
+    cells = []
+    for cls in (Global, Shortcut):
+        loop = run_rounds(cls(BiasConfig(), federation.problem), federation, 2)
+        cells.append({(c.split, c.point, c.model, c.test_set): c for c in loop.finished[-1].cells})
+    assert cells[0].keys() == cells[1].keys()
+    for key, cell in cells[0].items():
+        assert (cell.correct, cell.total) == (cells[1][key].correct, cells[1][key].total)
+
+
+def test_no_validation_samples_give_no_validation_cells(backbone):
+    from dataclasses import replace
+
+    federation = tiny_federation(backbone)
+    empty = replace(federation.validation, counts=torch.zeros_like(federation.validation.counts))
+    method = BiasMethod(BiasConfig(), federation.problem)
+    loop = run_rounds(method, federation, 1)
+    evaluator = Evaluator(method, replace(federation, validation=empty))
+    assert {c.split for c in evaluator.broadcast(method.models(loop.state), full=True)} == {2}

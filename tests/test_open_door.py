@@ -1,0 +1,140 @@
+"""A method file outside the repository: form, plan, real job process and tables, without a line elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore import runs
+from fedcore.config import Experiment, parse
+from fedcore.engine.plan import plan
+from fedcore.methods import registry
+from fedcore.report.export import summary_csv
+from fedcore.report.tables import compare
+from fedcore.runs import queries, store
+from fedcore.runs.database import PROJECT
+from fedcore.runs.worker import Supervisor
+from tests.runs.conftest import wait_for
+
+SOURCE = '''
+"""A scale per class that the clients share, and a shift of the image that stays with each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fedcore.lazy import torch
+from fedcore.methods import Method, MethodConfig, method
+from fedcore.methods.base import State, Step, cosine_logits, cross_entropy
+
+
+class DoorConfig(MethodConfig):
+    lr: float = Field(0.05, ge=0, description="Learning rate of local SGD")
+    reach: float = Field(0.5, ge=0, le=2, description="How far an image may be shifted")
+    start: Literal["text", "zero"] = Field("text", description="First class features")
+
+
+@method
+class Door(Method):
+    name, title, source = "open-door", "Open door", "a file of a test"
+    about = "Class features that the server averages; each client keeps a shift of its images."
+    Config = DoorConfig
+    shared, local = ("features",), ("shift",)
+
+    def __init__(self, config, problem):
+        super().__init__(config, problem)
+        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+
+    def init(self, generator):
+        first = self.text if self.config.start == "text" else torch.zeros_like(self.text)
+        clients = len(self.problem.clients)
+        return State(shared={"features": first}, local={"shift": first.new_zeros(clients, first.shape[1])})
+
+    @property
+    def phases(self):
+        return (self.train,)
+
+    def train(self, params, const, batch):
+        loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
+        return Step({("features", "shift"): loss})
+
+    def logits(self, params, head, x):
+        if "shift" in params:  # the global model has none
+            x = x + self.config.reach * params["shift"][:, None]
+        return cosine_logits(x, params["features"], self.problem.backbone.logit_scale)
+'''
+CONTENT = {
+    "name": "Through the open door",
+    "data": {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4},
+    "rounds": 2,
+    "methods": [{"name": "zero-shot"}, {"name": "open-door", "config": {"reach": 0.25}}],
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The method file, in a folder of its own, named by FEDLENS_METHODS as a user would."""
+    path = tmp_path / "elsewhere" / "door.py"
+    path.parent.mkdir()
+    path.write_text(SOURCE)
+    monkeypatch.setenv("FEDLENS_METHODS", str(path))
+    yield path
+    registry._METHODS.pop("open-door", None)
+    registry._FILES.pop("open-door", None)
+
+
+def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
+    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60).run()
+    app.switch_page("pages/new.py").run()
+    assert not app.exception
+    methods = next(m for m in app.multiselect if m.label == "Methods")
+    assert "Open door" in methods.options
+    methods.set_value(["open-door"]).run()
+    assert not app.exception
+    labels = {w.label: w for w in [*app.number_input, *app.selectbox]}
+    print(list(labels), methods.value, [e.label for e in app.expander])
+    reach, start = labels["Reach"], labels["Start"]
+    assert (reach.value, reach.min, reach.max) == (0.5, 0.0, 2.0)
+    assert start.options == ["text", "zero"] and start.value == "text"
+    assert labels["Lr"].value == 0.05
+    assert not next(b for b in app.button if b.label == "Launch").disabled
+
+
+def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLENS_THREADS", "1")
+    experiment: Experiment = parse(CONTENT)
+    planned = plan(experiment).runs
+    own = next(r for r in planned if r.method.name == "open-door")
+    assert own.method.file == str(file) and own.method.label == "Open door"
+    assert (own.method.config["reach"], own.method.config["start"]) == (0.25, "text")
+
+    db = tmp_path / "runs.db"
+    runs.prepare(db)
+    created = store.create_experiment(db, experiment, planned)
+    monkeypatch.delenv("FEDLENS_METHODS")  # the job must find the file by the run's own record
+    supervisor = Supervisor(db, device_ids=["cpu"])
+    try:
+        wait_for(lambda: not supervisor.step(), 240)
+    finally:
+        for child in supervisor._children.values():
+            child.handle.kill()
+    rows = queries.runs(db, created.run_ids)
+    assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.reason for r in rows]
+
+    groups = {g.method: g for g in compare(db, [created.experiment_id]).groups}
+    assert set(groups) == {"zero-shot", "open-door"}
+    assert groups["open-door"].label == "Open door"
+    assert groups["open-door"].stats["personal"].mean > groups["zero-shot"].stats["personal"].mean
+    table = list(csv.DictReader(io.StringIO(summary_csv(db, [created.experiment_id], ["last"]))))
+    printed = [r for r in table if r["method_name"] == "open-door"]
+    assert printed and {r["method"] for r in printed} == {"Open door"}
+    assert {r["n"] for r in printed} == {"1"}
