@@ -99,9 +99,11 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     methods = next(m for m in app.multiselect if m.label == "Methods")
     assert "Open door" in methods.options
     methods.set_value(["open-door"]).run()
+    box = next(e for e in app.expander if e.label.startswith("Open door"))
+    app.session_state[box.key] = True  # as a click on it
+    app.run()
     assert not app.exception
     labels = {w.label: w for w in [*app.number_input, *app.selectbox]}
-    print(list(labels), methods.value, [e.label for e in app.expander])
     reach, start = labels["Reach"], labels["Start"]
     assert (reach.value, reach.min, reach.max) == (0.5, 0.0, 2.0)
     assert start.options == ["text", "zero"] and start.value == "text"

@@ -44,7 +44,8 @@ def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
 
 def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -> Path:
     """Where the encoding of a data set lives: named by everything that its values depend on."""
-    key = json.dumps([backbone.fingerprint, images.fingerprint, reads])
+    threads = torch.get_num_threads() if backbone.device.type == "cpu" else 0  # they decide the last bits
+    key = json.dumps([backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads])
     return folder / f"{images.name}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.npy"
 
 

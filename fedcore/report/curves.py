@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.report.tables import Comparison, Group, Metric, spread
+from fedcore.report.tables import Comparison, Group, Metric, spread, whole_seeds
 from fedcore.runs import queries
 from fedcore.runs.queries import BROADCAST, TEST, RunRow
 
@@ -85,7 +85,7 @@ def _line(run: RunRow, points: Sequence[tuple[float, float]]) -> Series:
 def compared(
     db: str | Path, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
 ) -> list[Series]:
-    """Mean and spread over seeds, at the rounds that every run of a row has."""
+    """Mean and spread over whole seeds, at the rounds that every run of a row has."""
     groups = comparison.of(setting)
     ids = [v.run.id for g in groups for v in g.runs]
     scores: dict[int, dict[int, float]] = {i: {} for i in ids}
@@ -98,18 +98,21 @@ def compared(
 
 
 def _series(group: Group, scores: dict[int, dict[int, float]], costs: dict[int, dict[int, float]]) -> Series:
-    common = set.intersection(*(set(scores[v.run.id]) & set(costs[v.run.id]) for v in group.runs))
+    runs = whole_seeds(group.runs)
+    if not runs:
+        return Series(group.label, group.method, (), (), (), 0)
+    common = set.intersection(*(set(scores[v.run.id]) & set(costs[v.run.id]) for v in runs))
     x, y, std = [], [], []
     for round_ in sorted(common):
         by_seed: dict[int, list[float]] = {}
-        for v in group.runs:
+        for v in runs:
             by_seed.setdefault(v.run.seed, []).append(scores[v.run.id][round_])
         stat = spread(float(np.mean(values)) for values in by_seed.values())
         assert stat is not None, group.label
-        x.append(float(np.mean([costs[v.run.id][round_] for v in group.runs])))
+        x.append(float(np.mean([costs[v.run.id][round_] for v in runs])))
         y.append(stat.mean)
         std.append(stat.std)
-    return Series(group.label, group.method, tuple(x), tuple(y), tuple(std), len(group.seeds))
+    return Series(group.label, group.method, tuple(x), tuple(y), tuple(std), len({v.run.seed for v in runs}))
 
 
 def cumulative(db: str | Path, run_ids: Iterable[int], axis: Axis) -> dict[int, dict[int, float]]:

@@ -11,7 +11,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcore.report.tables import METRICS, RULES, Comparison, Group, Metric, Rule, compare, difference, ranks
+from fedcore.report.tables import (
+    METRICS,
+    RULES,
+    Comparison,
+    Group,
+    Metric,
+    Rule,
+    compare,
+    difference,
+    per_seed,
+    ranks,
+)
 from fedcore.runs import queries
 
 SUMMARY_FIELDS = (
@@ -57,7 +68,7 @@ def summary_rows(comparison: Comparison, baseline: str | None = None) -> list[di
                         "mean": _two(stat.mean),
                         "std": _two(stat.std),
                         "n": stat.n,
-                        "seeds": " ".join(map(str, group.seeds)),
+                        "seeds": " ".join(map(str, per_seed(group.runs, metric))),
                         "runs": " ".join(str(v.run.id) for v in group.runs),
                         "difference_to_baseline": "" if gap is None else f"{gap:+.2f}",
                         "baseline": pinned.label if pinned else "",
@@ -134,6 +145,7 @@ def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequ
     marked = {m: ranks(groups, m) for m in metrics}
     lines = [
         r"% needs \usepackage{booktabs}",
+        *("% " + " ".join(note.split()) for note in comparison.notes),
         r"\begin{table}",
         rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, "
         r"mean $\pm$ standard deviation over seeds.}",
@@ -144,8 +156,15 @@ def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequ
     ]
     for group in groups:
         cells = [_latex_cell(group, m, marked[m]) for m in metrics]
-        lines.append("    " + " & ".join([tex(group.label), *cells, str(len(group.seeds))]) + r" \\")
+        lines.append("    " + " & ".join([tex(group.label), *cells, _latex_n(group, metrics)]) + r" \\")
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+
+
+def _latex_n(group: Group, metrics: Sequence[Metric]) -> str:
+    """Seeds in the means: one number, or one per metric in the columns' order where they differ."""
+    counts = [group.stats[m].n if m in group.stats else 0 for m in metrics]
+    several = {n for n in counts if n}
+    return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
 
 
 def _latex_cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """Accuracies are per cent, of the method that is best at the last round; means over seeds.
+    """Accuracies are per cent, of the method that is best on validation; means over seeds.
 
     Attributes:
         state: the one that matters most: something running, then waiting, then gone wrong.
@@ -43,7 +43,8 @@ def load(db: str | Path, archived: bool = False) -> list[ExperimentSummary]:
     """All experiments, newest first."""
     rows = queries.experiments(db, archived=archived)
     curves: dict[int, list[float]] = {}
-    best = {e.id: _best_label(e.runs) for e in rows}
+    validated = _validated(db, [r for e in rows for r in e.runs])
+    best = {e.id: _best_label(e.runs, validated) for e in rows}
     drawn = [r.id for e in rows for r in e.runs if r.label == best[e.id]]
     for point in queries.curves(db, drawn):
         if point.personal_mean is not None:
@@ -51,9 +52,23 @@ def load(db: str | Path, archived: bool = False) -> list[ExperimentSummary]:
     return [_summary(e, best[e.id], curves) for e in rows]
 
 
-def _best_label(runs: Sequence[RunRow]) -> str | None:
-    labels = {r.label: _mean(runs, r.label, "last_test") for r in runs}
-    known = {label: value for label, value in labels.items() if value is not None}
+def _validated(db: str | Path, runs: Sequence[RunRow]) -> dict[int, float]:
+    """Mean validation accuracy of the clients' own models at each run's best round; not where none is."""
+    shares: dict[int, list[float]] = {}
+    at = {r.id: r.best_round for r in runs if r.best_round is not None}
+    for c in queries.cells_at(db, at, queries.VALIDATION):
+        if c.model_kind == c.test_set_kind == "client" and c.model == c.test_set:
+            shares.setdefault(c.run_id, []).append(c.correct / c.total)
+    return {run: sum(values) / len(values) for run, values in shares.items()}
+
+
+def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
+    """The method to show. Never chosen by test accuracy: without validation only where it is the only one."""
+    labels = tuple(dict.fromkeys(r.label for r in runs))
+    if len(labels) == 1:
+        return labels[0]
+    stats = {label: spread(validated.get(r.id) for r in runs if r.label == label) for label in labels}
+    known = {label: stat.mean for label, stat in stats.items() if stat is not None}
     return max(known, key=lambda label: known[label]) if known else None
 
 

@@ -56,7 +56,7 @@ CATALOG = {
     "Caltech101": "caltech101",
     "Tiny-ImageNet": "tiny-imagenet",
 }
-"""Data sets as the tables print them -> their names in experiments, whether the catalog has them or not yet."""
+"""Data sets as the tables print them -> their names in experiments; the catalog has not all of them yet."""
 
 DOMAINS: dict[str, dict[str, str]] = {
     "FEMNIST": {"33": "33", "0": "0", "25": "25", "26": "26"},

@@ -6,8 +6,6 @@ hold the same numbers.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedcore.config import RunConfig
+from fedcore.report.settings import distinct_titles, flatten, keys_of, setting_title
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 
@@ -91,6 +90,15 @@ class RunValue:
     rounds: tuple[int, ...]
     values: dict[Metric, float | None]
 
+    @property
+    def taken(self) -> str:
+        """The chosen rounds in words: ``7``, ``0 (before training)``, ``mean of 11 to 20``."""
+        if len(self.rounds) == 1:
+            return f"{self.rounds[0]}{' (before training)' if self.rounds == (0,) else ''}"
+        full = len(self.rounds) == self.rounds[-1] - self.rounds[0] + 1
+        count = "" if full else f", {len(self.rounds)} evaluated"
+        return f"mean of {self.rounds[0]} to {self.rounds[-1]}{count}"
+
 
 @dataclass(frozen=True)
 class Group:
@@ -134,27 +142,6 @@ class Comparison:
         return tuple(m for m in METRICS if any(m in g.stats for g in self.groups))
 
 
-def setting_key(config: RunConfig) -> str:
-    """Equal for runs that pose the same problem."""
-    part = config.model_dump(mode="json", include={"data", "partition", "backbone"})
-    part["data"].pop("root")  # where a folder lies does not change what is in it
-    part["lodo"] = config.held_out is not None
-    return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def setting_title(config: RunConfig) -> str:
-    """``rotated-digits · domain · mini-vit``: the data, who holds what, the CLIP."""
-    part = config.partition
-    who = {
-        "domain": "by domain",
-        "iid": "IID",
-        "dirichlet": f"Dirichlet({part.alpha:g})" if part.alpha else "Dirichlet",
-    }
-    parts = [config.data.name, who.get(part.kind, part.kind), config.backbone.name]
-    parts += ["one domain held out"] if config.held_out is not None else []
-    return " · ".join(parts)
-
-
 def chosen_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> tuple[int, ...]:
     """The rounds a rule picks among the evaluated ones (ascending); empty where it has no answer."""
     if not evaluated:
@@ -163,35 +150,39 @@ def chosen_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> tup
         return (evaluated[-1],)
     if rule == "best":
         return (best,) if best is not None and best in evaluated else ()
-    trained = [r for r in evaluated if r > 0] or list(evaluated)
-    return tuple(trained[-LAST_TEN:])
+    trained = [r for r in evaluated if r > max(0, evaluated[-1] - LAST_TEN)]
+    return tuple(trained or evaluated)  # a run that does not train has round 0 only
 
 
 def compare(
-    db: str | Path, experiment_ids: Iterable[int], rule: Rule = "last", *, unfinished: bool = False
+    db: str | Path,
+    experiment_ids: Iterable[int],
+    rule: Rule = "last",
+    *,
+    unfinished: bool = False,
+    partial_seeds: bool = False,
 ) -> Comparison:
     """The comparison of all runs of some experiments.
 
     Args:
         unfinished: also take runs that have not done all their rounds.
+        partial_seeds: also hand out the runs of seeds that lack a held-out domain; no mean takes them.
     """
     runs = queries.runs_of(db, experiment_ids)
-    kept, notes = _select(runs, unfinished)
-    configs = queries.configs(db, [r.id for r in kept])
+    configs = queries.configs(db, [r.id for r in runs])
+    keys = keys_of(db, configs)
+    kept, notes = _select(runs, keys, unfinished)
     values = _run_values(db, kept, rule)
-    notes += [
-        f"{v.run.label}, seed {v.run.seed}: no validation accuracy, so no round can be chosen by it"
-        for v in values
-        if not v.rounds and rule == "best" and v.run.rounds_done
-    ]
+    notes += _round_notes(values, rule)
     grouped: dict[tuple[str, str], list[RunValue]] = {}
-    settings: dict[str, str] = {}
     for value in values:
         if value.rounds:
-            config = configs[value.run.id]
-            setting = setting_key(config)
-            settings.setdefault(setting, setting_title(config))
-            grouped.setdefault((setting, f"{value.run.group_hash}/{value.run.label}"), []).append(value)
+            name = f"{value.run.group_hash}/{value.run.label}"
+            grouped.setdefault((keys[value.run.id], name), []).append(value)
+    if not partial_seeds:
+        grouped, lost = _without_partial(grouped)
+        notes += lost
+    settings = {s: setting_title(configs[members[0].run.id]) for (s, _), members in grouped.items()}
     groups = [
         Group(
             key,
@@ -204,19 +195,58 @@ def compare(
         )
         for (setting, key), members in grouped.items()
     ]
-    return Comparison(rule, tuple(_distinct(groups)), _distinct_titles(settings), tuple(notes))
+    return Comparison(rule, tuple(_distinct(groups)), distinct_titles(settings), tuple(notes))
 
 
-def _select(runs: Sequence[RunRow], unfinished: bool) -> tuple[list[RunRow], list[str]]:
-    """Runs to average. A repeated seed counts once: a repeat is no further evidence."""
+def _without_partial(
+    grouped: dict[tuple[str, str], list[RunValue]],
+) -> tuple[dict[tuple[str, str], list[RunValue]], list[str]]:
+    """Rows with their whole seeds alone, and what was left out; a row without any goes."""
+    found, notes = {}, []
+    for key, members in grouped.items():
+        kept = whole_seeds(members)
+        if kept:
+            found[key] = kept
+        lost = sorted({v.run.seed for v in members} - {v.run.seed for v in kept})
+        if lost:
+            notes.append(
+                f"{members[0].run.label}, seed {', '.join(map(str, lost))}: left out, "
+                "a held-out domain that another seed has is missing"
+            )
+    return found, notes
+
+
+def _round_notes(values: Sequence[RunValue], rule: Rule) -> list[str]:
+    """What a reader must know of the chosen rounds: one line per method and fact."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for v in values:
+        fact = None
+        if rule == "best" and not v.rounds and v.run.rounds_done:
+            fact = "no validation accuracy, so no round can be chosen by it"
+        elif rule == "best" and v.rounds == (0,) and v.run.method != "zero-shot":
+            fact = "best on validation is round 0 (before training)"
+        elif rule == "mean10" and v.rounds != (0,) and 0 < len(v.rounds) < LAST_TEN:
+            fact = f"only {len(v.rounds)} of the last ten rounds evaluated"
+        if fact:
+            found.setdefault((v.run.label, fact), []).append(v.run.seed)
+    return [
+        f"{label}, seed {', '.join(map(str, sorted(set(seeds))))}: {fact}"
+        for (label, fact), seeds in found.items()
+    ]
+
+
+def _select(
+    runs: Sequence[RunRow], keys: Mapping[int, str], unfinished: bool
+) -> tuple[list[RunRow], list[str]]:
+    """Runs to average; ``keys``: run -> setting. A repeated seed counts once: it is no further evidence."""
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
     notes = []
     missing = len(runs) - len(usable)
     if missing:
         notes.append(f"{_count(missing, 'run')} not finished and left out")
-    newest: dict[tuple[str, str, int, str | None], RunRow] = {}
+    newest: dict[tuple[str, str, str, int, str | None], RunRow] = {}
     for run in usable:
-        key = (run.group_hash, run.label, run.seed, run.held_out)
+        key = (keys[run.id], run.group_hash, run.label, run.seed, run.held_out)
         other = newest.get(key)
         if other is None or (run.state == "done", run.id) > (other.state == "done", other.id):
             newest[key] = run
@@ -272,13 +302,24 @@ def _mean_percent(shares: Sequence[float | None]) -> float | None:
     return 100 * float(np.mean(known)) if known else None
 
 
-def per_seed(runs: Iterable[RunValue], metric: Metric) -> dict[int, float]:
-    """One value per seed: the mean over its held-out domains (one value where there is none)."""
-    by_seed: dict[int, list[float]] = {}
+def whole_seeds(runs: Iterable[RunValue]) -> list[RunValue]:
+    """The runs of seeds that have every held-out domain that any seed has.
+
+    A mean over fewer domains is another quantity: its distance from the others is no spread over seeds.
+    """
+    runs = list(runs)
+    domains: dict[int, set[str | None]] = {}
     for value in runs:
-        number = value.values[metric]
-        if number is not None:
-            by_seed.setdefault(value.run.seed, []).append(number)
+        domains.setdefault(value.run.seed, set()).add(value.run.held_out)
+    wanted = set().union(*domains.values())
+    return [v for v in runs if domains[v.run.seed] == wanted]
+
+
+def per_seed(runs: Iterable[RunValue], metric: Metric) -> dict[int, float]:
+    """One value per whole seed: the mean over its held-out domains (one value where there is none)."""
+    by_seed: dict[int, list[float]] = {}
+    for value in whole_seeds(v for v in runs if v.values[metric] is not None):
+        by_seed.setdefault(value.run.seed, []).append(value.values[metric])
     return {seed: float(np.mean(numbers)) for seed, numbers in sorted(by_seed.items())}
 
 
@@ -301,24 +342,6 @@ def _distinct(groups: Sequence[Group]) -> list[Group]:
             group = replace(group, label=f"{group.label} ({text})")
         found.append(group)
     return found
-
-
-def _distinct_titles(settings: dict[str, str]) -> dict[str, str]:
-    titles = list(settings.values())
-    return {k: f"{t} [{k[:4]}]" if titles.count(t) > 1 else t for k, t in settings.items()}
-
-
-def flatten(config: RunConfig) -> dict[str, Any]:
-    """A run's config as dotted names, lists as text."""
-
-    def walk(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                yield from walk(inner, f"{prefix}.{key}" if prefix else key)
-        else:
-            yield prefix, json.dumps(value) if isinstance(value, (list, dict)) else value
-
-    return dict(walk(config.model_dump(mode="json"), ""))
 
 
 def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:

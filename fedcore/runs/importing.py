@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
-from fedcore.engine.events import GLOBAL, Cell, Entity, RoundFinished
+from fedcore.config import MethodEntry
+from fedcore.engine.events import GLOBAL, Cell, Entity
 from fedcore.errors import FedLensError
+from fedcore.runs import joining
 from fedcore.runs.database import prepare, reading, resolve, writing
 from fedcore.runs.lease import insert_entities
 from fedcore.runs.recorder import GLOBAL_NAME, SPLIT_CODES
-from fedcore.runs.rounds import insert_round, update_summary
+from fedcore.runs.rounds import OwnRound, insert_round, update_summary
 from fedcore.runs.schema import RUN_TABLES
 from fedcore.runs.store import Created, insert_experiment, insert_runs
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 REQUIRED = ("method", "seed", "round", "model", "test_set", "correct", "total")
+logger = logging.getLogger(__name__)
 OPTIONAL = {"split": "test", "point": "broadcast", "domain": ""}
 
 
@@ -49,9 +53,13 @@ class Row:
 
 
 def import_csv(
-    db: str | Path | None, file: str | Path, experiment: str, dataset: str = "own data"
+    db: str | Path | None, file: str | Path, experiment: str | int, dataset: str | None = None
 ) -> Created:
-    """Record a CSV file as an experiment: one run per method and seed, all in one transaction.
+    """Record a CSV file: one run per method and seed, all in one transaction.
+
+    The runs join the experiment of that name or id and take its setting, so that they compare with its other
+    runs; a name that is not there makes a new experiment. Models and test sets that the experiment's own runs
+    do not have are kept; a notice with the runs, and a warning, say so.
 
     Columns: method, seed, round, model, test_set, correct, total; optional split (train, validation, test),
     point (local, broadcast), domain (of the test set). ``global`` in column model names the global model. A
@@ -59,8 +67,7 @@ def import_csv(
 
     Raises:
         FedLensError: naming file and line of the first mistake (nothing is written then); when the same
-            content was
-            imported before.
+            content was imported before; for a data set that is not the joined experiment's.
     """
     access = prepare(db)
     if not access.writable:
@@ -68,20 +75,64 @@ def import_csv(
     rows = list(read_rows(Path(file)))
     token = hashlib.sha256(
         "\n".join(map(repr, [experiment, *(r.key() + (r.correct, r.total) for r in rows)])).encode()
-    )
+    ).hexdigest()[:32]
     by_run: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         by_run.setdefault((row.method, row.seed), []).append(row)
-    runs = [
-        _run(method, seed, max(r.round for r in found), dataset) for (method, seed), found in by_run.items()
-    ]
     with writing(access.path) as database:
-        _not_there(database, token.hexdigest()[:32], file)
-        experiment_id = insert_experiment(database, _experiment(experiment, runs), token.hexdigest()[:32])
+        _not_there(database, token, file)
+        joined = joining.find(database, experiment)
+        runs = [
+            # the label as in the file: an own "fedot" must not pass for a repeat of FedLens' FedOT
+            joining.run_config(
+                joined,
+                MethodEntry(name=method, label=method),
+                seed,
+                max(r.round for r in found),
+                dataset=dataset,
+            )
+            for (method, seed), found in by_run.items()
+        ]
+        experiment_id = (
+            joined.id
+            if joined
+            else insert_experiment(database, joining.new_experiment(str(experiment), runs), token)
+        )
+        remark = _strangers(database, joined, rows, Path(file).name) if joined else None
         ids = insert_runs(database, experiment_id, runs, device="auto", origin="import")
         for run_id, found in zip(ids, by_run.values(), strict=True):
-            _write_run(database, run_id, found)
+            _write_run(database, run_id, found, remark)
+        _remember(database, token, ids[0])
+    if remark is not None:
+        logger.warning("%s", remark)
     return Created(experiment_id, ids)
+
+
+def _strangers(database: Database, joined: joining.Joined, rows: list[Row], file: str) -> str | None:
+    """One line about the names that the joined experiment's runs do not have; None where all are known."""
+    known = {
+        row["name"]
+        for row in database.execute(
+            "SELECT DISTINCT n.name FROM entities n JOIN runs r ON r.id = n.run_id WHERE r.experiment_id=?",
+            [joined.id],
+        )
+    }
+    new = [n for n in dict.fromkeys(n for row in rows for n in (row.model, row.test_set)) if n not in known]
+    if not known or not new or new == [GLOBAL_NAME]:
+        return None
+    shown = ", ".join(f"'{name}'" for name in new[:5]) + (f" and {len(new) - 5} more" if len(new) > 5 else "")
+    return (
+        f"{file} names {shown}, which the runs of experiment '{joined.name}' do not have; means were taken "
+        "over the file's own clients"
+    )
+
+
+def _remember(database: Database, token: str, run_id: int) -> None:
+    """So that a file which joined an experiment, whose token is its own, is imported once too."""
+    database.execute(
+        "INSERT INTO tasks(kind, key, run_id, args, status) VALUES ('import', ?, ?, '{}', 'done')",
+        [token, run_id],
+    )
 
 
 def read_rows(file: Path) -> Iterator[Row]:
@@ -144,40 +195,17 @@ def _whole(name: str, text: str) -> int:
     return int(number)
 
 
-def _run(method: str, seed: int, rounds: int, dataset: str) -> RunConfig:
-    return RunConfig(
-        data=DataConfig(name=dataset),
-        partition=PartitionConfig(),
-        backbone=BackboneConfig(name="own backbone"),
-        method=MethodEntry(name=method),
-        rounds=rounds,
-        participation=1.0,
-        held_out=None,
-        seed=seed,
-    )
-
-
-def _experiment(name: str, runs: list[RunConfig]) -> Experiment:
-    first = runs[0]
-    methods = {run.method.name: run.method for run in runs}
-    return Experiment(
-        name=name,
-        data=first.data,
-        partition=first.partition,
-        backbone=first.backbone,
-        methods=tuple(methods.values()),
-        rounds=max(run.rounds for run in runs),
-        seeds=tuple(dict.fromkeys(run.seed for run in runs)),
-    )
-
-
 def _not_there(database: Database, token: str, file: str | Path) -> None:
-    found = database.execute("SELECT id FROM experiments WHERE token=?", [token]).fetchone()
+    found = database.execute(
+        "SELECT id FROM experiments WHERE token=:token UNION ALL SELECT r.experiment_id FROM tasks t "
+        "JOIN runs r ON r.id = t.run_id WHERE t.kind='import' AND t.key=:token",
+        {"token": token},
+    ).fetchone()
     if found is not None:
         raise FedLensError(f"{file} was imported already, as experiment {found['id']}; nothing to do", "file")
 
 
-def _write_run(database: Database, run_id: int, rows: list[Row]) -> None:
+def _write_run(database: Database, run_id: int, rows: list[Row], remark: str | None) -> None:
     entities = _entities(rows)
     codes = {entity.name: entity.code for entity in entities}
     domains = {entity.name for entity in entities if entity.kind == "domain"}
@@ -193,13 +221,12 @@ def _write_run(database: Database, run_id: int, rows: list[Row]) -> None:
             for m in models
         )
     for number, cells in sorted(by_round.items()):
-        insert_round(
-            database, run_id, RoundFinished(number, None, 0.0, 0.0, 0.0, 0, 0, 0, 0, (), tuple(cells))
-        )
+        insert_round(database, run_id, OwnRound(number, tuple(cells)))
     now = time.time()
+    notices = [] if remark is None else [{"message": remark, "repeats_exactly": True}]
     database.execute(
-        "UPDATE runs SET status='done', rounds_done=?, started_at=?, finished_at=? WHERE id=?",
-        [max(by_round), now, now, run_id],
+        "UPDATE runs SET status='done', rounds_done=?, started_at=?, finished_at=?, notices=? WHERE id=?",
+        [max(by_round), now, now, json.dumps(notices), run_id],
     )
     update_summary(database, run_id)
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from fedcore.config import RunConfig
 from fedcore.engine.events import Event, Finished, Notice, Progress, RoundFinished, Started
 from fedcore.errors import FedLensError
-from fedcore.runs.database import artifacts_folder
+from fedcore.runs.database import artifacts_folder, reading
 from fedcore.runs.devices import accepts, list_devices, torch_name
 from fedcore.runs.heart import Heart
 from fedcore.runs.lease import Lease, LostRun, claim
@@ -188,9 +188,12 @@ def newest_checkpoint(lease: Lease) -> tuple[int, Path] | None:
 
     A crash may leave a checkpoint that is one round ahead of the database; its round is then trained again.
     """
-    from fedcore.runs.queries import runs
-
-    done = runs(lease.db, [lease.run_id])[0].rounds_done
+    with reading(lease.db) as connection:  # not rounds_done: its 0 is "round 0" and "nothing yet" alike
+        (done,) = connection.execute(
+            "SELECT max(round) FROM rounds WHERE run_id=?", [lease.run_id]
+        ).fetchone()
+    if done is None:
+        return None
     found = [
         (int(path.stem.removeprefix("round-")), path)
         for path in lease.folder.glob("round-*.safetensors")

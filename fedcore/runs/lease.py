@@ -12,7 +12,7 @@ from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
 from fedcore.runs.database import artifacts_folder, reading, resolve, writing
 from fedcore.runs.liveness import this_process
-from fedcore.runs.rounds import delete_rounds_after, insert_round, update_summary
+from fedcore.runs.rounds import OwnRound, delete_rounds_after, insert_round, update_summary
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -118,7 +118,7 @@ class Lease:
             )
             insert_entities(database, self.run_id, event.entities)
 
-    def write_round(self, event: RoundFinished) -> None:
+    def write_round(self, event: RoundFinished | OwnRound) -> None:
         """Record a round, all of it in one transaction."""
         with writing(self.db) as database:
             self._fenced(

@@ -21,12 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
-from fedcore.engine.events import GLOBAL, Cell, Diagnostic, Entity, RoundFinished
+from fedcore.config import MethodEntry
+from fedcore.engine.events import GLOBAL, Cell, Diagnostic, Entity
 from fedcore.errors import FedLensError
+from fedcore.runs import joining
 from fedcore.runs.database import prepare, resolve, writing
 from fedcore.runs.lease import Lease, insert_entities
 from fedcore.runs.liveness import new_owner, this_process
+from fedcore.runs.rounds import OwnRound
 from fedcore.runs.store import claim_new, insert_experiment, insert_runs
 
 Counts = tuple[int, int]
@@ -38,7 +40,8 @@ class Recorder:
     """One run of the user's own, written to ``runs.db`` round by round.
 
     Raises:
-        FedLensError: for a database that cannot be written.
+        FedLensError: for a database that cannot be written, and for a data set or backbone that is not that
+            of the experiment to join.
     """
 
     def __init__(
@@ -47,11 +50,12 @@ class Recorder:
         *,
         method: str,
         seed: int,
-        dataset: str = "own data",
+        dataset: str | None = None,
         experiment: str | int | None = None,
         label: str | None = None,
         config: Mapping[str, object] | None = None,
-        backbone: str = "own backbone",
+        backbone: str | None = None,
+        held_out: str | None = None,
         rounds_total: int | None = None,
         domain_sets: Iterable[str] = (),
         domains: Mapping[str, str] | None = None,
@@ -59,8 +63,10 @@ class Recorder:
     ) -> None:
         """
         Args:
+            dataset, backbone: their names; default: those of the experiment that is joined.
             experiment: an experiment to join, by id or name; a name that is not there makes a new one.
             config: hyper-parameters, kept with the run; runs that differ in them are not averaged together.
+            held_out: the domain that nobody trained on, where one was left out.
             domain_sets: names of test sets that belong to a domain and not to a client.
             domains: domain of each client.
         """
@@ -75,15 +81,17 @@ class Recorder:
         self._models: set[str] = set()
         self._last = 0
         with writing(access.path) as database:
-            joined = _find(database, experiment)
-            if joined is None:
-                run = _run_config(entry, seed, dataset, backbone, rounds_total or 0)
-                self.experiment_id = insert_experiment(database, _experiment(run, experiment, method))
-            else:
-                self.experiment_id, model = joined
-                run = model.model_copy(
-                    update={"method": entry, "seed": seed, "rounds": rounds_total or model.rounds}
+            joined = joining.find(database, experiment)
+            run = joining.run_config(
+                joined, entry, seed, rounds_total, dataset=dataset, backbone=backbone, held_out=held_out
+            )
+            self.experiment_id = (
+                joined.id
+                if joined
+                else insert_experiment(
+                    database, joining.new_experiment(None if experiment is None else str(experiment), [run])
                 )
+            )
             (self.run_id,) = insert_runs(database, self.experiment_id, [run], device="auto", origin=origin)
             claim_new(database, [self.run_id], owner, None, *this_process())
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
@@ -99,17 +107,18 @@ class Recorder:
         split: Literal["train", "validation", "test"] = "test",
         point: Literal["local", "broadcast"] = "broadcast",
         diagnostics: Mapping[str, float] | None = None,
-        bytes_up: int = 0,
-        bytes_down: int = 0,
-        seconds: float = 0.0,
+        bytes_up: int | None = None,
+        bytes_down: int | None = None,
+        seconds: float | None = None,
     ) -> None:
-        """Record a round, or more of it (another split, another point).
+        """Record a round, or more of it (another split, another point); what is None stays as it was.
 
         Args:
             number: round, from 0 (before training).
             accuracy: (model, test set) -> (correct, total).
             loss: mean training loss of the round.
-            seconds: what the round's training took.
+            bytes_up, bytes_down: traffic of all clients; None where it was not measured.
+            seconds: what the round's training took; None where it was not measured.
 
         Raises:
             FedLensError: for counts that cannot be.
@@ -133,19 +142,14 @@ class Recorder:
             with writing(self._lease.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
         self._lease.write_round(
-            RoundFinished(
+            OwnRound(
                 number,
-                None if loss is None else float(loss),
-                float(seconds),
-                0.0,
-                0.0,
-                0,
-                0,
-                int(bytes_up),
-                int(bytes_down),
-                (),
                 tuple(cells),
-                figures,
+                train_loss=loss,
+                seconds_train=seconds,
+                bytes_up=bytes_up,
+                bytes_down=bytes_down,
+                diagnostics=figures,
             )
         )
         self._last = max(self._last, number)
@@ -198,43 +202,3 @@ def _check(accuracy: Mapping[tuple[str, str], Counts]) -> None:
                 f"model '{model}' on '{test_set}': {correct} of {total} correct; give counts, total from 1",
                 "accuracy",
             )
-
-
-def _run_config(entry: MethodEntry, seed: int, dataset: str, backbone: str, rounds: int) -> RunConfig:
-    return RunConfig(
-        data=DataConfig(name=dataset),
-        partition=PartitionConfig(),
-        backbone=BackboneConfig(name=backbone),
-        method=entry,
-        rounds=rounds,
-        participation=1.0,
-        held_out=None,
-        seed=seed,
-    )
-
-
-def _experiment(run: RunConfig, name: str | int | None, method: str) -> Experiment:
-    if isinstance(name, int):
-        raise FedLensError(f"no experiment {name}; `python -m fedcore list` shows them", "experiment")
-    return Experiment(
-        name=name or f"{method} on {run.data.name}",
-        data=run.data,
-        partition=run.partition,
-        backbone=run.backbone,
-        methods=(run.method,),
-        rounds=run.rounds,
-        seeds=(run.seed,),
-    )
-
-
-def _find(database: object, experiment: str | int | None) -> tuple[int, RunConfig] | None:
-    """An experiment to join, and the setting of its first run."""
-    if experiment is None:
-        return None
-    column = "e.id" if isinstance(experiment, int) else "e.name"
-    row = database.execute(
-        "SELECT e.id, r.config FROM experiments e JOIN runs r ON r.experiment_id = e.id "
-        f"WHERE {column}=? ORDER BY e.id DESC, r.id LIMIT 1",
-        [experiment],
-    ).fetchone()
-    return None if row is None else (row["id"], RunConfig.model_validate_json(row["config"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedcore.runs.schema import RUN_TABLES
@@ -9,7 +10,7 @@ from fedcore.runs.schema import RUN_TABLES
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-    from fedcore.engine.events import RoundFinished
+    from fedcore.engine.events import Cell, ClientRound, Diagnostic, RoundFinished
 
 POINTS = {"local": 0, "broadcast": 1}
 
@@ -51,12 +52,46 @@ test accuracy at that round. Nothing is selected on test samples.
 """
 
 
-def insert_round(database: Database, run_id: int, event: RoundFinished) -> None:
+@dataclass(frozen=True)
+class OwnRound:
+    """A round that was trained elsewhere, or more of it; None where nobody measured (0 would be a claim)."""
+
+    round: int
+    cells: tuple[Cell, ...]
+    train_loss: float | None = None
+    seconds_train: float | None = None
+    seconds_aggregate: float | None = None
+    seconds_evaluate: float | None = None
+    scalars_up: int | None = None
+    scalars_down: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    clients: tuple[ClientRound, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+FIGURES = (
+    "train_loss",
+    "seconds_train",
+    "seconds_aggregate",
+    "seconds_evaluate",
+    "scalars_up",
+    "scalars_down",
+    "bytes_up",
+    "bytes_down",
+)
+UPSERT = (
+    "INSERT INTO rounds VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT(run_id, round) DO UPDATE SET "
+    + ", ".join(f"{name}=coalesce(excluded.{name}, {name})" for name in FIGURES)
+)
+"""A round may come in several parts (splits, points): what a later part leaves out stays."""
+
+
+def insert_round(database: Database, run_id: int, event: RoundFinished | OwnRound) -> None:
     """Write all rows of a round within the caller's transaction; numpy numbers are cast here."""
     number = int(event.round)
     database.execute(
-        "INSERT INTO rounds VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT(run_id, round) DO UPDATE SET "
-        "train_loss=coalesce(excluded.train_loss, train_loss)",
+        UPSERT,
         [
             run_id,
             number,
@@ -64,10 +99,10 @@ def insert_round(database: Database, run_id: int, event: RoundFinished) -> None:
             _real(event.seconds_train),
             _real(event.seconds_aggregate),
             _real(event.seconds_evaluate),
-            int(event.scalars_up),
-            int(event.scalars_down),
-            int(event.bytes_up),
-            int(event.bytes_down),
+            _whole(event.scalars_up),
+            _whole(event.scalars_down),
+            _whole(event.bytes_up),
+            _whole(event.bytes_down),
         ],
     )
     database.conn.executemany(
@@ -125,6 +160,10 @@ def delete_rounds_after(database: Database, run_id: int, last: int | None) -> No
             database.execute(
                 f"DELETE FROM {table} WHERE run_id=? AND round>?", [run_id, -1 if last is None else last]
             )
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _real(value: Any) -> float | None:

@@ -87,6 +87,17 @@ CREATE VIEW accuracy_named AS
   JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set;
 """
 
+NAMED_VIEW = """
+CREATE VIEW accuracy_named AS
+  SELECT a.run_id, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
+    t.kind AS test_set_kind, CASE a.split WHEN 0 THEN 'train' WHEN 1 THEN 'validation' ELSE 'test' END AS split,
+    CASE a.point WHEN 0 THEN 'local' ELSE 'broadcast' END AS point, correct, total, loss
+  FROM accuracy a
+  JOIN entities m ON m.run_id = a.run_id AND m.entity = a.model
+  JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
+"""
+"""For other tools (pandas, a database browser)."""
+
 RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diagnostics")
 """Tables keyed by ``run_id``: what a run has recorded."""
 
@@ -94,3 +105,10 @@ RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diag
 @migrations(name="0001_first")
 def _first(db: Database) -> None:
     db.executescript(TABLES)
+
+
+@migrations(name="0002_kinds_in_accuracy_named")
+def _kinds(db: Database) -> None:
+    """A client may bear its domain's name: the kinds tell their rows apart."""
+    db.execute("DROP VIEW accuracy_named")
+    db.execute(NAMED_VIEW)

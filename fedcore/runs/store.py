@@ -191,8 +191,8 @@ def retry(db: str | Path, run_ids: Iterable[int]) -> list[int]:
         for run_id in ids:
             delete_rounds_after(database, run_id, None)
             update_summary(database, run_id)
-    for run_id in ids:
-        _remove_folder(run_folder(db, run_id))
+            # before the commit makes it 'queued' for others: a worker may be in the folder a moment later
+            _remove_folder(run_folder(db, run_id))
     return ids
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedcore.data import catalog
 from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
 from fedcore.data.splits import apportion, few_shot, keyed_order, split
 from fedcore.errors import FedLensError
@@ -91,6 +92,13 @@ def test_official_is_the_data_sets_own():
     marks = split(drawn([0, 0, 1, 1], [0] * 4, split=own), "official", seed=9)
     assert marks.tolist() == own.tolist()
     assert marks.dtype == np.int8
+
+
+@pytest.mark.parametrize("name", ["rotated-digits", "shapes"])
+def test_no_embedded_data_set_brings_a_split_and_the_error_says_so(name):
+    with pytest.raises(FedLensError, match=f"{name} brings no official split; choose 60/20/20 or 80/20") as e:
+        split(catalog.load(name), "official", seed=1)
+    assert e.value.field == "data.split"
 
 
 def test_official_without_one_names_the_field_and_the_remedy():

@@ -1,4 +1,4 @@
-"""The demonstration keeps its promise: FedOT gains on zero-shot CLIP, and a second run gives the same bits."""
+"""The demonstration keeps its promise: FedOT gains on zero-shot CLIP, and a second run gives the same."""
 
 from __future__ import annotations
 

@@ -21,6 +21,13 @@ def test_a_plan_writes_every_hyper_parameter_out_and_shows_who_gets_what():
     assert found.counts.sum() == pytest.approx(0.6 * 1797, abs=60)
 
 
+def test_a_plan_says_how_far_apart_its_clients_are():
+    alike = plan(_experiment('[partition]\nkind = "iid"\nclients = 4')).heterogeneity
+    apart = plan(_experiment('[partition]\nkind = "pathological"\nclients = 5\nclasses_per_client = 2'))
+    assert alike < 0.15
+    assert apart.heterogeneity == pytest.approx(1)
+
+
 def test_leave_one_domain_out_plans_a_run_per_domain():
     found = plan(_experiment('held_out = ["each"]'))
     assert [r.held_out for r in found.runs] == list(found.domains)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,26 @@ def test_latex_marks_best_and_second(filled: Path) -> None:
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
     assert export.tex("a_b & 5%") == r"a\_b \& 5\%"
+
+
+def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tables.compare(filled, [1])
+    group = next(g for g in found.groups if g.label == "FedOT")
+    first, *rest = group.runs
+    runs = (replace(first, values={**first.values, "global": None}), *rest)
+    stats = {m: tables.spread(tables.per_seed(runs, m).values()) for m in ("personal", "global")}
+    changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
+    monkeypatch.setattr(export, "compare", lambda *args, **options: changed)
+    last = next(line for line in export.summary_latex(filled, [1]).splitlines() if "FedOT" in line)
+    assert last.endswith(r"& 3/2 \\")
+    only = next(
+        line
+        for line in export.summary_latex(filled, [1], "last", ("global",)).splitlines()
+        if "FedOT" in line
+    )
+    assert only.endswith(r"& 2 \\")
+    table = rows(export.summary_csv(filled, [1], ("last",)))
+    assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 
 def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fedcore.engine.events import Started
 from fedcore.report import overview, progress
 from fedcore.runs import queries
 from tests import fill
@@ -84,3 +86,24 @@ def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
     assert overview.matches(found[2], "middle fedot", ["failed"])
     assert not overview.matches(found[1], "", ["failed"])
     assert not overview.matches(found[1], "nowhere", [])
+
+
+@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, "")])
+def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: bool, shown: str) -> None:
+    """FedOT is far ahead on the test samples, PromptFL on the validation samples, if there are any."""
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4))
+    for lease in leases:
+        method = lease.config().method.name
+        share = {"fedot": 0.3, "promptfl": 0.6}[method]
+        lease.started(Started(fill.entities(), 4, {"device": "cpu"}))
+        for round_ in range(5):
+            row = fill.a_round(method, 1, round_, 4)
+            cells = [replace(c, correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
+            lease.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
+        lease.finish("done")
+    (item,) = overview.load(db)
+    tests = {r.label: r.last_test for r in item.row.runs}
+    assert tests["FedOT"] > tests["PromptFL"]
+    assert item.best_text == shown
+    assert item.last == (pytest.approx(100 * tests["PromptFL"]) if shown else None)

@@ -353,6 +353,28 @@ def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_p
     assert row.ours.mean == pytest.approx(np.mean(whole))
 
 
+def test_fedalign_s_local_is_beside_ours_only_where_the_test_set_is_the_same(tmp_path):
+    db = tmp_path / "runs.db"
+    iid = preset("fedalign/table1-food101-iid", ("FedAlign",))
+    train(db, iid)
+    row = find(beside(db, iid), table="1", method="FedAlign", metric="local")
+    assert (row.status, row.ours) == ("measured on another test set", None)
+    assert row.text == "measured on another test set" and "client's own share" in row.why
+    path = preset("fedalign/table1-food101-path", ("FedAlign",))
+    row = find(beside(db, path), table="1", method="FedAlign", metric="local")
+    assert row.status == "not run", "Path: the client's own share is the same set"
+
+
+def test_one_run_suffices_for_a_figure_by_held_out_domain(tmp_path):
+    db = tmp_path / "runs.db"
+    experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
+    train(db, experiment)
+    train(db, experiment.model_copy(update={"seeds": (77,)}), held_out=("cartoon",))
+    rows = beside(db, experiment)
+    assert find(rows, table="5", method="FedOT", target="C").ours.n == 2
+    assert find(rows, table="1", method="FedOT", metric="generalization").ours.n == 1
+
+
 def test_an_experiment_that_names_nothing_is_refused(tmp_path):
     with pytest.raises(FedLensError, match="names no published figures"):
         beside(tmp_path / "none.db", config.parse({"methods": [{"name": "fedot"}]}))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedcore.config import MethodEntry
-from fedcore.report import tables
+from fedcore.config import DataConfig, MethodEntry
+from fedcore.engine.events import Started
+from fedcore.report import curves, export, tables
+from fedcore.report.settings import setting_key
 from fedcore.report.tables import chosen_rounds, compare, spread
 from fedcore.runs import queries
+from fedcore.runs.database import writing
 from tests import fill
 
 
@@ -46,6 +51,41 @@ def test_rules_choose_rounds() -> None:
     assert chosen_rounds(range(15), 2, "mean10") == tuple(range(5, 15))
     assert chosen_rounds([0, 1, 2], 2, "mean10") == (1, 2), "round 0 is no training round"
     assert chosen_rounds([], 2, "last") == ()
+
+
+def test_the_last_ten_rounds_are_rounds_not_evaluations() -> None:
+    assert chosen_rounds(range(0, 51, 5), 2, "mean10") == (45, 50)
+    assert chosen_rounds([0, 20, 40], 2, "mean10") == (40,)
+    assert chosen_rounds([0], 0, "mean10") == (0,), "zero-shot has nothing else"
+
+
+def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=20))
+    lease.started(Started(fill.entities(), 20, {"device": "cpu"}))
+    for round_ in (0, 5, 10, 15, 20):
+        lease.write_round(fill.a_round("fedot", 4, round_, 20))
+    lease.finish("done")
+    found = compare(db, [1], "mean10")
+    assert found.groups[0].runs[0].rounds == (15, 20)
+    assert found.groups[0].runs[0].taken == "mean of 15 to 20, 2 evaluated"
+    assert found.notes == ("FedOT, seed 4: only 2 of the last ten rounds evaluated",)
+    expected = np.mean([shares(db, lease.run_id, r).mean() for r in (15, 20)])
+    assert found.groups[0].stats["personal"].mean == pytest.approx(expected)
+
+
+def test_an_untrained_round_that_is_best_on_validation_is_said(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    lease.started(Started(fill.entities(), 2, {"device": "cpu"}))
+    for round_ in range(3):  # a learning rate that harms: accuracy falls
+        lease.write_round(replace(fill.a_round("fedot", 1, 2 - round_, 2), round=round_))
+    lease.finish("done")
+    found = compare(db, [1], "best")
+    assert found.groups[0].runs[0].rounds == (0,)
+    assert found.groups[0].runs[0].taken == "0 (before training)"
+    assert found.notes == ("FedOT, seed 1: best on validation is round 0 (before training)",)
+    assert "% FedOT, seed 1: best on validation is round 0" in export.summary_latex(db, [1], "best")
 
 
 def test_last_round_is_mean_over_clients_then_over_seeds(filled: Path) -> None:
@@ -122,6 +162,76 @@ def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> No
         if c.model_kind == "global" and c.test_set_kind == "domain" and c.test_set == run.run.held_out
     ]
     assert run.values["held_out"] == pytest.approx(100 * cell.correct / cell.total)
+
+
+def a_value(run: queries.RunRow, seed: int, held_out: str, personal: float) -> tables.RunValue:
+    values = {m: personal if m == "personal" else None for m in tables.METRICS}
+    return tables.RunValue(replace(run, seed=seed, held_out=held_out), (10,), values)
+
+
+def test_a_seed_that_lacks_a_held_out_domain_is_no_seed_of_the_mean(filled: Path) -> None:
+    run = queries.runs_of(filled, [1])[0]
+    runs = [a_value(run, 1, "A", 90.0), a_value(run, 1, "B", 50.0), a_value(run, 2, "A", 90.0)]
+    assert tables.per_seed(runs, "personal") == {1: 70.0}
+    assert spread(tables.per_seed(runs, "personal").values()) == tables.Stat(70.0, None, 1)
+    assert tables.per_seed(runs[1:], "personal") == {}, "no seed has both"
+
+
+def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=fill.CLIENTS[:2])
+    created, leases = fill.start(db, experiment)
+    missing = next(x for x in leases if (x.config().seed, x.config().held_out) == (2, fill.CLIENTS[1]))
+    for lease in leases:
+        if lease is missing:
+            lease.finish("stopped", "not wanted")
+        else:
+            fill.train(lease)
+    found = compare(db, [created.experiment_id])
+    (group,) = found.groups
+    assert (group.seeds, group.stats["personal"].n, group.stats["held_out"].n) == ((1,), 1, 1)
+    own = [shares(db, x.run_id, 2).mean() for x in leases if x.config().seed == 1]
+    assert group.stats["personal"].mean == pytest.approx(np.mean(own))
+    assert found.notes[-1] == "FedOT, seed 2: left out, a held-out domain that another seed has is missing"
+    partial = compare(db, [created.experiment_id], partial_seeds=True)
+    assert len(partial.groups[0].runs) == 3 and partial.groups[0].stats == group.stats
+    for comparison in (found, partial):
+        (line,) = curves.compared(db, comparison, group.setting, "personal")
+        assert (line.n, line.std[-1]) == (1, None)
+        assert line.y[-1] == pytest.approx(np.mean(own))
+
+
+def folders_at(db: Path, *roots: str) -> list[int]:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    data = [DataConfig(name="folder", root=root) for root in roots]
+    return [fill.done(db, experiment.model_copy(update={"data": d})) for d in data]
+
+
+def test_two_folders_are_two_settings(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    found = compare(db, folders_at(db, "/a", "/b"))
+    assert found.notes == (), "the same config on other data is no repeat"
+    first, second = found.groups
+    assert first.setting != second.setting and len(set(found.settings.values())) == 2
+    assert tables.difference(first, second, "personal") is None
+
+
+@pytest.mark.parametrize(("contents", "settings"), [(("x", "x"), 1), (("x", "y"), 2)])
+def test_what_is_in_a_folder_counts_not_where_it_lies(
+    tmp_path: Path, contents: tuple[str, str], settings: int
+) -> None:
+    db = tmp_path / "runs.db"
+    ids = folders_at(db, "/a", "/b" if settings == 1 else "/a")
+    with writing(db) as database:
+        for number, content in zip(ids, contents, strict=True):
+            text = json.dumps({"device": "cpu", "data": content})
+            database.execute("UPDATE runs SET environment=? WHERE experiment_id=?", [text, number])
+    assert len(compare(db, ids).settings) == settings
+
+
+def test_embedded_data_is_the_same_wherever_it_ran() -> None:
+    config = fill.an_experiment().expand()[0]
+    assert setting_key(config, {"data": "x"}) == setting_key(config)
 
 
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
