@@ -104,7 +104,8 @@ def row(group: Group, metrics: Sequence[Metric], marks: dict, pinned: Group | No
     rounds = (
         str(group.config.rounds) if done == {group.config.rounds} else f"{min(done)} of {group.config.rounds}"
     )
-    return [*cells, str(len(group.seeds)), rounds]
+    counts = sorted({s.n for m in metrics if (s := group.stats.get(m)) is not None}, reverse=True)
+    return [*cells, "/".join(map(str, counts)) or "0", rounds]
 
 
 def sources(found: Comparison) -> None:
@@ -121,7 +122,6 @@ def sources(found: Comparison) -> None:
         rows = []
         for group in found.groups:
             for v in group.runs:
-                taken = f"{v.rounds[0]}" if len(v.rounds) == 1 else f"mean of {v.rounds[0]} to {v.rounds[-1]}"
                 value = v.values["personal"]
                 rows.append(
                     [
@@ -130,7 +130,7 @@ def sources(found: Comparison) -> None:
                         str(v.run.experiment_id),
                         str(v.run.seed),
                         common.esc(v.run.held_out or ""),
-                        taken,
+                        common.esc(v.taken),
                         "-" if value is None else f"{value:.2f}",
                         common.status_html(v.run.state),
                     ]

@@ -95,7 +95,8 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
             "Best": st.column_config.TextColumn(width="small"),
             "Rounds": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
             "Last": number(
-                help="Mean personal test accuracy of its best method at the last round, %", **per_cent
+                help="Personal test accuracy at the last round of the method that is best on validation, %",
+                **per_cent,
             ),
             "Validated": number(help="The same at the round that is best on validation, %", **per_cent),
             "Worst client": number(
@@ -195,7 +196,11 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
                     f"{r.rounds_done}/{r.rounds_total}",
                     common.per_cent(r.last_test),
                     common.per_cent(r.best_test)
-                    + (f' <span class="fl-faint">round {r.best_round}</span>' if r.best_round else ""),
+                    + (
+                        f' <span class="fl-faint">round {r.best_round}</span>'
+                        if r.best_round is not None
+                        else ""
+                    ),
                     common.per_cent(r.worst_client),
                     common.esc(p.text),
                 ]

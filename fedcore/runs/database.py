@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ def _migrate(path: Path) -> None:
                 f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
             )
         if migrations.pending(db):
-            db.enable_wal()
+            _enable_wal(db)
             db.execute(
                 "BEGIN IMMEDIATE"
             )  # two processes at a first start: one migrates, the other finds it done
@@ -162,6 +163,18 @@ def _migrate(path: Path) -> None:
                 raise
         else:  # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
             db.execute("DELETE FROM experiments WHERE 0")
+
+
+def _enable_wal(db: Database) -> None:
+    """SQLite answers 'locked' at once, without its timeout, where two processes change a new file's mode."""
+    end = time.monotonic() + BUSY_MILLISECONDS / 1000
+    while True:
+        try:
+            return db.enable_wal()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _refuse_foreign(path: Path, tables: set[str]) -> None:

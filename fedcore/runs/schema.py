@@ -90,7 +90,8 @@ CREATE VIEW accuracy_named AS
 NAMED_VIEW = """
 CREATE VIEW accuracy_named AS
   SELECT a.run_id, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
-    t.kind AS test_set_kind, CASE a.split WHEN 0 THEN 'train' WHEN 1 THEN 'validation' ELSE 'test' END AS split,
+    t.kind AS test_set_kind,
+    CASE a.split WHEN 0 THEN 'train' WHEN 1 THEN 'validation' ELSE 'test' END AS split,
     CASE a.point WHEN 0 THEN 'local' ELSE 'broadcast' END AS point, correct, total, loss
   FROM accuracy a
   JOIN entities m ON m.run_id = a.run_id AND m.entity = a.model

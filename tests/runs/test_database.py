@@ -52,7 +52,7 @@ def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
     assert prepare(path).writable
     with database.reading(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-        assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()[0] == 1
+        assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()[0] == 2
 
 
 def test_two_processes_may_prepare_at_once(tmp_path):

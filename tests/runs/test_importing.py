@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
+from fedcore.report import tables
 from fedcore.runs import import_csv, job, merge, prepare, queries, store
 from fedcore.runs.heart import Heart
 from fedcore.runs.lease import claim
@@ -154,3 +155,71 @@ def test_a_merged_unfinished_run_can_be_trained_here(db, other):
     assert lease.run_id == run.id
     with Heart(db, lease.owner) as heart:
         assert job.execute(lease, heart, train=fake_engine.train) == "done"
+
+
+JOINING = f"""\
+{HEAD}
+mine,1,4,client-1,client-1,900,1000
+mine,1,4,client-2,client-2,900,1000
+mine,1,4,client-3,client-3,900,1000
+"""
+
+
+@pytest.fixture
+def trained(db, queued) -> int:
+    """The experiment 'a test', with one finished run."""
+    queued()
+    lease = claim(db, new_owner(), "cpu")
+    with Heart(db, lease.owner) as heart:
+        assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    return 1
+
+
+@pytest.mark.parametrize("key", ["a test", "1", 1])
+def test_an_import_joins_an_experiment_and_compares_there(db, tmp_path, trained, key, caplog):
+    path = file(tmp_path, JOINING)
+    created = import_csv(db, path, key)
+    assert created.experiment_id == trained
+    compared = tables.compare(db, [trained])
+    assert list(compared.settings.values()) == ["rotated-digits · by domain · mini-vit"]
+    baseline, mine = compared.groups
+    assert (baseline.method, mine.method, mine.label) == ("fedot", "mine", "mine")
+    assert mine.stats["personal"].mean == pytest.approx(90)
+    assert tables.difference(mine, baseline, "personal") == pytest.approx(
+        90 - baseline.stats["personal"].mean
+    )
+    assert caplog.messages == []
+    with pytest.raises(FedLensError, match="imported already, as experiment 1"):
+        import_csv(db, path, key)
+    store.delete(db, trained)
+    import_csv(db, path, "a test")  # what was deleted may come again
+
+
+def test_an_import_on_other_data_is_refused(db, tmp_path, trained):
+    with pytest.raises(FedLensError, match="'pacs', but experiment 'a test' is on 'rotated-digits'"):
+        import_csv(db, file(tmp_path, JOINING), "a test", "pacs")
+    assert len(queries.runs_of(db, [trained])) == 1
+    import_csv(db, file(tmp_path, JOINING), "a test", "rotated-digits")
+
+
+def test_names_that_the_experiment_does_not_have_are_kept_and_said(db, tmp_path, trained, caplog):
+    text = JOINING.replace("client-3,client-3", "elsewhere,elsewhere")
+    created = import_csv(db, file(tmp_path, text), "a test")
+    (run,) = queries.runs(db, created.run_ids)
+    (notice,) = run.notices
+    assert notice["message"].startswith(
+        "results.csv names 'elsewhere', which the runs of experiment 'a test'"
+    )
+    assert caplog.messages == [notice["message"]]
+    assert (run.state, run.last_test) == ("done", pytest.approx(0.9))
+
+
+def test_an_imported_fedot_does_not_replace_the_trained_one(db, tmp_path, trained):
+    import_csv(db, file(tmp_path, JOINING.replace("mine,", "fedot,")), "a test")
+    assert len(tables.compare(db, [trained]).groups) == 2
+
+
+def test_an_imported_round_claims_no_traffic_and_no_seconds(db, tmp_path):
+    created = import_csv(db, file(tmp_path, JOINING), "Mine")
+    (row,) = queries.rounds(db, created.run_ids)
+    assert set(row[2:]) == {None}

@@ -184,3 +184,23 @@ def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
     with pytest.raises(LostRun):
         thief.finish("done")
     assert row(db, run_id).status == "running"
+
+
+def test_a_checkpoint_of_round_0_without_its_round_is_not_resumed_from(db, queued):
+    (run_id,) = queued(rounds=2)
+    lease = claim(db, new_owner(), "cpu")
+    lease.folder.mkdir(parents=True)
+    (lease.folder / "round-0.safetensors").write_text("0 a state nobody recorded")
+    assert job.newest_checkpoint(lease) is None
+    lease.finish("interrupted", "its process ended")
+    store.resume(db, [run_id])
+    assert execute(db) == (run_id, "done")
+    assert queries.evaluated_rounds(db, run_id) == [0, 1, 2]
+
+
+def test_a_recorded_round_0_is_resumed_from(db, queued):
+    (run_id,) = queued(rounds=2, fail_at=1)
+    assert execute(db) == (run_id, "failed")
+    store.resume(db, [run_id])
+    found = job.newest_checkpoint(claim(db, new_owner(), "cpu"))
+    assert found is not None and found[0] == 0

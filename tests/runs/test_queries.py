@@ -6,7 +6,7 @@ import time
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.runs import job, queries
+from fedcore.runs import Recorder, job, queries
 from fedcore.runs.database import reading, writing
 from fedcore.runs.heart import Heart
 from fedcore.runs.lease import claim
@@ -197,3 +197,20 @@ def test_the_named_view_serves_other_tools(trained):
         "global",
         "client-1",
     )
+
+
+def test_the_named_view_tells_a_client_from_the_domain_of_the_same_name(db):
+    with Recorder(db, method="mine", seed=1, domain_sets=["rot0"]) as run:
+        run.round(1, {("global", "rot0"): (3, 4), ("client", "client"): (1, 4)})
+    with writing(db) as database:
+        database.execute("UPDATE entities SET name='rot0' WHERE name='client'")
+    with reading(db) as connection:
+        rows = connection.execute(
+            "SELECT model, model_kind, test_set, test_set_kind, correct FROM accuracy_named WHERE run_id=? "
+            "ORDER BY correct",
+            [run.run_id],
+        ).fetchall()
+    assert [tuple(row) for row in rows] == [
+        ("rot0", "client", "rot0", "client", 1),
+        ("global", "global", "rot0", "domain", 3),
+    ]

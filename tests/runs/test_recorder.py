@@ -99,3 +99,37 @@ def test_recorded_runs_are_never_queued(db):
     assert store.resume(db, [1]) == store.retry(db, [1]) == []
     with pytest.raises(FedLensError, match="recorded results only"):
         store.clone(db, 1)
+
+
+def test_parts_of_a_round_are_put_together(db):
+    with Recorder(db, method="mine", seed=1) as run:
+        run.round(1, {("a", "a"): (1, 2)}, split="validation", loss=0.5)
+        run.round(1, {("a", "a"): (1, 2)}, bytes_up=1000, seconds=3)
+        run.round(1, {("a", "a"): (1, 2)}, split="train")
+    (row,) = queries.rounds(db, [run.run_id])
+    assert (row.train_loss, row.bytes_up, row.seconds_train) == (0.5, 1000, 3)
+
+
+def test_what_was_never_measured_is_not_zero(db):
+    with Recorder(db, method="mine", seed=1) as run:
+        run.round(1, {("a", "a"): (1, 2)})
+    (row,) = queries.rounds(db, [run.run_id])
+    assert set(row[2:]) == {None}
+
+
+@pytest.mark.parametrize("field", ["dataset", "backbone"])
+def test_another_setting_than_the_joined_experiments_is_refused(db, queued, field):
+    queued()
+    with pytest.raises(FedLensError, match="'something-else', but experiment 'a test' is on") as caught:
+        Recorder(db, method="mine", seed=1, experiment="a test", **{field: "something-else"})
+    assert caught.value.field == field
+    assert [r.method for r in queries.runs_of(db, [1])] == ["fedot"]
+    Recorder(db, method="mine", seed=1, experiment="a test", dataset="rotated-digits").finish()
+    assert [r.method for r in queries.runs_of(db, [1])] == ["fedot", "mine"]
+
+
+def test_joining_does_not_inherit_the_held_out_domain(db, make):
+    store.create_experiment(db, make().model_copy(update={"held_out": ("rot0",)}))
+    for held_out in (None, "rot30"):
+        Recorder(db, method="mine", seed=1, experiment="a test", held_out=held_out).finish()
+    assert [r.held_out for r in queries.runs_of(db, [1])] == ["rot0", None, "rot30"]

@@ -104,6 +104,20 @@ def test_retry_deletes_rounds_and_checkpoints(db, queued):
     assert queries.cells(db, [run_id]) == [] and queries.entities(db, run_id) == []
 
 
+def test_retry_empties_the_folder_before_a_worker_can_take_the_run(db, queued, monkeypatch):
+    (run_id,) = queued(rounds=3, fail_at=2)
+    assert train(db) == "failed"
+    seen, remove = [], store._remove_folder
+
+    def look(folder) -> None:
+        seen.append(states(db))
+        remove(folder)
+
+    monkeypatch.setattr(store, "_remove_folder", look)
+    assert store.retry(db, [run_id]) == [run_id]
+    assert (seen, states(db)) == ([["failed"]], ["queued"])
+
+
 def test_edit_archive_and_delete(db, queued):
     queued(rounds=2)
     assert train(db) == "done"
