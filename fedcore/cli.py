@@ -136,7 +136,12 @@ def _add_results(command: Callable[..., argparse.ArgumentParser]) -> None:
 
     imported = command("import", _import, "record a CSV file of your own results as an experiment")
     imported.add_argument("file", type=Path, metavar="FILE.csv")
-    imported.add_argument("--experiment", required=True, metavar="NAME", help="name of the new experiment")
+    imported.add_argument(
+        "--experiment",
+        required=True,
+        metavar="NAME",
+        help="experiment to join (name or id), or the name of a new one",
+    )
     imported.add_argument("--dataset", default="own data", help="data set they were measured on")
 
     published = command("published", _published, "figures that papers print, beside ours")

@@ -208,8 +208,8 @@ def cost_tab(path: str, found: Comparison) -> None:
             [
                 common.esc(c.label),
                 "-" if c.accuracy is None else f"{c.accuracy:.1f}",
-                *(f"{v:.2f}" for v in (c.megabytes_up, c.megabytes_down)),
-                *(f"{v:.1f}" for v in (c.seconds_train, c.seconds_aggregate, c.seconds_evaluate)),
+                *(common.number(v, 2) for v in (c.megabytes_up, c.megabytes_down)),
+                *(common.number(v, 1) for v in (c.seconds_train, c.seconds_aggregate, c.seconds_evaluate)),
             ]
             for c in costs
         ]

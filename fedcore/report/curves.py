@@ -116,50 +116,76 @@ def _series(group: Group, scores: dict[int, dict[int, float]], costs: dict[int, 
 
 
 def cumulative(db: str | Path, run_ids: Iterable[int], axis: Axis) -> dict[int, dict[int, float]]:
-    """run -> round -> what it took up to and with that round. Seconds leave out evaluation."""
+    """run -> round -> what it took up to and with that round, for runs in which it was measured.
+
+    Seconds leave out evaluation.
+    """
     ids = list(run_ids)
     found: dict[int, dict[int, float]] = {i: {} for i in ids}
     sums = dict.fromkeys(ids, 0.0)
     for row in queries.rounds(db, ids):
-        if axis == "seconds":
-            sums[row.run_id] += (row.seconds_train or 0) + (row.seconds_aggregate or 0)
-        elif axis == "megabytes":
-            sums[row.run_id] += ((row.bytes_up or 0) + (row.bytes_down or 0)) / MEGABYTE
-        else:
-            sums[row.run_id] = row.round
+        parts = {
+            "seconds": (row.seconds_train, row.seconds_aggregate),
+            "megabytes": (row.bytes_up, row.bytes_down),
+            "round": (row.round,),
+        }[axis]
+        spent = _sum_known(*parts)
+        if spent is None:
+            continue
+        scale = MEGABYTE if axis == "megabytes" else 1
+        sums[row.run_id] = row.round if axis == "round" else sums[row.run_id] + spent / scale
         found[row.run_id][row.round] = sums[row.run_id]
     return found
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a row of a comparison cost, mean over its runs."""
+    """What a row of a comparison cost, mean over its runs; None where nothing was measured."""
 
     label: str
     method: str
     accuracy: float | None
-    megabytes_up: float
-    megabytes_down: float
-    seconds_train: float
-    seconds_aggregate: float
-    seconds_evaluate: float
+    megabytes_up: float | None
+    megabytes_down: float | None
+    seconds_train: float | None
+    seconds_aggregate: float | None
+    seconds_evaluate: float | None
+
+    @property
+    def megabytes(self) -> float | None:
+        """Up and down together."""
+        return _sum_known(self.megabytes_up, self.megabytes_down)
+
+    @property
+    def seconds(self) -> float | None:
+        """Training and aggregation together."""
+        return _sum_known(self.seconds_train, self.seconds_aggregate)
+
+
+def _sum_known(*values: float | None) -> float | None:
+    """Sum of what is known; None where nothing is."""
+    known = [v for v in values if v is not None]
+    return sum(known) if known else None
 
 
 def costs(db: str | Path, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Traffic and time of whole runs, beside the accuracy that they reached."""
     groups = comparison.of(setting)
-    totals: dict[int, np.ndarray] = {v.run.id: np.zeros(5) for g in groups for v in g.runs}
+    totals: dict[int, list[float | None]] = {v.run.id: [None] * 5 for g in groups for v in g.runs}
     for r in queries.rounds(db, totals):
-        totals[r.run_id] += [
-            (r.bytes_up or 0) / MEGABYTE,
-            (r.bytes_down or 0) / MEGABYTE,
-            r.seconds_train or 0,
-            r.seconds_aggregate or 0,
-            r.seconds_evaluate or 0,
-        ]
+        up, down = (None if b is None else b / MEGABYTE for b in (r.bytes_up, r.bytes_down))
+        row = (up, down, r.seconds_train, r.seconds_aggregate, r.seconds_evaluate)
+        totals[r.run_id] = [_sum_known(a, b) for a, b in zip(totals[r.run_id], row, strict=True)]
     found = []
     for g in groups:
-        mean = np.mean([totals[v.run.id] for v in g.runs], axis=0)
+        columns = zip(*(totals[v.run.id] for v in g.runs), strict=True)
+        means = [_mean_known(column) for column in columns] if g.runs else [None] * 5
         stat = g.stats.get(metric)
-        found.append(Cost(g.label, g.method, None if stat is None else stat.mean, *map(float, mean)))
+        found.append(Cost(g.label, g.method, None if stat is None else stat.mean, *means))
     return found
+
+
+def _mean_known(values: Iterable[float | None]) -> float | None:
+    """Mean over the runs that measured it; None where none did."""
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None

@@ -112,10 +112,9 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: str, accuracy_title: 
     figure = go.Figure()
     parts = []
     for c in costs:
-        if c.accuracy is None:
+        x = c.megabytes if against == "megabytes" else c.seconds
+        if c.accuracy is None or x is None:
             continue
-        megabytes, seconds = c.megabytes_up + c.megabytes_down, c.seconds_train + c.seconds_aggregate
-        x = megabytes if against == "megabytes" else seconds
         parts.append(f"{c.label} {c.accuracy:.1f} % at {x:.1f}")
         colour = look.colour(c.method)
         figure.add_trace(

@@ -48,8 +48,8 @@ def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
     """Progress of some runs; the time left is that of the last rounds, times the rounds to go."""
     pace: dict[int, list[float]] = {}
     for row in queries.rounds(db, [r.id for r in runs if r.state == "running"]):
-        if row.round > 0:
-            parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
+        parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
+        if row.round > 0 and any(p is not None for p in parts):
             pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
     queued = {run_id: i for i, run_id in enumerate(queries.queue(db), start=1)}
     now = time.time()

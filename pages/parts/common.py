@@ -169,6 +169,11 @@ def per_cent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
 
+def number(value: float | None, digits: int) -> str:
+    """A number, a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
 def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], label: str) -> str:
     """A table. header: (title, css class) per column; cells are HTML, escaped by the caller."""
     head = "".join(f'<th scope="col" class="{css}">{esc(title)}</th>' for title, css in header)
