@@ -1,7 +1,8 @@
 """Pictures of the running app for the documentation: docs/screenshots/*.png, light and dark, wide and narrow.
 
-``python scripts/screenshots.py`` fills a database of its own with made-up runs (whose numbers mean nothing),
-starts the app on it and photographs every page. ``--db runs.db`` shows the runs of a database instead.
+``python -m scripts.screenshots`` runs the demonstration into a database of its own, starts the app on it and
+photographs every page: every number in the pictures was measured. ``--db runs.db`` shows the runs of another
+database; ``--made-up`` shows invented runs in every state, for work on the pages.
 """
 
 from __future__ import annotations
@@ -97,17 +98,21 @@ def main() -> int:
     """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--db", type=Path, help="show the two newest experiments of this database")
+    parser.add_argument("--made-up", action="store_true", help="invented runs in every state; not for docs/")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
     parser.add_argument("--only", nargs="*", help="names of the pictures to take")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         db = options.db or Path(folder) / "runs.db"
-        if options.db is None:
+        if options.made_up:
             from tests import fill
 
             fill.done(db)
             fill.mixed(db)
+        elif options.db is None:
+            demo = [sys.executable, "-m", "fedcore", "run", "--demo", "--db", str(db)]
+            subprocess.run(demo, cwd=ROOT, check=True)
         take(db, options.out, options.only)
     return 0
 
