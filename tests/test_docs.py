@@ -65,3 +65,10 @@ def test_documents_link_only_to_what_is_there(path):
             assert target[1:] in headings, f"{path.name}: no heading for {target}"
         elif not target.startswith(("http://", "https://")):
             assert (path.parent / target.partition("#")[0]).exists(), f"{path.name}: no file at {target}"
+
+
+def test_the_pictures_of_the_readme_are_there():
+    root = Path(__file__).resolve().parents[1]
+    pictures = re.findall(r'(?:src|srcset)="([^"]+\.png)"', (root / "README.md").read_text(encoding="utf-8"))
+    assert pictures
+    assert [p for p in pictures if not (root / p).is_file()] == []
