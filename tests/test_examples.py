@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedcore import config
+from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from tests.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -43,3 +44,9 @@ def test_its_experiment_file_is_valid(text_shift):
     for entry in experiment.methods:
         registry.build_config(entry.name, entry.config)
     assert "text-shift" in [entry.name for entry in experiment.methods]
+
+
+def test_the_ablations_plan_their_runs() -> None:
+    found = plan(config.load(EXAMPLES / "ablations.toml"))
+    assert len(found.runs) == 33
+    assert len({run.group_hash() for run in found.runs}) == 11
