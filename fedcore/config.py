@@ -1,5 +1,5 @@
-"""An experiment as the form shows it, the TOML file writes it, the store records it and the command line runs
-it.
+"""An experiment as the form shows it, the TOML file writes it,
+the store records it and the command line runs it.
 
 ``Experiment`` is what the user asks for; ``expand`` turns it into one ``RunConfig`` per method, seed and
 held-out domain. A run is reproducible from its stored ``RunConfig`` alone.
@@ -181,8 +181,8 @@ class Experiment(_Part):
         return value
 
     def expand(self, domains: tuple[str, ...] = ()) -> list[RunConfig]:
-        """One run per method, seed and held-out domain, in that nesting from the outside: held-out, seed,
-        method.
+        """One run per method, seed and held-out domain, in that
+        nesting from the outside: held-out, seed, method.
 
         ``domains`` resolves ``held_out = ["each"]``.
         """
@@ -241,8 +241,8 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
 
 
 def dumps(experiment: Experiment) -> str:
-    """The experiment as TOML that ``loads`` reads back to an equal one; defaults of the top level are spelled
-    out.
+    """The experiment as TOML that ``loads`` reads back to an
+    equal one; defaults of the top level are spelled out.
     """
     content = experiment.model_dump(mode="json", exclude_none=True)
     lists = {"methods": content.pop("methods"), "reproduces": content.pop("reproduces")}

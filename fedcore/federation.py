@@ -50,9 +50,8 @@ class Rows:
 class Pool:
     """All encoded samples of a run.
 
-    Shape: values (samples, ...) (a memory-mapped CPU tensor or a device tensor), labels (samples,) on the
-    device.
-    dtype is what methods compute in, whatever ``values`` are stored in.
+    Shape: values (samples, ...) (a memory-mapped CPU tensor or a device tensor), labels (samples,) on
+    the device. dtype is what methods compute in, whatever ``values`` are stored in.
     """
 
     values: Tensor

@@ -1,5 +1,5 @@
-"""torch without importing torch: the page process reads method files but must not pay for (or hold) the
-library.
+"""torch without importing torch: the page process reads
+method files but must not pay for (or hold) the library.
 
 A plain proxy instead of ``importlib.util.LazyLoader``: the latter puts a half-loaded ``torch`` into
 ``sys.modules``, where other libraries find it and, by touching it, load it.

@@ -17,10 +17,8 @@ def solve(a: Tensor, b: Tensor) -> Tensor:
     """a^-1 b for a batch of square matrices, differentiable in both.
 
     On the CPU large matrices are solved one after the other: torch 2.15 with two or more threads returns
-    wrong
-    numbers, or fails on its own pivots, for batched LU from about 130 x 130 on (single matrices are right,
-    and keep
-    their threads). ``tests/test_linalg.py`` holds us to it.
+    wrong numbers, or fails on its own pivots, for batched LU above 140 x 140 (right at 140, wrong at 160;
+    single matrices are right, and keep their threads). ``tests/test_linalg.py`` holds us to it.
 
     Shape: a (..., n, n), b (..., n, k) -> (..., n, k).
     """

@@ -110,8 +110,8 @@ def weights_fingerprint(name: str, pretrained: str | None) -> str:
 
 
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP. A tag is downloaded by open_clip where it is not cached: only a user's tag does
-    that.
+    """Load a frozen CLIP. A tag is downloaded by open_clip where
+    it is not cached: only a user's tag does that.
 
     Raises:
         FedLensError: for unknown names, missing or unreadable weights.

@@ -44,8 +44,8 @@ class Lora:
 def init_lora(
     layers: int, width: int, rank: int, generator: Generator, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """a Kaiming-uniform (a = sqrt 5), b zero, as in the LoRA paper: the adapted tower starts as the frozen
-    one.
+    """a Kaiming-uniform (a = sqrt 5), b zero, as in the LoRA
+    paper: the adapted tower starts as the frozen one.
 
     Shape: -> a (layers, 3, rank, width), b (layers, 3, width, rank).
     """

@@ -1,8 +1,8 @@
 """The embedded miniature CLIP: two image towers and one text tower, pretrained on drawings.
 
 The files in ``fedcore/assets`` hold only the token rows of words that occur in the pretraining captions; the
-full table that open_clip expects is rebuilt here. ``docs/embedded.md`` says what these weights are and are
-not.
+full table that open_clip expects is rebuilt here.
+``docs/embedded.md`` says what these weights are and are not.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Suffix:
-    """Frozen token embeddings of what follows a context, cut at the longest [EOT] (exact: later tokens are
-    unseen).
+    """Frozen token embeddings of what follows a context, cut at
+    the longest [EOT] (exact: later tokens are unseen).
 
     Shape: embeddings (classes, S, m), eot (classes,) index of [EOT] within the suffix.
     """

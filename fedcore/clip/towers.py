@@ -1,8 +1,7 @@
 """CLIP's transformers as functions with a client axis, built on open_clip's own frozen modules.
 
 Two exact savings that open_clip's forward does not have: under the causal mask a context shared by all
-classes
-is computed once instead of once per class, and the last block runs only for the token that is pooled.
+classes is computed once instead of once per class, and the last block runs only for the token that is pooled.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 def _project(
     block: torch.nn.Module, layer: int, x: Tensor, lora: Lora | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v of one layer. Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads,
-    width/heads).
+    """q, k and v of one layer. Shape: x (clients, sequences,
+    tokens, width) -> three (..., tokens, heads, width/heads).
     """
     qkv = F.linear(x, block.attn.in_proj_weight, block.attn.in_proj_bias)
     delta = lora.delta(layer, x) if lora is not None else None
@@ -34,8 +33,8 @@ def _project(
 
 
 def _finish(block: torch.nn.Module, x: Tensor, attended: Tensor) -> Tensor:
-    """Residual, output projection and MLP of a block. Shape: x (..., width), attended (..., heads,
-    width/heads).
+    """Residual, output projection and MLP of a block. Shape: x
+    (..., width), attended (..., heads, width/heads).
     """
     x = x + block.ls_1(block.attn.out_proj(attended.flatten(-2)))
     return x + block.ls_2(block.mlp(block.ln_2(x)))
@@ -58,8 +57,8 @@ class ImageTower:
         self.blocks = visual.transformer.resblocks
 
     def patches(self, pixels: Tensor) -> Tensor:
-        """Patch tokens before class token and positions. Shape: pixels (images, 3, side, side) -> (images,
-        patches, width).
+        """Patch tokens before class token and positions. Shape: pixels
+        (images, 3, side, side) -> (images, patches, width).
         """
         return self.visual.conv1(pixels).flatten(2).transpose(1, 2)
 
@@ -126,14 +125,13 @@ class TextTower:
         """Un-normalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
 
         Every class of a client has the same prefix, which the causal mask allows to be computed once.
-        Position
-        embeddings count each client's own prefix length; prefix rows from lengths[c] on get attention weight
-        exactly 0, so that clients of different lengths share a batch without padding inside any sequence.
+        Position embeddings count each client's own prefix length; prefix rows from lengths[c] on get
+        attention weight exactly 0, so that clients of different lengths share a batch without padding inside
+        any sequence.
 
-        Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index of [EOT] in
-        the
-        suffix, lengths (clients,) with 1 <= length <= P, positions (context_length, m) in the place of
-        CLIP's own, -> (clients, classes, d).
+        Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
+        of [EOT] in the suffix, lengths (clients,) with 1 <= length <= P, positions
+        (context_length, m) in the place of CLIP's own, -> (clients, classes, d).
         """
         clients, width_p, _ = prefix.shape
         classes, steps = suffix.shape[1:3]
@@ -168,8 +166,8 @@ class TextTower:
 
     @staticmethod
     def _masks(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Additive masks: prefix rows beyond a client's length (clients, 1, 1, 1, P), causal suffix (steps,
-        steps).
+        """Additive masks: prefix rows beyond a client's length
+        (clients, 1, 1, 1, P), causal suffix (steps, steps).
         """
         low = torch.finfo(dtype).min
         beyond = torch.arange(width_p, device=lengths.device) >= lengths[:, None]

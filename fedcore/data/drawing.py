@@ -2,8 +2,8 @@
 
 A drawing is a mask (where the shape is) that a style of :mod:`fedcore.data.drawing_styles` paints. The
 same code draws the
-embedded data set :mod:`fedcore.data.shapes` and the images on which ``scripts/pretrain_mini.py`` trains
-the embedded CLIP.
+embedded data set :mod:`fedcore.data.shapes` and the images on which
+``scripts/pretrain_mini.py`` trains the embedded CLIP.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Styles: ways to paint a mask. Each is a function (mask, colour, background, generator) -> pixels in 0..255.
 
-Shape: mask (64, 64) in 0..1; colour and background (3,); result (64, 64, 3) float, clipped and rounded by
-:func:`paint`.
+Shape: mask (64, 64) in 0..1; colour and background (3,); result (64,
+64, 3) float, clipped and rounded by :func:`paint`.
 """
 
 from __future__ import annotations

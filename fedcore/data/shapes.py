@@ -1,7 +1,7 @@
 """Shapes: ten classes of drawings in several styles and rotations, made on demand, the same on every machine.
 
-A domain is a style, or a style and an angle: ``sketch``, ``sketch+30`` (30 degrees counter-clockwise),
-``mosaic-30``.
+A domain is a style, or a style and an angle: ``sketch``,
+``sketch+30`` (30 degrees counter-clockwise), ``mosaic-30``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def parse_domain(name: str) -> tuple[str, int]:
 def draw_key(key: str) -> np.ndarray:
     """The drawing that a key names, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
 
-    All choices come from a generator seeded by the key's CRC (never Python's hash, which changes between
-    processes).
+    All choices come from a generator seeded by the key's CRC
+    (never Python's hash, which changes between processes).
     """
     domain, name, _ = key.split("/")
     style, angle = parse_domain(domain)

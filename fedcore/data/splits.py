@@ -23,8 +23,8 @@ def split(images: ImageSet, scheme: Scheme, seed: int) -> np.ndarray:
     Within a domain the validation and test sets have ``floor(share * samples)`` samples (FedOT's printed
     accuracies on PACS are multiples of 1/785 and 1/409, the floors for Sketch and Art), given out over the
     classes by largest remainder. Tiny classes bend this, so that none goes unmeasured: a class of two samples
-    or more in a domain has one at least in test, one of three or more one at least in validation, and a
-    single sample trains.
+    or more in a domain has one at least in test, one of three or more
+    one at least in validation, and a single sample trains.
 
     Who goes where is drawn by (seed, sample key), so that the order of the samples changes nothing.
 

@@ -1,8 +1,7 @@
 """Everything a run remembers between rounds, in one safetensors file per round.
 
-No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the next round draws
-the
-same numbers after a restart as it would have without one.
+No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the
+next round draws the same numbers after a restart as it would have without one.
 """
 
 from __future__ import annotations

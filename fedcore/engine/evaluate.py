@@ -112,8 +112,8 @@ class Evaluator:
         return rows.index[owner, :n][order][None]
 
     def _score(self, params: Params, head: Params, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Per-sample hits and losses. Shape: index (models or 1, samples) -> two (models, samples), float64
-        on CPU.
+        """Per-sample hits and losses. Shape: index (models or 1,
+        samples) -> two (models, samples), float64 on CPU.
         """
         pool = self.federation.pool
         models = len(next(iter(params.values()))) if params else 1

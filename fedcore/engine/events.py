@@ -1,5 +1,5 @@
-"""What a run tells whoever listens: the worker writes it to SQLite, the command line draws it, a test
-collects it.
+"""What a run tells whoever listens: the worker writes it to
+SQLite, the command line draws it, a test collects it.
 
 Torch-free: events hold plain numbers, so that the page process and the store can import them.
 """
@@ -29,8 +29,8 @@ class Entity:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the accuracy matrix, with counts. split: 0 train, 1 validation, 2 test. model, test_set:
-    codes.
+    """One cell of the accuracy matrix, with counts. split: 0
+    train, 1 validation, 2 test. model, test_set: codes.
     """
 
     split: int

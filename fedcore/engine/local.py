@@ -44,9 +44,8 @@ class Trained:
 def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
     """Which of its samples each client draws in each step of an epoch, -1 for none.
 
-    A client's order is drawn from (seed, "batches", round, epoch, client name) alone, so that it depends
-    neither
-    on who else takes part nor on the order of clients.
+    A client's order is drawn from (seed, "batches", round, epoch, client name) alone, so
+    that it depends neither on who else takes part nor on the order of clients.
 
     Shape: -> (participants, steps, size) positions in ``data.rows``.
     """

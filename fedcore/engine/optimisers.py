@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class ClientOptimiser:
-    """One optimiser per client, batched; updates equal torch.optim's SGD, Adam and AdamW (a test holds them
-    to it).
+    """One optimiser per client, batched; updates equal torch.optim's
+    SGD, Adam and AdamW (a test holds them to it).
 
     Attributes:
-        slots: "<parameter>/<moment>" -> tensor with the client axis first; created at a parameter's first
-        step.
+        slots: "<parameter>/<moment>" -> tensor with the client axis
+        first; created at a parameter's first step.
     """
 
     config: MethodConfig
@@ -26,8 +26,8 @@ class ClientOptimiser:
     slots: dict[str, Tensor] = field(default_factory=dict)
 
     def step(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
-        """The parameter after one step. Shape: value and gradient (rows, ...), rows (active,) client
-        positions.
+        """The parameter after one step. Shape: value and gradient
+        (rows, ...), rows (active,) client positions.
         """
         if self.config.optimiser == "sgd":
             return self._sgd(name, value, gradient, rows)

@@ -1,5 +1,5 @@
-"""What an experiment will do, known before anything is loaded: runs, clients, who gets which samples. No
-torch.
+"""What an experiment will do, known before anything is
+loaded: runs, clients, who gets which samples. No torch.
 """
 
 from __future__ import annotations

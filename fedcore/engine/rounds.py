@@ -103,8 +103,8 @@ class Loop:
         return RoundFinished(0, None, 0.0, 0.0, spent, 0, 0, 0, 0, (), tuple(cells), (), path)
 
     def participants(self, round_: int) -> Tensor:
-        """Who takes part, in client order; drawn from (seed, round) and the clients' names. Shape:
-        (participants,).
+        """Who takes part, in client order; drawn from (seed, round)
+        and the clients' names. Shape: (participants,).
         """
         names = self.federation.problem.clients
         if self.participation >= 1:
@@ -308,8 +308,8 @@ def _join_trained(parts: list[Trained]) -> Trained:
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
-    """A scalar, a vector over participants or a matrix over them as rows; figures that do not exist are left
-    out.
+    """A scalar, a vector over participants or a matrix over them
+    as rows; figures that do not exist are left out.
     """
     value = torch.as_tensor(value).detach().double().cpu()
     if value.dim() == 0:

@@ -219,8 +219,8 @@ class Method:
         return {name: params[name] for name in self.shared}
 
     def aggregate(self, state: State, uploads: Uploads, generator: Callable[..., Generator]) -> State:
-        """The server's step; ``state.local`` is empty here. Default: mean of the shared names in client
-        order.
+        """The server's step; ``state.local`` is empty here.
+        Default: mean of the shared names in client order.
         """
         weights = uploads.weights(self.config.weighting)
         return replace(state, shared={n: weighted_mean(uploads.values[n], weights) for n in self.shared})
@@ -231,8 +231,8 @@ class Method:
         return Models(common, {**self.spread(state.shared), **state.personal, **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Per-model constants for evaluation (text features), once per model; data is None for the global
-        one.
+        """Per-model constants for evaluation (text features), once
+        per model; data is None for the global one.
         """
         return {}
 
@@ -278,8 +278,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
-    """scale * cosine. Shape: image (clients, samples, d), text (clients, classes, d) -> (clients, samples,
-    classes).
+    """scale * cosine. Shape: image (clients, samples, d), text
+    (clients, classes, d) -> (clients, samples, classes).
     """
     image, text = F.normalize(image, dim=-1), F.normalize(text, dim=-1)
     return scale * (image @ text.transpose(-1, -2))

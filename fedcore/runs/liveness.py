@@ -59,8 +59,7 @@ def is_alive(row: Mapping[str, Any], now: float | None = None, stale: float = ST
     """Whether the process that owns a ``running`` or ``stopping`` row lives.
 
     On this machine its process is looked at. A row claimed a moment ago has no process yet, and another
-    container's
-    processes cannot be seen: then a heartbeat younger than ``stale`` seconds counts.
+    container's processes cannot be seen: then a heartbeat younger than ``stale`` seconds counts.
     """
     now = time.time() if now is None else now
     fresh = row["heartbeat_at"] is not None and now - row["heartbeat_at"] < stale

@@ -2,8 +2,7 @@
 
     from fedcore.runs import Recorder
 
-    with Recorder("runs.db", method="mine", seed=1, dataset="rotated-digits", experiment="My comparison") as
-    run:
+    with Recorder("runs.db", method="mine", seed=1, dataset="rotated-digits", experiment="Mine") as run:
         for t in range(1, 11):
             ...  # train
             counts = {("client_a", "client_a"): (correct, total), ("global", "client_a"): (correct, total)}
