@@ -9,8 +9,7 @@
             run.round(t, accuracy=counts, loss=0.7)
 
 The keys are (model, test set); ``global`` names the global model. A method that has one global model only
-gives its
-rows alone: every client then uses that model, as FedLens' own methods record it.
+gives its rows alone: every client then uses that model, as FedLens' own methods record it.
 """
 
 from __future__ import annotations
