@@ -335,7 +335,9 @@ def test_settings_that_the_equations_do_not_fit_are_refused(setting, config, mes
 def test_ablations_lift_the_limits_they_cause():
     one = wide("RN50", classes=1, client_domain=(-1,))
     off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
-    FedDEAP.check(FedDEAPConfig(**off), one)
+    with pytest.raises(FedLensError):
+        FedDEAP.check(FedDEAPConfig(), one)
+    assert FedDEAP.check(FedDEAPConfig(**off), one) is None
 
 
 def test_a_foreign_text_tower_is_refused():

@@ -92,6 +92,8 @@ def test_adopted_job_killed_is_marked_by_the_new_supervisor(db, queued, supervis
     supervise()
     os.kill(worker_pid, signal.SIGKILL)
     wait_for(lambda: row(db, run_id).status == "interrupted")
+    assert row(db, run_id).attempt == 1  # marked, not queued again
+    assert recorded(db, run_id)  # what it had recorded stays
 
 
 def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, queued, supervise):
