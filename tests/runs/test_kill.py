@@ -170,4 +170,6 @@ def test_sigterm_to_the_supervisor_interrupts_its_runs_and_exits(db, queued, sup
     handle = supervise()
     in_the_middle(db, run_id)
     handle.terminate()
-    handle.wait(10)
+    assert handle.wait(10) == 0
+    assert row(db, run_id).status == "interrupted"
+    assert recorded(db, run_id)  # its rounds stay
