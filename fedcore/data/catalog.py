@@ -6,13 +6,15 @@ import difflib
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from fedcore.data.archives import Step
 from fedcore.data.entries import ENTRIES, Entry
+from fedcore.data.entry import ONE_DOMAIN
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
 
@@ -49,7 +51,11 @@ def entry(name: str) -> Entry:
 
 
 def facts(
-    name: str, root: str | None = None, domains: Sequence[str] | None = None, template: str | None = None
+    name: str,
+    root: str | None = None,
+    domains: Sequence[str] | None = None,
+    template: str | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> DataFacts:
     """Classes, domains and template as ``load`` would give them, from names alone: fit for a form.
 
@@ -60,17 +66,18 @@ def facts(
     if found.embedded:
         chosen = _embedded_domains(found, domains)
         return DataFacts(found.classes, chosen, template or found.template)
-    from fedcore.data import folders
+    from fedcore.data import loaders
 
-    layout = folders.layout(_root(found, root), domains or found.domains or None)
-    _refuse_missing_classes(found, layout.root, layout.classes)
-    return DataFacts(
-        folders.prompt_names(layout.root, layout.classes), layout.domains, template or found.template
-    )
+    classes, chosen = loaders.names(found, _root(found, root), domains, columns)
+    return DataFacts(classes, chosen, template or found.template)
 
 
 def load(
-    name: str, root: str | None = None, domains: Sequence[str] | None = None, template: str | None = None
+    name: str,
+    root: str | None = None,
+    domains: Sequence[str] | None = None,
+    template: str | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> ImageSet:
     """A data set by name, ready to be split; what was left out of it is logged as a warning.
 
@@ -78,34 +85,65 @@ def load(
         root: folder on this machine, for all but the embedded data.
         domains: those to use; None for all. Their order here does not matter: the data set has its own.
         template: prompt with one ``{}``; None for the data set's own.
+        columns: names of the columns of a manifest or Hugging Face data set, where they are its own.
 
     Raises:
         FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
     """
-    images, warnings = load_checked(name, root, domains, template)
+    images, warnings = load_checked(name, root, domains, template, columns)
     for line in warnings:
         _log.warning(line)
     return images
 
 
 def load_checked(
-    name: str, root: str | None = None, domains: Sequence[str] | None = None, template: str | None = None
+    name: str,
+    root: str | None = None,
+    domains: Sequence[str] | None = None,
+    template: str | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> tuple[ImageSet, list[str]]:
     """As ``load``, with the warnings (files left out, classes without images) handed back, not logged."""
     found = entry(name)
     if found.embedded:
         images, warnings = _embedded(found, domains), []
     else:
-        from fedcore.data import folders
+        from fedcore.data import loaders
 
-        where = _root(found, root)
-        layout = folders.layout(where, domains or found.domains or None)
-        _refuse_missing_classes(found, layout.root, layout.classes)
-        images, report = folders.read(
-            where, name=name, template=found.template, domains=domains or found.domains or None
-        )
-        warnings = report.warnings()
+        images, warnings = loaders.load(found, _root(found, root), domains, columns)
+        warnings = [*warnings, *count_warnings(found, images)]
     return (replace(images, template=template) if template else images), warnings
+
+
+def count_warnings(found: Entry, images: ImageSet) -> list[str]:
+    """A line where a data set is not as large as the literature says; none where nothing is known of it."""
+    if ONE_DOMAIN in found.counts:  # known of the whole set only
+        whole = images.domains == found.domains
+        pairs = [(ONE_DOMAIN, len(images), found.counts[ONE_DOMAIN])] if whole else []
+    else:
+        held = np.bincount(images.domain, minlength=len(images.domains)).tolist()
+        known = zip(images.domains, held, strict=True)
+        pairs = [(name, n, found.counts[name]) for name, n in known if name in found.counts]
+    lines = []
+    off = [f"{name} {n:,} of {expected:,}" for name, n, expected in pairs if n != expected]
+    if off:
+        n, expected = sum(n for _, n, _ in pairs), sum(expected for _, _, expected in pairs)
+        detail = f" ({', '.join(off)})" if len(pairs) > 1 else ""
+        lines.append(f"{found.title}: {expected:,} images expected, {n:,} found{detail}")
+    if found.class_count not in (None, len(images.classes)):
+        lines.append(f"{found.title}: {found.class_count} classes expected, {len(images.classes)} found")
+    return lines
+
+
+def download(name: str, root: str | Path) -> Iterator[Step]:
+    """Fetch a data set through torchvision, on the user's word only; yields how far it is.
+
+    Raises:
+        FedLensError: ``data.name`` or ``data.root``, as ``downloads.fetch``.
+    """
+    from fedcore.data import downloads
+
+    return downloads.fetch(entry(name), root)
 
 
 def descriptions(name: str, root: str | None = None) -> dict[str, list[str]]:
@@ -147,19 +185,6 @@ def _root(found: Entry, root: str | None) -> str:
     return root
 
 
-def _refuse_missing_classes(found: Entry, root: Path, classes: tuple[str, ...]) -> None:
-    """A named data set must have that set's classes, or figures are compared that are not comparable."""
-    missing = sorted(set(found.classes) - set(classes))
-    extra = sorted(set(classes) - set(found.classes))
-    if found.classes and (missing or extra):
-        what = f"no class folder '{missing[0]}'" if missing else f"an unknown class folder '{extra[0]}'"
-        raise FedLensError(
-            f"{root}: {what}, which {found.title} {'has' if missing else 'has not'}; "
-            "complete the folder or load it as 'folder'",
-            "data.root",
-        )
-
-
 def _embedded_domains(found: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:
     """The chosen domains in the data set's order."""
     if domains is None:
@@ -198,5 +223,7 @@ def restrict(images: ImageSet, domains: tuple[str, ...]) -> ImageSet:
         keys=tuple(images.keys[r] for r in rows),
         fingerprint=content.hexdigest()[:16],
         read=lambda index: images.read(int(rows[index])),
+        draft=images.draft and (lambda index, side: images.draft(int(rows[index]), side)),
         split=None if images.split is None else images.split[rows],
+        owner=None if images.owner is None else tuple(images.owner[r] for r in rows),
     )

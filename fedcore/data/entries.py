@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedcore.data import digits, shapes
+from fedcore.data.entries_domains import DOMAIN_SETS
+from fedcore.data.entries_single import SINGLE_SETS
+from fedcore.data.entry import PICTURE, Entry
 
-_PICTURE = "a picture of a {}."
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One data set of the catalog.
-
-    Attributes:
-        name: key in an experiment, e.g. ``pacs``.
-        title: as shown.
-        domains: in the data set's order (folder names for data sets on disk); empty where any will do.
-        classes: folder names, sorted; empty where they are read from the folder.
-        template: prompt with one ``{}`` for the class name.
-        source: who made it.
-        licence: what is known of its terms; a note, not advice.
-        how: how to get it, for the error message and the page.
-        embedded: comes with FedLens, needs no folder.
-    """
-
-    name: str
-    title: str
-    domains: tuple[str, ...]
-    classes: tuple[str, ...]
-    template: str
-    source: str
-    licence: str
-    how: str
-    embedded: bool = False
-
+__all__ = ["ENTRIES", "Entry"]
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -44,6 +17,8 @@ ENTRIES: tuple[Entry, ...] = (
         classes=digits.CLASSES,
         template=digits.TEMPLATE,
         source="1,797 handwritten digits (UCI Optical Recognition, bundled with scikit-learn), six rotations",
+        citation="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning "
+        "Repository, 1998",
         licence="CC BY 4.0 (UCI Machine Learning Repository)",
         how="Comes with FedLens.",
         embedded=True,
@@ -64,80 +39,36 @@ ENTRIES: tuple[Entry, ...] = (
         title="A folder of your own",
         domains=(),
         classes=(),
-        template=_PICTURE,
+        template=PICTURE,
         source="any images",
         licence="yours to know",
         how="Give a folder of domain/class/image or class/image.",
+        loader="folder",
     ),
     Entry(
-        name="pacs",
-        title="PACS",
-        domains=("art_painting", "cartoon", "photo", "sketch"),
-        classes=("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-        template=_PICTURE,
-        source="Li et al., Deeper, Broader and Artier Domain Generalization, ICCV 2017; 9,991 images",
-        licence="no licence stated by its authors; research use",
-        how="Give the folder that holds art_painting, cartoon, photo and sketch, as its authors hand it out.",
-    ),
-    Entry(
-        name="office-home",
-        title="Office-Home",
-        domains=("Art", "Clipart", "Product", "Real World"),
+        name="manifest",
+        title="A CSV list of your own",
+        domains=(),
         classes=(),
-        template=_PICTURE,
-        source="Venkateswara et al., Deep Hashing Network for Domain Adaptation, CVPR 2017; 65 classes",
-        licence="its authors grant non-commercial research and teaching use",
-        how="Give the folder that holds Art, Clipart, Product and Real World, as its authors hand it out.",
+        template=PICTURE,
+        source="any images, named in a CSV file by path and label; with domain, client and split if known",
+        licence="yours to know",
+        how="Give a CSV file with the columns path and label (domain, client, split), beside its images or "
+        "above them.",
+        loader="manifest",
     ),
     Entry(
-        name="vlcs",
-        title="VLCS",
-        domains=("Caltech101", "LabelMe", "SUN09", "VOC2007"),
-        classes=("bird", "car", "chair", "dog", "person"),
-        template=_PICTURE,
-        source="Fang et al., Unbiased Metric Learning, ICCV 2013; 5 classes of four photo collections",
-        licence="the terms of Caltech101, LabelMe, SUN09 and VOC2007 apply",
-        how="Give the folder that holds Caltech101, LabelMe, SUN09 and VOC2007, each with its class folders.",
-    ),
-    Entry(
-        name="terra-incognita",
-        title="TerraIncognita",
-        domains=("location_100", "location_38", "location_43", "location_46"),
-        classes=(
-            "bird",
-            "bobcat",
-            "cat",
-            "coyote",
-            "dog",
-            "empty",
-            "opossum",
-            "rabbit",
-            "raccoon",
-            "squirrel",
-        ),
-        template=_PICTURE,
-        source="Beery et al., Recognition in Terra Incognita, ECCV 2018; camera traps at four places",
-        licence="Community Data License Agreement, permissive variant (LILA)",
-        how="Give the folder that holds location_100, location_38, location_43 and location_46.",
-    ),
-    Entry(
-        name="domainnet",
-        title="DomainNet",
-        domains=("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
+        name="hf-dataset",
+        title="A Hugging Face data set on disk",
+        domains=(),
         classes=(),
-        template=_PICTURE,
-        source="Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019; 345 classes",
-        licence="its authors' fair use notice; non-commercial research",
-        how="Give the folder that holds clipart, infograph, painting, quickdraw, real and sketch.",
+        template=PICTURE,
+        source="any images, saved with save_to_disk of the datasets library",
+        licence="that of the data set; see its card",
+        how="Give the folder that save_to_disk wrote; the package 'datasets' reads it.",
+        loader="hf",
     ),
-    Entry(
-        name="office31",
-        title="Office-31",
-        domains=("amazon", "dslr", "webcam"),
-        classes=(),
-        template=_PICTURE,
-        source="Saenko et al., Adapting Visual Category Models to New Domains, ECCV 2010; 31 classes",
-        licence="no licence stated by its authors; research use",
-        how="Give the folder that holds amazon, dslr and webcam, each with its class folders in it.",
-    ),
+    *DOMAIN_SETS,
+    *SINGLE_SETS,
 )
+"""The embedded ones first."""

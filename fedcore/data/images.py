@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
@@ -26,7 +27,11 @@ class ImageSet:
         keys: one stable name per sample (a relative path, or a drawing's seed); draws are keyed by it.
         split: 0 train, 1 validation, 2 test where the data set brings a split, else None.
         fingerprint: changes whenever any pixel or label would; part of the feature cache's key.
-        read: index -> RGB image.
+        read: index -> RGB image; may be called by several threads at once.
+        owner: per sample the client that the data set itself names (FEMNIST's writer, a manifest's client),
+            "" for none; None where it names no clients.
+        draft: (index, side) -> the same image, decoded at a smaller scale where that is quicker, but no side
+            shorter than ``side``; None where there are no files that could be.
     """
 
     name: str
@@ -39,6 +44,8 @@ class ImageSet:
     fingerprint: str
     read: Callable[[int], Image.Image]
     split: np.ndarray | None = None
+    owner: tuple[str, ...] | None = None
+    draft: Callable[[int, int], Image.Image] | None = None
 
     def __post_init__(self) -> None:
         """Check that the parts agree.
@@ -58,6 +65,28 @@ class ImageSet:
             raise ValueError(f"{self.name}: a domain lies outside 0..{len(self.domains) - 1}")
         if self.split is not None and len(self.split) != n:
             raise ValueError(f"{self.name}: {len(self.split)} split marks for {n} samples")
+        if self.owner is not None and len(self.owner) != n:
+            raise ValueError(f"{self.name}: {len(self.owner)} owners for {n} samples")
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def owners(self) -> tuple[tuple[str, ...], np.ndarray]:
+        """The clients that the data set names, sorted, and whose each sample is (-1: nobody's).
+
+        Shape: -> names, (samples,) int64.
+        """
+        if self.owner is None:
+            return (), np.full(len(self), -1, dtype=np.int64)
+        names = tuple(sorted(set(self.owner) - {""}))
+        code = {name: i for i, name in enumerate(names)}
+        return names, np.array([code.get(name, -1) for name in self.owner], dtype=np.int64)
+
+
+def drafted(images: ImageSet, side: int) -> ImageSet:
+    """A data set read in draft for a backbone that sees ``side`` pixels: other pixels, so another key."""
+    draft = images.draft
+    if draft is None:
+        return images
+    key = hashlib.sha256(f"{images.fingerprint}\0draft\0{side}".encode()).hexdigest()[:16]
+    return replace(images, read=lambda index: draft(index, side), fingerprint=key)

@@ -11,15 +11,13 @@ from typing import Literal
 
 import numpy as np
 
+from fedcore.data import deals
+from fedcore.data.deals import Form, Group, Leftover
 from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
-from fedcore.data.splits import apportion, few_shot, keyed_order
+from fedcore.data.splits import few_shot
 from fedcore.errors import FedLensError
-from fedcore.seeds import numpy_generator
 
-Kind = Literal["domain", "iid", "dirichlet", "pathological"]
-
-DRAWS = 200
-"""Dirichlet draws tried before a partition is refused because a client falls below ``min_samples``."""
+Kind = Literal["domain", "iid", "dirichlet", "pathological", "natural"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,8 @@ class Assignment:
     """Who holds what. All rows index the ``ImageSet`` and are ascending.
 
     Attributes:
-        clients: names: the domain for one client a domain, ``sketch-1``... for several, else ``client-01``...
+        clients: names: the domain for one client a domain, ``sketch-1``... for several; the data set's own
+            names for a natural partition; else ``client-01``...
         client_domain: index into ``domains``, -1 where a client mixes domains. Shape: (clients,).
         train, validation, test: rows of every client.
         domains: all domains in use, the held-out one included.
@@ -35,7 +34,8 @@ class Assignment:
         held_out: the domain that no client holds, or None.
         counts: training samples. Shape: (clients, classes).
         unassigned: rows that no client holds, the held-out domain aside: classes left over by a pathological
-            partition, and training rows beyond ``shots``. Test rows among them stay in ``domain_test``.
+            partition, clients that a natural one leaves out, and training rows beyond ``shots``. Test rows
+            among them stay in ``domain_test``.
     """
 
     clients: tuple[str, ...]
@@ -50,15 +50,6 @@ class Assignment:
     unassigned: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Some clients that share out some rows: a domain's, or everybody and everything."""
-
-    names: tuple[str, ...]
-    domain: int
-    rows: np.ndarray
-
-
 def partition(
     images: ImageSet,
     split: np.ndarray,
@@ -69,6 +60,8 @@ def partition(
     alpha: float | None = None,
     classes_per_client: int | None = None,
     min_samples: int = 1,
+    dirichlet_form: Form = "per_class",
+    leftover: Leftover = "drop",
     shots: int | None = None,
     held_out: str | None = None,
     seed: int = 0,
@@ -77,10 +70,13 @@ def partition(
 
     - ``domain``: ``clients_per_domain`` clients each; within a domain IID, or Dirichlet given ``alpha``.
     - ``iid``: every class is dealt out in turn; clients differ by one sample per class and split at most.
-    - ``dirichlet``: the per-class form (FedAlign's, and SDFed's): for each class, the clients' shares of it
-      are one draw of Dirichlet(alpha, ..., alpha).
-    - ``pathological``: ``classes_per_client`` classes each, no class twice. Classes that remain go to nobody
-      (FedAlign's Food101 leaves 1, Pets 2, Flowers 2); they stay in the domains' test sets.
+    - ``dirichlet``: in the per-class form (FedAlign's, and SDFed's) the clients' shares of each class are one
+      draw of Dirichlet(alpha, ..., alpha), and clients differ in size; in the per-client form each client's
+      shares of the classes are one, and clients are of one size.
+    - ``pathological``: ``classes_per_client`` classes each, no class twice. Classes that remain (FedAlign's
+      Food101 leaves 1, Pets 2, Flowers 2) go to nobody, or are dealt to all clients alike
+      (``leftover="spread"``); they stay in the domains' test sets.
+    - ``natural``: the clients that the data set names (writers, a manifest's column), or ``clients`` of them.
 
     A client whose share leaves it without a test sample gets one of a class that it trains on, from the
     client that holds most test samples of that class; likewise for validation where the split has one.
@@ -88,7 +84,7 @@ def partition(
     Args:
         split: (samples,) as ``splits.split`` gives it.
         min_samples: training samples that each client has at least; Dirichlet shares are drawn anew (seeded,
-            at most ``DRAWS`` times) until it holds.
+            at most ``deals.DRAWS`` times) until it holds, and a natural client below it is left out.
         shots: at most so many training samples per class and client, validation and test stay whole.
         held_out: a domain that no client holds; its samples appear in ``domain_test`` only.
 
@@ -97,16 +93,19 @@ def partition(
             the partition needs.
     """
     used = _used_rows(images, split, held_out)
-    groups = _groups(images, used, kind, clients, clients_per_domain)
-    _refuse_crowds(images, split, groups, min_samples, kind)
+    if kind == "natural":
+        groups = deals.natural(images, split, used, clients, min_samples, shots, seed)
+    else:
+        groups = _groups(images, used, kind, clients, clients_per_domain)
+        _refuse_crowds(images, split, groups, min_samples, kind)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for group in groups:
         if kind == "pathological":
-            owner = _pathological(images, group, classes_per_client or 1, seed)
+            owner = deals.pathological(images, split, group, classes_per_client or 1, leftover, seed)
         elif alpha is not None and kind in ("domain", "dirichlet"):
-            owner = _dirichlet(images, split, group, alpha, min_samples, shots, seed)
+            owner = deals.dirichlet(images, split, group, alpha, dirichlet_form, min_samples, shots, seed)
         else:
-            owner = _dealt(images, split, group, seed)
+            owner = deals.dealt(images, split, group, seed)
         parts += _parts(images, split, group, owner)
     names = tuple(name for group in groups for name in group.names)
     train = [
@@ -120,7 +119,7 @@ def partition(
 def _assignment(
     images: ImageSet,
     split: np.ndarray,
-    groups: list[_Group],
+    groups: list[Group],
     train: list[np.ndarray],
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
     held_out: str | None,
@@ -176,14 +175,14 @@ def _domain_tests(images: ImageSet, split: np.ndarray) -> list[np.ndarray]:
 
 def _groups(
     images: ImageSet, used: np.ndarray, kind: Kind, clients: int | None, clients_per_domain: int
-) -> list[_Group]:
+) -> list[Group]:
     present = [d for d in range(len(images.domains)) if np.any(images.domain[used] == d)]
     if kind != "domain":
         if clients is None:
             raise FedLensError(f"a '{kind}' partition needs clients = a number", "partition.clients")
         width = max(2, len(str(clients)))
         names = tuple(f"client-{i + 1:0{width}d}" for i in range(clients))
-        return [_Group(names, present[0] if len(present) == 1 else -1, used)]
+        return [Group(names, present[0] if len(present) == 1 else -1, used)]
     total = len(present) * clients_per_domain
     if clients is not None and clients != total:
         raise FedLensError(
@@ -196,13 +195,13 @@ def _groups(
         name = images.domains[d]
         numbered = tuple(f"{name}-{i + 1}" for i in range(clients_per_domain))
         groups.append(
-            _Group((name,) if clients_per_domain == 1 else numbered, d, used[images.domain[used] == d])
+            Group((name,) if clients_per_domain == 1 else numbered, d, used[images.domain[used] == d])
         )
     return groups
 
 
 def _refuse_crowds(
-    images: ImageSet, split: np.ndarray, groups: list[_Group], min_samples: int, kind: Kind
+    images: ImageSet, split: np.ndarray, groups: list[Group], min_samples: int, kind: Kind
 ) -> None:
     """Say early, and with numbers, that there are fewer samples than the clients need."""
     for group in groups:
@@ -240,78 +239,8 @@ def _refuse_small(names: tuple[str, ...], train: list[np.ndarray], min_samples: 
         )
 
 
-def _dealt(images: ImageSet, split: np.ndarray, group: _Group, seed: int) -> np.ndarray:
-    """IID: class after class, shuffled, dealt to the clients in turn. Shape: -> (rows,) client index."""
-    rows = group.rows
-    owner = np.empty(len(rows), dtype=np.int64)
-    order = keyed_order([images.keys[r] for r in rows], seed, "deal")
-    turn = numpy_generator(seed, "deal", *group.names).permutation(len(group.names))
-    for s in (TRAIN, VALIDATION, TEST):
-        members = order[split[rows[order]] == s]
-        members = members[np.argsort(images.labels[rows[members]], kind="stable")]
-        owner[members] = turn[np.arange(len(members)) % len(turn)]
-    return owner
-
-
-def _pathological(images: ImageSet, group: _Group, classes_per_client: int, seed: int) -> np.ndarray:
-    """Disjoint classes. Shape: -> (rows,) client index, -1 for classes that go to nobody."""
-    n, classes = len(group.names), len(images.classes)
-    if n * classes_per_client > classes:
-        raise FedLensError(
-            f"{n} clients with {classes_per_client} classes of their own need {n * classes_per_client} "
-            f"classes, {images.name} has {classes}; ask for {classes // n or 1} a client or for "
-            f"{classes // classes_per_client} clients at most",
-            "partition.classes_per_client",
-        )
-    order = keyed_order(images.classes, seed, "pathological")[: n * classes_per_client]
-    owner_of_class = np.full(classes, -1, dtype=np.int64)
-    owner_of_class[order] = np.arange(len(order)) // classes_per_client
-    return owner_of_class[images.labels[group.rows]]
-
-
-def _dirichlet(
-    images: ImageSet,
-    split: np.ndarray,
-    group: _Group,
-    alpha: float,
-    min_samples: int,
-    shots: int | None,
-    seed: int,
-) -> np.ndarray:
-    """Per-class Dirichlet shares over the clients. Shape: -> (rows,) client index."""
-    rows, n = group.rows, len(group.names)
-    if n == 1:
-        return np.zeros(len(rows), dtype=np.int64)
-    order = keyed_order([images.keys[r] for r in rows], seed, "dirichlet")
-    labels, marks = images.labels[rows[order]], split[rows[order]]
-    classes = np.unique(labels).tolist()
-    cells = {(c, s): order[(labels == c) & (marks == s)] for c in classes for s in (TRAIN, VALIDATION, TEST)}
-    least = 0
-    for draw in range(DRAWS):
-        counts = {}
-        for c in classes:
-            rng = numpy_generator(seed, "dirichlet", draw, *group.names, images.classes[c])
-            shares, tie = rng.dirichlet(np.full(n, alpha)), rng.permutation(n)
-            counts.update(
-                {(c, s): apportion(len(cells[c, s]), shares, tie) for s in (TRAIN, VALIDATION, TEST)}
-            )
-        smallest = int(sum(np.minimum(counts[c, TRAIN], shots or len(rows)) for c in classes).min())
-        least = max(least, smallest)
-        if smallest >= min_samples:
-            owner = np.empty(len(rows), dtype=np.int64)
-            for cell, members in cells.items():
-                owner[members] = np.repeat(np.arange(n), counts[cell])
-            return owner
-    raise FedLensError(
-        f"{DRAWS} draws of Dirichlet({alpha:g}) over {n} clients and {int((marks == TRAIN).sum())} training "
-        f"samples left some client with fewer than {min_samples} (at best {least}); lower min_samples, "
-        "ask for fewer clients or a larger alpha",
-        "partition.min_samples",
-    )
-
-
 def _parts(
-    images: ImageSet, split: np.ndarray, group: _Group, owner: np.ndarray
+    images: ImageSet, split: np.ndarray, group: Group, owner: np.ndarray
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(train, validation, test) rows of every client of a group, nobody left unmeasured."""
     owner = owner.copy()
@@ -347,30 +276,3 @@ def _give_one(
                 "it trains on; ask for fewer clients, a larger alpha or a higher min_samples",
                 "partition.min_samples",
             )
-
-
-def label_entropy(counts: np.ndarray) -> np.ndarray:
-    """Entropy of each client's training labels, bits: 0 for one class, log2(classes) for all equally.
-
-    Shape: counts (clients, classes) -> (clients,).
-    """
-    p = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    return -(p * np.log2(np.where(p > 0, p, 1))).sum(1) + 0.0  # + 0.0: no -0.0 in a table
-
-
-def label_distance(counts: np.ndarray) -> float:
-    """Mean pairwise Jensen-Shannon distance of the clients' label distributions, 0 (equal) to 1 (disjoint).
-
-    Shape: counts (clients, classes). The distance is the root of the base-2 divergence; 0 for one client.
-    """
-    n = len(counts)
-    if n < 2:
-        return 0.0
-    p = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    entropy = label_entropy(counts)
-    total = 0.0
-    for i in range(n - 1):  # a row of pairs at a time: memory stays (clients, classes)
-        mixed = (p[i] + p[i + 1 :]) / 2
-        divergence = label_entropy(mixed) - (entropy[i] + entropy[i + 1 :]) / 2
-        total += float(np.sqrt(np.clip(divergence, 0, 1)).sum())
-    return total / (n * (n - 1) / 2)

@@ -9,12 +9,15 @@ import numpy as np
 
 from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
 from fedcore.errors import FedLensError
-from fedcore.seeds import derive
+from fedcore.seeds import derive, numpy_generator
 
-Scheme = Literal["60/20/20", "80/20", "official"]
+Scheme = Literal["60/20/20", "80/20", "official", "swapped"]
 
 SHARES: dict[str, tuple[float, float, float]] = {"60/20/20": (0.6, 0.2, 0.2), "80/20": (0.8, 0.0, 0.2)}
 """Scheme -> (train, validation, test). 80/20 has no validation: no round is chosen, the last is reported."""
+
+SWAPPED = np.array([TEST, TRAIN, TRAIN], dtype=np.int8)
+"""Official mark -> the mark under "swapped": Flowers-102 is mostly test images, which FedAlign trains on."""
 
 
 def split(images: ImageSet, scheme: Scheme, seed: int) -> np.ndarray:
@@ -26,18 +29,26 @@ def split(images: ImageSet, scheme: Scheme, seed: int) -> np.ndarray:
     or more in a domain has one at least in test, one of three or more
     one at least in validation, and a single sample trains.
 
+    Where the data set names clients of its own (``ImageSet.owner``), each of them is split by itself, evenly
+    over its classes: two samples give one test sample, three one validation sample.
+
     Who goes where is drawn by (seed, sample key), so that the order of the samples changes nothing.
 
     Raises:
-        FedLensError: ``data.split``, for "official" where the data set brings no split.
+        FedLensError: ``data.split``, for "official" and "swapped" where the data set brings no split.
     """
     if scheme == "official":
         return _official(images)
+    if scheme == "swapped":
+        return SWAPPED[_official(images)]
     shares = SHARES[scheme]
     order = keyed_order(images.keys, seed, "split")
     result = np.full(len(images), TRAIN, dtype=np.int8)
+    names, owner = images.owners()
+    for name, members in zip(names, _of_each(order, owner, len(names)), strict=True):
+        _split_owner(result, members, images, shares, seed, name)
     for domain in range(len(images.domains)):
-        members = order[images.domain[order] == domain]
+        members = order[(images.domain[order] == domain) & (owner[order] < 0)]
         cells = [members[images.labels[members] == c] for c in range(len(images.classes))]
         sizes = np.array([len(cell) for cell in cells])
         test = _cell_counts(sizes, shares[TEST], smallest=2)
@@ -46,6 +57,31 @@ def split(images: ImageSet, scheme: Scheme, seed: int) -> np.ndarray:
             result[cell[:n_test]] = TEST
             result[cell[n_test : n_test + n_validation]] = VALIDATION
     return result
+
+
+def _of_each(order: np.ndarray, owner: np.ndarray, owners: int) -> list[np.ndarray]:
+    """The rows of every owner, each in the given order (one sort, for there may be thousands)."""
+    by_owner = order[np.argsort(owner[order], kind="stable")]
+    return np.split(by_owner, np.searchsorted(owner[by_owner], np.arange(owners + 1)))[1 : owners + 1]
+
+
+def _split_owner(
+    result: np.ndarray,
+    members: np.ndarray,
+    images: ImageSet,
+    shares: tuple[float, float, float],
+    seed: int,
+    name: str,
+) -> None:
+    """Mark one owner's test and validation rows in ``result``: taken evenly from its rows sorted by class."""
+    rank = numpy_generator(seed, "split", name).permutation(len(images.classes))
+    left = members[np.argsort(rank[images.labels[members]], kind="stable")]
+    for mark, smallest in ((TEST, 2), (VALIDATION, 3)):
+        if shares[mark] and len(members) >= smallest:
+            count = max(1, int(shares[mark] * len(members) + 1e-9))
+            taken = ((np.arange(count) + 0.5) * len(left) / count).astype(np.int64)
+            result[left[taken]] = mark
+            left = np.delete(left, taken)
 
 
 def _official(images: ImageSet) -> np.ndarray:

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 from fedcore.data import catalog
+from fedcore.data.entry import squash
 from fedcore.errors import FedLensError
 
 EMBEDDED = ("rotated-digits", "shapes")
-ON_DISK = [e for e in catalog.entries() if not e.embedded and e.name != "folder"]
 
 
 def make(root: Path, domains: tuple[str, ...], classes: tuple[str, ...]) -> Path:
@@ -31,11 +31,30 @@ def test_entries_are_complete_and_named_once():
     entries = catalog.entries()
     assert [e.name for e in entries[:3]] == [*EMBEDDED, "folder"]
     assert len({e.name for e in entries}) == len(entries)
+    own = {"folder", "manifest", "hf-dataset"}
     for e in entries:
         assert e.template.count("{}") == 1
         assert all((e.title, e.source, e.licence, e.how))
-        assert list(e.domains) == (list(e.domains) if e.embedded else sorted(e.domains))
-        assert list(e.classes) == (list(e.classes) if e.embedded else sorted(e.classes))
+        assert e.citation or e.name in (*own, "shapes")
+        assert e.embedded or list(e.domains) == sorted(e.domains)
+        assert len(set(e.classes)) == len(e.classes) and len({squash(c) for c in e.classes}) == len(e.classes)
+        assert set(e.counts) <= {*e.domains, "all"}
+        assert set(e.aliases.values()) <= {*e.domains, *e.classes}
+        assert e.class_count is None or not e.classes
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "classes"),
+    [("pacs", 9_991, 7), ("office-home", 15_588, 65), ("vlcs", 10_729, 5), ("office31", 4_110, 31),
+     ("office-caltech10", 2_533, 10), ("domainnet", 586_575, 345), ("domainnet-126", 0, 126),
+     ("terra-incognita", 0, 10), ("ddr", 12_522, 5), ("cifar10", 60_000, 10), ("cifar100", 60_000, 100),
+     ("eurosat", 27_000, 10), ("oxford-pets", 7_349, 37), ("food101", 101_000, 101),
+     ("flowers102", 8_189, 102), ("dtd", 5_640, 47), ("caltech101", 8_677, 101),
+     ("tiny-imagenet", 110_000, 200)],
+)  # fmt: skip
+def test_sizes_are_those_of_the_literature(name: str, images: int, classes: int):
+    entry = catalog.entry(name)
+    assert (sum(entry.counts.values()), entry.class_count or len(entry.classes)) == (images, classes)
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -61,22 +80,6 @@ def test_embedded_domains_can_be_chosen_and_images_stay_with_their_labels(name: 
         assert part.labels[i] == whole.labels[row]
         assert part.domains[part.domain[i]] == whole.domains[whole.domain[row]]
         assert part.read(i).tobytes() == whole.read(row).tobytes()
-
-
-@pytest.mark.parametrize("entry", ON_DISK, ids=lambda e: e.name)
-def test_named_folders_load_in_their_layout(entry: catalog.Entry, tmp_path: Path):
-    classes = entry.classes or ("Alarm_Clock", "bike")
-    root = make(tmp_path, entry.domains, classes)
-    (root / "lists").mkdir()  # upstream archives bring more than the domains
-    images, warnings = catalog.load_checked(entry.name, str(root))
-    assert images.domains == entry.domains
-    assert images.classes == tuple(c.replace("_", " ") for c in classes)
-    assert len(images) == len(entry.domains) * len(classes)
-    assert warnings == []
-    for i in range(len(images)):
-        assert images.read(i).getpixel((0, 0)) == (20 * images.domain[i], 10 * images.labels[i], 0)
-    facts = catalog.facts(entry.name, str(root))
-    assert (facts.classes, facts.domains) == (images.classes, images.domains)
 
 
 def test_a_folder_of_ones_own_and_its_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture):

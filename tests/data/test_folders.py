@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data import folders
+from fedcore.data import folders, pictures
 from fedcore.errors import FedLensError
 
 
@@ -142,14 +142,14 @@ def test_exif_orientation_is_applied(pets: Path):
     exif[0x0112] = 6  # turn by 90 degrees to see it upright
     path = save(pets / "photo" / "dog" / "turned.jpg", exif=exif)
     assert Image.open(path).size == (16, 12)
-    assert folders.decode(path).size == (12, 16)
+    assert pictures.decode(path).size == (12, 16)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1", "LA"])
 def test_every_mode_becomes_rgb(tmp_path: Path, mode: str):
     path = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
     Image.new("RGB", (4, 4), (255, 255, 255)).convert(mode).save(path)
-    image = folders.decode(path)
+    image = pictures.decode(path)
     assert image.mode == "RGB"
     assert image.getpixel((1, 1)) == (255, 255, 255)
 
@@ -157,7 +157,7 @@ def test_every_mode_becomes_rgb(tmp_path: Path, mode: str):
 def test_sixteen_bit_grey_keeps_its_greys(tmp_path: Path):
     grey = np.array([[0, 257 * 100], [257 * 200, 65535]], dtype=np.uint16)
     Image.fromarray(grey).save(tmp_path / "deep.png")
-    assert np.asarray(folders.decode(tmp_path / "deep.png"))[..., 0].tolist() == [[0, 100], [200, 255]]
+    assert np.asarray(pictures.decode(tmp_path / "deep.png"))[..., 0].tolist() == [[0, 100], [200, 255]]
 
 
 def test_a_file_that_breaks_after_the_check_is_named(pets: Path):

@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 from fedcore.data import folders
+from fedcore.data.heterogeneity import label_distance
 from fedcore.data.images import TEST, TRAIN, VALIDATION
-from fedcore.data.partition import Assignment, label_distance, label_entropy, partition
+from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from tests.data.test_splits import drawn, grid
@@ -268,7 +269,12 @@ BAD = {
     "more classes than there are": (
         {"kind": "pathological", "clients": 2, "classes_per_client": 2},
         "partition.classes_per_client",
-        "need 4 classes, drawn has 3",
+        "need 4 classes, drawn has 3; ask for 1 a client or for 1 clients at most",
+    ),
+    "more clients than classes": (
+        {"kind": "pathological", "clients": 4, "classes_per_client": 1},
+        "partition.classes_per_client",
+        "need 4 classes, drawn has 3; ask for 3 clients at most",
     ),
     "an unknown held-out domain": ({"held_out": "x"}, "held_out", "domain0, domain1"),
     "clients that contradict the domains": ({"clients": 3}, "partition.clients", "make 2"),
@@ -300,15 +306,6 @@ def test_a_domain_without_test_samples_is_named():
 def test_split_marks_must_fit():
     with pytest.raises(ValueError, match="5 split marks for 60 samples"):
         partition(grid(), np.zeros(5, dtype=np.int8))
-
-
-def test_entropy_and_distance_of_known_distributions():
-    assert label_entropy(np.array([[4, 0], [2, 2], [0, 0]])).tolist() == [0, 1, 0]
-    assert label_distance(np.array([[5, 0], [0, 3]])) == pytest.approx(1)
-    assert label_distance(np.array([[5, 5], [1, 1]])) == pytest.approx(0)
-    assert label_distance(np.array([[5, 5]])) == 0
-    # p = (1, 0), q = (1/2, 1/2): H((3/4, 1/4)) - 1/2 bits
-    assert label_distance(np.array([[1, 0], [1, 1]])) == pytest.approx(np.sqrt(0.8112781245 - 0.5))
 
 
 def test_labels_follow_their_images_from_disk_to_the_clients(tmp_path: Path):

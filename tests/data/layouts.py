@@ -1,0 +1,301 @@
+"""Writes tiny data sets in exactly the upstream layouts: same folders, file names, label files and archives.
+
+Every image says in its colour which class (and domain) it is, so that a test can follow it from the disk to
+its row: red and green hold the class number, blue the domain.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+
+from fedcore.data import catalog
+
+DOMAINNET = ("The_Eiffel_Tower", "aircraft_carrier", "teddy-bear")
+TINY = {"n01443537": "goldfish, Carassius auratus", "n02124075": "Egyptian cat", "n02123045": "crane, bird"}
+TINY_WORDS = ("goldfish", "crane", "Egyptian cat")
+WRITERS = ("f0000_14", "f0001_41", "f0002_12")
+
+
+def colour(label: int, domain: int = 0) -> tuple[int, int, int]:
+    """A colour that survives JPEG: four bits of each channel, in the middle of their range."""
+    return 16 * (label // 16) + 8, 16 * (label % 16) + 8, 16 * domain + 8
+
+
+def label_of(pixel: tuple[int, int, int]) -> tuple[int, int]:
+    """Class and domain that ``colour`` wrote."""
+    return 16 * (pixel[0] // 16) + pixel[1] // 16, pixel[2] // 16
+
+
+@cache
+def encoded(kind: str, label: int, domain: int) -> bytes:
+    """A file of 8 x 8 pixels of one colour."""
+    file = io.BytesIO()
+    options = {"quality": 100, "subsampling": 0} if kind == "JPEG" else {}
+    Image.new("RGB", (8, 8), colour(label, domain)).save(file, kind, **options)
+    return file.getvalue()
+
+
+def image(path: Path, label: int, domain: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encoded("PNG" if path.suffix == ".png" else "JPEG", label, domain))
+    return path
+
+
+def domains(
+    root: Path, name: str, pattern: str, classes: Sequence[str] | None = None, folders: Sequence[str] = ()
+) -> Path:
+    """Two images of every class and domain. pattern: with {domain}, {cls}, {n}; folders: of the domains."""
+    entry = catalog.entry(name)
+    for d, domain in enumerate(folders or entry.domains):
+        for c, cls in enumerate(classes or entry.classes):
+            for n in (1, 2):
+                image(root / pattern.format(domain=domain, cls=cls, n=n, label=c), c, d)
+    return root
+
+
+def pacs(root: Path) -> Path:
+    return domains(root, "pacs", "kfold/{domain}/{cls}/pic_{n:03d}.jpg")
+
+
+def office_home(root: Path) -> Path:
+    return domains(root, "office-home", "OfficeHomeDataset_10072016/{domain}/{cls}/{n:05d}.jpg")
+
+
+def vlcs(root: Path) -> Path:
+    return domains(root, "vlcs", "VLCS/{domain}/{cls}/{n:03d}.jpg")
+
+
+def terra_incognita(root: Path) -> Path:
+    return domains(root, "terra-incognita", "{domain}/{cls}/586e8e2d-23d2-11e8-a6a3-{n:012d}.jpg")
+
+
+def domainnet(root: Path) -> Path:
+    pattern = "{domain}/{cls}/{domain}_{label:03d}_{n:06d}.jpg"
+    domains(root, "domainnet", pattern, DOMAINNET)
+    for d in catalog.entry("domainnet").domains:
+        for n, part in ((1, "train"), (2, "test")):
+            lines = [f"{pattern.format(domain=d, cls=c, label=i, n=n)} {i}" for i, c in enumerate(DOMAINNET)]
+            (root / f"{d}_{part}.txt").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def domainnet_126(root: Path) -> Path:
+    """The lists number the classes in an order of their own, and leave an image of every domain out."""
+    entry = catalog.entry("domainnet-126")
+    pattern = "{domain}/{cls}/{domain}_{label:03d}_{n:06d}.jpg"
+    domains(root, "domainnet-126", pattern)
+    for d in entry.domains:
+        image(root / d / "zigzag" / f"{d}_345_000001.jpg", 0)
+        image(root / d / "zebra" / f"{d}_125_000003.jpg", 125, entry.domains.index(d))
+        rows = [
+            (pattern.format(domain=d, cls=c, label=i, n=n), 125 - i)
+            for i, c in enumerate(entry.classes)
+            for n in (1, 2)
+        ]
+        lines = "".join(f"{p} {number}\n" for p, number in sorted(rows, key=lambda row: row[1]))
+        (root / f"{d}_list.txt").write_text(lines)
+    return root
+
+
+def office31(root: Path) -> Path:
+    return domains(root, "office31", "{domain}/images/{cls}/frame_{n:04d}.jpg")
+
+
+def office_caltech10(root: Path) -> Path:
+    return domains(root, "office-caltech10", "{domain}/{cls}/frame_{n:04d}.jpg")
+
+
+DDR_SHADES = {"B": 200, "D": 60}
+"""Grey of a bright and of a dark photograph of grade 0; a grade is two steps more."""
+
+
+def ddr(root: Path) -> Path:
+    """One image for each grade, domain and part, and one that is ungradable."""
+    for part in ("train", "valid", "test"):
+        lines = []
+        for d in catalog.entry("ddr").domains:
+            for grade in range(5):
+                side, name = (24 if d[0] == "H" else 12), f"20170413{len(lines):09d}.jpg"
+                photo = Image.new("L", (side + 8, side + 8), 0)
+                photo.paste(DDR_SHADES[d[1]] + 2 * grade, (4, 4, side + 4, side + 4))
+                path = root / "DR_grading" / part / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                photo.convert("RGB").save(path, quality=100)
+                lines.append(f"{name} {grade}\n")
+        image(root / "DR_grading" / part / "ungradable.jpg", 0)
+        (root / "DR_grading" / f"{part}.txt").write_text("".join([*lines, "ungradable.jpg 5\n"]))
+    return root
+
+
+def leaf_user(labels: Sequence[int], writer: int) -> dict[str, list]:
+    """Every image is one grey; its first pixel says who wrote it."""
+    x = [[(writer + 1) / 255] + [label / 255] * 783 for label in labels]
+    return {"x": x, "y": list(labels)}
+
+
+def leaf_file(path: Path, users: dict[str, dict[str, list]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    counts = [len(u["y"]) for u in users.values()]
+    path.write_text(json.dumps({"users": list(users), "num_samples": counts, "user_data": users}))
+
+
+def femnist(root: Path) -> Path:
+    """Three writers in two files: digits twice, a capital and a small letter."""
+    labels = [*range(10), 10, 61, *range(10)]
+    users = {name: leaf_user(labels, i) for i, name in enumerate(WRITERS)}
+    folder = root / "femnist" / "data" / "all_data"
+    leaf_file(folder / "all_data_10.json", {WRITERS[2]: users[WRITERS[2]]})  # sorts before 2 as text
+    leaf_file(folder / "all_data_2.json", {name: users[name] for name in WRITERS[:2]})
+    return root
+
+
+def as_python_2(content: object) -> bytes:
+    """A pickle that knows numpy by the names it had when CIFAR was written."""
+    return pickle.dumps(content, protocol=2).replace(b"numpy._core.", b"numpy.core.")
+
+
+def cifar(root: Path, folder: str, meta: str, key: str, label_key: str, files: dict[str, int]) -> Path:
+    """files: name -> images of every class. Keys are text in half of the tools that write such files."""
+    names = catalog.entry("cifar10" if meta == "batches.meta" else "cifar100").classes
+    (root / folder).mkdir(parents=True)
+    for file, each in files.items():
+        labels = [label for label in range(len(names)) for _ in range(each)]
+        pixels = np.zeros((len(labels), 3, 1024), dtype=np.uint8)
+        pixels[:] = np.array([colour(label) for label in labels], dtype=np.uint8)[..., None]
+        content = {"data": pixels.reshape(-1, 3072), label_key: labels, "filenames": [""] * len(labels)}
+        (root / folder / file).write_bytes(as_python_2(content))
+    (root / folder / meta).write_bytes(as_python_2({key: list(names)}))
+    return root
+
+
+def cifar10(root: Path) -> Path:
+    files = {**{f"data_batch_{i}": 1 for i in range(1, 6)}, "test_batch": 2}
+    return cifar(root, "cifar-10-batches-py", "batches.meta", "label_names", "labels", files)
+
+
+def cifar100(root: Path) -> Path:
+    files = {"train": 2, "test": 1}
+    return cifar(root, "cifar-100-python", "meta", "fine_label_names", "fine_labels", files)
+
+
+def eurosat(root: Path) -> Path:
+    return domains(root, "eurosat", "eurosat/2750/{cls}/{cls}_{n}.jpg")
+
+
+def pets(root: Path) -> Path:
+    base = root / "oxford-iiit-pet"
+    lines: dict[str, list[str]] = {"trainval": [], "test": []}
+    for c, name in enumerate(catalog.entry("oxford-pets").classes):
+        for n, part in ((1, "trainval"), (10, "test")):
+            image(base / "images" / f"{name}_{n}.jpg", c)
+            lines[part].append(f"{name}_{n} {c + 1} {1 + name[0].islower()} {n}\n")
+    (base / "annotations" / "trimaps").mkdir(parents=True)
+    for part, text in lines.items():
+        (base / "annotations" / f"{part}.txt").write_text("".join(text))
+    (base / "annotations" / "list.txt").write_text("#Image CLASS-ID SPECIES BREED ID\n")
+    (base / "annotations" / "._trainval.txt").write_bytes(b"\0\5\26\7")
+    return root
+
+
+def food101(root: Path) -> Path:
+    base = root / "food-101"
+    classes = catalog.entry("food101").classes
+    meta = {"train": {}, "test": {}}
+    for c, name in enumerate(classes):
+        for n, part in ((1005649, "train"), (1011328, "test")):
+            image(base / "images" / name / f"{n}.jpg", c)
+            meta[part][name] = [f"{name}/{n}"]
+    (base / "meta").mkdir()
+    for part, listed in meta.items():
+        (base / "meta" / f"{part}.json").write_text(json.dumps(listed))
+        text = "\n".join(path for paths in listed.values() for path in paths)
+        (base / "meta" / f"{part}.txt").write_text(text)
+    (base / "meta" / "classes.txt").write_text("\n".join(classes))
+    return root
+
+
+def flowers102(root: Path) -> Path:
+    """Image k is of class k mod 102; each class has one image to train and validate, two to test."""
+    base = root / "flowers-102"
+    labels = [i % 102 for i in range(4 * 102)]
+    for i, label in enumerate(labels):
+        image(base / "jpg" / f"image_{i + 1:05d}.jpg", label)
+    savemat(base / "imagelabels.mat", {"labels": np.array([[label + 1 for label in labels]], dtype=np.uint8)})
+    ids = np.arange(1, 4 * 102 + 1, dtype=np.uint16)[None]
+    savemat(base / "setid.mat", {"tstid": ids[:, :204], "trnid": ids[:, 204:306], "valid": ids[:, 306:]})
+    return root
+
+
+def dtd(root: Path) -> Path:
+    base = root / "dtd" / "dtd"
+    lines: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for c, name in enumerate(catalog.entry("dtd").classes):
+        for n, part in ((2, "train"), (4, "val"), (5, "test")):
+            image(base / "images" / name / f"{name}_{n:04d}.jpg", c)
+            lines[part].append(f"{name}/{name}_{n:04d}.jpg\n")
+        (base / "images" / name / ".directory").touch()
+    (base / "labels").mkdir()
+    (base / "imdb").mkdir()
+    for part, text in lines.items():
+        (base / "labels" / f"{part}1.txt").write_text("".join(text))
+    return root
+
+
+def caltech101(root: Path) -> Path:
+    domains(root, "caltech101", "caltech101/101_ObjectCategories/{cls}/image_{n:04d}.jpg")
+    image(root / "caltech101" / "101_ObjectCategories" / "BACKGROUND_Google" / "image_0001.jpg", 0)
+    for name in ("accordion", "Faces_2"):
+        (root / "caltech101" / "Annotations" / name).mkdir(parents=True)
+        (root / "caltech101" / "Annotations" / name / "annotation_0001.mat").touch()
+    return root
+
+
+def tiny_imagenet(root: Path) -> Path:
+    """wnids.txt is in no order; the labels are those of the sorted ids."""
+    base = root / "tiny-imagenet-200"
+    for c, wnid in enumerate(sorted(TINY)):
+        for n in range(2):
+            image(base / "train" / wnid / "images" / f"{wnid}_{n}.JPEG", c)
+        (base / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t10\t63\t58\n")
+        image(base / "val" / "images" / f"val_{c}.JPEG", c)
+    image(base / "test" / "images" / "test_0.JPEG", 0)
+    rows = [f"val_{c}.JPEG\t{wnid}\t0\t32\t44\t62\n" for c, wnid in enumerate(sorted(TINY))]
+    (base / "val" / "val_annotations.txt").write_text("".join(rows))
+    (base / "wnids.txt").write_text("\n".join(TINY))
+    words = {**TINY, "n00001740": "entity"}
+    (base / "words.txt").write_text("".join(f"{wnid}\t{text}\n" for wnid, text in words.items()))
+    return root
+
+
+WRITE: dict[str, Callable[[Path], Path]] = {
+    "pacs": pacs,
+    "office-home": office_home,
+    "vlcs": vlcs,
+    "terra-incognita": terra_incognita,
+    "domainnet": domainnet,
+    "domainnet-126": domainnet_126,
+    "office31": office31,
+    "office-caltech10": office_caltech10,
+    "ddr": ddr,
+    "femnist": femnist,
+    "femnist-digits": femnist,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "eurosat": eurosat,
+    "oxford-pets": pets,
+    "food101": food101,
+    "flowers102": flowers102,
+    "dtd": dtd,
+    "caltech101": caltech101,
+    "tiny-imagenet": tiny_imagenet,
+}
+"""Catalog name -> writer(root) of its upstream layout; it hands the root back."""

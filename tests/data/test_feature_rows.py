@@ -1,0 +1,62 @@
+"""From the disk to the row of the feature: one data set of each reader, through the encoder and its cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcore.clip import features
+from fedcore.data import catalog
+from fedcore.data.images import ImageSet
+from fedcore.data.loaders import LOADERS
+from tests.data.layouts import WRITE, WRITERS, colour
+
+ONE_EACH = (
+    "pacs", "domainnet", "ddr", "femnist", "eurosat", "cifar10", "oxford-pets", "food101", "flowers102",
+    "dtd", "tiny-imagenet",
+)  # fmt: skip
+
+
+def test_one_data_set_of_every_reader():
+    assert {catalog.entry(name).loader for name in ONE_EACH} == set(LOADERS) - {"folder"}
+
+
+def on_disk(name: str, root: Path, images: ImageSet, row: int) -> Image.Image:
+    """The image that stands at a row, found without the reader: by its key, or drawn by its class."""
+    if name == "ddr":
+        return Image.open(root / "DR_grading" / images.keys[row]).convert("RGB")
+    if name == "femnist":
+        writer, number = images.keys[row].split("/")
+        file = "all_data_10.json" if writer == WRITERS[2] else "all_data_2.json"
+        content = json.loads((root / "femnist" / "data" / "all_data" / file).read_text())
+        pixels = np.array(content["user_data"][writer]["x"][int(number)]).reshape(28, 28)
+        assert content["user_data"][writer]["y"][int(number)] == images.labels[row]
+        return Image.fromarray(np.round(255 * pixels).astype(np.uint8)).convert("RGB")
+    return Image.new("RGB", (8, 8), colour(int(images.labels[row]), int(images.domain[row])))
+
+
+def small(image: Image.Image) -> torch.Tensor:
+    pixels = np.asarray(image.resize((16, 16), Image.Resampling.NEAREST), dtype=np.float32)
+    return torch.from_numpy(pixels / 128 - 1).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_an_image_on_disk_is_the_feature_of_its_row(name: str, tiny_backbone, tmp_path: Path):
+    """Nearest to the feature of a row is that of its own image, among all the images looked at."""
+    backbone = replace(tiny_backbone(dtype=torch.float32), preprocess=small)
+    root = WRITE[name](tmp_path / "set")
+    images = catalog.load(name, str(root))
+    encoded = features.encode(backbone, images, "embedding", tmp_path / "cache")
+    rows = np.linspace(0, len(images) - 1, min(12, len(images))).astype(int)
+    with torch.no_grad():
+        by_hand = torch.stack([small(on_disk(name, root, images, int(row))) for row in rows])
+        nearest = torch.cdist(encoded[rows], backbone.embed_images(by_hand)).argmin(1).tolist()
+    shown = [(images.labels[row], images.domain[row]) for row in rows]
+    assert [shown[i] for i in nearest] == shown
+    assert len({tuple(x.tolist()) for x in encoded[rows]}) >= len(set(shown))
