@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcore.clip import tags
 from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts, weights_source
 from fedcore.clip.prompts import zero_shot
 from fedcore.clip.towers import ImageTower, TextTower
@@ -46,7 +47,7 @@ class Backbone:
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of prompts, LoRA factors and features."""
-        return self.model.positional_embedding.dtype
+        return self.model.logit_scale.dtype
 
     @cached_property
     def logit_scale(self) -> float:
@@ -84,9 +85,14 @@ class Backbone:
                     )
         return self.tokenizer(texts)
 
+    def word(self, token: int) -> str:
+        """A token of the vocabulary as it is written; ``~`` marks one that goes on in the next token."""
+        text = self.tokenizer.decode([token])
+        return text.removesuffix(" ") if text.endswith(" ") else f"{text}~"
+
     def embed_images(self, pixels: Tensor) -> Tensor:
         """h = I(x), not normalised. Shape: pixels (images, 3, side, side) -> (images, d)."""
-        return self.model.encode_image(pixels)
+        return self.model.encode_image(pixels, normalize=False)  # CoCa would by default
 
     def zero_shot(self, classes: tuple[str, ...], template: str) -> Tensor:
         """Normalised text features of the class prompts. Shape: -> (classes, d)."""
@@ -110,28 +116,16 @@ def weights_fingerprint(name: str, pretrained: str | None) -> str:
 
 
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP. A tag is downloaded by open_clip where
-    it is not cached: only a user's tag does that.
+    """Load a frozen CLIP. Weights of a tag come from the Hugging Face cache of this machine, and are
+    downloaded where it lacks them: only a user's tag does that.
 
     Raises:
-        FedLensError: for unknown names, missing or unreadable weights.
+        FedLensError: for unknown names, missing, unreadable or unfitting weights.
     """
     import open_clip
 
     fingerprint = weights_fingerprint(name, pretrained)
-    try:
-        model = _create(name, pretrained)
-    except FedLensError:
-        raise
-    except (
-        Exception
-    ) as error:  # open_clip raises anything from KeyError to HTTP errors; the user needs one line
-        what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise FedLensError(
-            f"cannot load {name} from '{pretrained}' ({what}); check the tag, the file or the network",
-            "backbone.pretrained",
-        ) from error
-    model = model.to(device).eval().requires_grad_(False)
+    model = _create(name, pretrained).to(device).eval().requires_grad_(False)
     settings = model.visual.preprocess_cfg
     return Backbone(
         facts=facts(name),
@@ -149,20 +143,73 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
 def _create(name: str, pretrained: str | None) -> torch.nn.Module:
     import open_clip
 
+    from fedcore.clip import weights
+
     if name in MINI_MODELS:
         from fedcore.clip import mini
 
         mini.register()
-        model = open_clip.create_model(name)
+        model = _empty(name)
         model.load_state_dict(mini.state_dict(name))
         return model
     assert pretrained is not None, "weights_source refuses a model without weights"
     path = Path(pretrained).expanduser()
-    return open_clip.create_model(
-        name,
-        pretrained=str(path) if path.is_file() else pretrained,
-        force_quick_gelu=wants_quick_gelu(name, pretrained),
-    )
+    if path.is_file():
+        state = weights.read(path)
+        model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained))
+        weights.fit(model, state, name, path)
+        return model
+    cfg = tags.config(name, pretrained)
+    found = tags.cached(name, pretrained) or _download(name, pretrained)
+    settings = {key: cfg[key] for key in ("mean", "std", "interpolation", "resize_mode")}
+    model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained), force_preprocess_cfg=settings)
+    try:
+        open_clip.load_checkpoint(model, str(found), weights_only=True)
+    except Exception as error:  # a damaged download shows itself as anything from EOFError to KeyError
+        raise FedLensError(
+            f"the weights '{pretrained}' of {name} cannot be read from {found} ({_first_line(error)}); "
+            "delete the file, it is downloaded again",
+            "backbone.pretrained",
+        ) from error
+    return model
+
+
+def _empty(name: str, **options: object) -> torch.nn.Module:
+    """The model without weights yet; open_clip's warning that it is random is kept out of the log."""
+    import open_clip
+
+    def other(record: logging.LogRecord) -> bool:
+        return "No pretrained weights loaded" not in record.getMessage()
+
+    logging.getLogger().addFilter(other)
+    try:
+        return open_clip.create_model(name, load_weights=False, pretrained_text=False, **options)
+    finally:
+        logging.getLogger().removeFilter(other)
+
+
+def _download(name: str, tag: str) -> Path:
+    """The weights of a tag from the Hugging Face hub.
+
+    Raises:
+        FedLensError: saying how to bring the file here without a network.
+    """
+    import open_clip
+
+    try:
+        return Path(open_clip.download_pretrained(tags.config(name, tag)))
+    except Exception as error:  # the hub's client raises its own, the network library's and OSError
+        repo, files = tags.repository(name, tag)
+        raise FedLensError(
+            f"the weights '{tag}' of {name} are not on this machine and cannot be downloaded "
+            f"({_first_line(error)}); where there is a network, `hf download {repo} {files[0]}` fetches "
+            "them: copy them into this machine's Hugging Face cache, or give the file's path as weights",
+            "backbone.pretrained",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def wants_quick_gelu(name: str, pretrained: str) -> bool:
@@ -171,20 +218,12 @@ def wants_quick_gelu(name: str, pretrained: str) -> bool:
     open_clip only warns of the mismatch, which costs points of accuracy without any error: OpenAI's tags and
     archives, and some others, need it. A plain state dict cannot tell; its user names ``<model>-quickgelu``.
     """
-    from open_clip.pretrained import get_pretrained_cfg
+    from fedcore.clip import weights
 
     path = Path(pretrained).expanduser()
     if path.is_file():
-        return _is_torchscript(path)
-    return bool((get_pretrained_cfg(name, pretrained) or {}).get("quick_gelu", False))
-
-
-def _is_torchscript(path: Path) -> bool:
-    """OpenAI's own archives are TorchScript: zip files that hold code."""
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any("/code/" in entry for entry in archive.namelist())
+        return weights.is_archive(path)
+    return bool(tags.config(name, pretrained).get("quick_gelu", False))
 
 
 def _activation(model: torch.nn.Module) -> str:

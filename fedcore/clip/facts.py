@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from fedcore.clip import tags
 from fedcore.errors import FedLensError
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -24,12 +25,14 @@ class BackboneFacts:
         embed_dim: d, width of the joint embedding.
         token_width: m, width of the text tower.
         context_length: longest token sequence, [SOS] and [EOT] included.
-        vision: family of the image tower; only "vit" has attention layers to adapt.
-        vision_layers: attention layers of the image tower (0 for a ResNet).
+        vision: family of the image tower; only "vit" (CLIP's own, pooled at its class token) has attention
+            layers to adapt, "other" only gives embeddings.
+        vision_layers: attention layers of the image tower (0 where it is no "vit").
         text_layers: layers of the text tower.
         vision_width: token width of the image tower.
         image_size: side of the input image, pixels.
         prompts: None, or why learned prompts do not fit this text tower.
+        patches: patch tokens of an image (0 where it is no "vit").
     """
 
     name: str
@@ -42,15 +45,18 @@ class BackboneFacts:
     vision_width: int
     image_size: int
     prompts: str | None = None
+    patches: int = 0
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
     """Where a backbone's weights come from: files on this machine, or an open_clip tag.
 
     Raises:
-        FedLensError: for a model without weights, or a weights file that is not there.
+        FedLensError: for a model without weights, a weights file that is not there, a tag that does not
+            exist, or a model that needs a library which is not installed.
     """
     facts(name)  # refuses unknown names
+    _check_library(name)
     if name in MINI_MODELS:
         files = ASSETS / "mini-text.safetensors", ASSETS / f"{name}.safetensors"
         for path in files:
@@ -72,7 +78,20 @@ def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
             f"no weights file at {pretrained}; check the path, or give an open_clip tag such as 'openai'",
             "backbone.pretrained",
         )
+    tags.check(name, pretrained)
     return pretrained
+
+
+def _check_library(name: str) -> None:
+    text = json.loads(config_files()[name].read_text())["text_cfg"]
+    needed = [key for key in ("hf_model_name", "hf_tokenizer_name") if key in text]
+    if needed and importlib.util.find_spec("transformers") is None:
+        part = "text tower" if "hf_model_name" in needed else "tokenizer"
+        raise FedLensError(
+            f"{name} has a Hugging Face {part} ({text[needed[0]]}), which needs a library that is not "
+            "installed: `pip install transformers sentencepiece`",
+            "backbone.name",
+        )
 
 
 @cache
@@ -100,20 +119,28 @@ def facts(name: str) -> BackboneFacts:
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")
     config = json.loads(files[name].read_text())
     vision, text = config["vision_cfg"], config["text_cfg"]
-    layers = vision.get("layers", 12)
-    family = "other" if "timm_model_name" in vision else "resnet" if isinstance(layers, list) else "vit"
+    family, side = _family(vision), _side(vision.get("image_size", 224))
     return BackboneFacts(
         name=name,
         embed_dim=config["embed_dim"],
         token_width=text.get("width", 512),
         context_length=text.get("context_length", 77),
         vision=family,
-        vision_layers=layers if family == "vit" else 0,
+        vision_layers=vision.get("layers", 12) if family == "vit" else 0,
         text_layers=text.get("layers", 12),
         vision_width=vision.get("width", 768) if family != "other" else 0,
-        image_size=_side(vision.get("image_size", 224)),
+        image_size=side,
         prompts=_prompt_obstacle(config),
+        patches=(side // vision.get("patch_size", 16)) ** 2 if family == "vit" else 0,
     )
+
+
+def _family(vision: dict) -> Literal["vit", "resnet", "other"]:
+    """ "vit" only for what ``ImageTower`` can take apart: open_clip's own transformer, pooled at [CLS]."""
+    if isinstance(vision.get("layers"), list):
+        return "resnet"
+    pooled_elsewhere = vision.get("attentional_pool") or vision.get("pool_type", "tok") != "tok"
+    return "other" if "timm_model_name" in vision or pooled_elsewhere else "vit"
 
 
 def _side(size: int | list[int]) -> int:
@@ -122,8 +149,12 @@ def _side(size: int | list[int]) -> int:
 
 def _prompt_obstacle(config: dict) -> str | None:
     text = config["text_cfg"]
-    if config.get("custom_text") or "hf_model_name" in text:
+    if "hf_model_name" in text:
         return "its text tower is not CLIP's own transformer"
     if text.get("no_causal_mask") or text.get("pool_type", "argmax") not in ("argmax", "eos"):
         return "its text tower does not pool at [EOT] under a causal mask"
+    if text.get("embed_cls"):
+        return "its text tower pools at a class token, not at [EOT]"
+    if "hf_tokenizer_name" in text:
+        return "its tokenizer is not CLIP's"
     return None

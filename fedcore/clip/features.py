@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from fedcore.clip import encodings
+from fedcore.clip.decoding import batches
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from fedcore.clip.backbone import Backbone
 
-_BATCH = 64
-_HALF_ABOVE = 2 * 2**30
-"""Bytes of float32 activations above which they are stored in half precision (embeddings never are)."""
+_PATIENCE_SECONDS = 0.3
+"""Between two looks at an encoding that another process is making."""
 
 
 def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
@@ -32,21 +31,23 @@ def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
     Raises:
         FedLensError: for anything else.
     """
-    if reads == "embedding":
-        return lambda backbone, pixels: backbone.embed_images(pixels)
+    layer = encodings.depth(reads)
+    if layer is not None:
+        return lambda backbone, pixels: backbone.image.activations(pixels, layer)
     if reads == "patches":
         return lambda backbone, pixels: backbone.image.patches(pixels)
-    kind, _, layer = reads.partition(":")
-    if kind != "layer" or not layer.isdigit():
-        raise FedLensError(f"a method reads '{reads}'; it must be 'embedding', 'patches' or 'layer:<k>'")
-    return lambda backbone, pixels: backbone.image.activations(pixels, int(layer))
+    return lambda backbone, pixels: backbone.embed_images(pixels)
 
 
 def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -> Path:
     """Where the encoding of a data set lives: named by everything that its values depend on."""
+    return folder / f"{images.name}-{_key(backbone, images, reads)[:20]}.npy"
+
+
+def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
     threads = torch.get_num_threads() if backbone.device.type == "cpu" else 0  # they decide the last bits
     key = json.dumps([backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads])
-    return folder / f"{images.name}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.npy"
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def encode(
@@ -55,68 +56,89 @@ def encode(
     reads: str,
     folder: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    workers: int | None = None,
 ) -> Tensor:
     """The encoded samples of a data set, from the cache or made now.
 
     Shape: -> (samples, d) for ``embedding``, (samples, patches, width) for ``patches``, (samples, tokens,
     width) for ``layer:k``; a memory-mapped CPU tensor.
+
+    Raises:
+        FedLensError: as ``fill``.
     """
-    for done, total in fill(backbone, images, reads, folder):
+    for done, total in fill(backbone, images, reads, folder, workers):
         progress(done, total)
     return read(cache_path(folder, backbone, images, reads))
 
 
 def read(path: Path) -> Tensor:
-    """A finished encoding, memory-mapped copy-on-write: torch wants writable memory, the file stays."""
-    return torch.from_numpy(np.load(path, mmap_mode="c"))
+    """A finished encoding, memory-mapped; it cannot be deleted while the tensor lives.
+
+    Raises:
+        FedLensError: when it was deleted just now.
+    """
+    return torch.from_numpy(encodings.map_shared(path))
 
 
-def fill(backbone: Backbone, images: ImageSet, reads: str, folder: Path) -> Iterator[tuple[int, int]]:
+def fill(
+    backbone: Backbone, images: ImageSet, reads: str, folder: Path, workers: int | None = None
+) -> Iterator[tuple[int, int]]:
     """Make the encoding of a data set where it is not cached; yields (done, total) after every batch.
 
-    A cache file appears under its name only when it is complete, so that a crash leaves nothing half-written;
-    a lock lets concurrent runs share one encoding.
+    A cache file appears under its name only when it is complete; what an interrupted call has finished is
+    taken up by the next. Of several processes that want the same encoding one makes it, and the others' calls
+    yield its progress. Close the iterator when you leave it early: it holds a lock.
+
+    Args:
+        workers: decoding threads, 0 for none; None: one a core for larger sets. They do not change a bit.
+
+    Raises:
+        FedLensError: when there are no images, one cannot be decoded, or the result is too large.
     """
+    if not len(images):
+        raise FedLensError(f"{images.name} has no images to encode", "data.name")
     path = cache_path(folder, backbone, images, reads)
     if path.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(path.with_suffix(".lock")):
-        if not path.exists():
-            yield from _write(backbone, images, reads, path)
+    while True:
+        with encodings.claim(path) as ours:
+            if path.exists():
+                return
+            if ours:
+                yield from _write(backbone, images, reads, path, workers)
+                return
+        yield encodings.rows_done(path), len(images)
+        time.sleep(_PATIENCE_SECONDS)
 
 
-def _write(backbone: Backbone, images: ImageSet, reads: str, path: Path) -> Iterator[tuple[int, int]]:
-    frozen_pass = parse_reads(reads)
-    part = path.with_suffix(f".part-{os.getpid()}")
-    out: np.memmap | None = None
+def _write(
+    backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
+) -> Iterator[tuple[int, int]]:
+    frozen_pass, total = parse_reads(reads), len(images)
+    row = encodings.row_shape(backbone.facts, reads)
+    size = encodings.file_size(total, row, reads)
+    there = path.with_suffix(".part")
+    what = f"{total:,} images of {images.name} with {backbone.facts.name} ('{reads}')"
+    encodings.check_room(size, what, path.parent, there.stat().st_size if there.exists() else 0)
+    about = {
+        "key": _key(backbone, images, reads),
+        "data": images.name,
+        "backbone": backbone.facts.name,
+        "reads": reads,
+    }
+    part = encodings.Part(path, total, row, encodings.stored_as(total, row, reads), about)
     try:
-        for first in range(0, len(images), _BATCH):
-            rows = range(first, min(first + _BATCH, len(images)))
-            values = _encode_batch(backbone, images, rows, frozen_pass)
-            if out is None:
-                size = len(images) * values[0].numel() * 4
-                dtype = np.float16 if reads != "embedding" and size > _HALF_ABOVE else np.float32
-                shape = (len(images), *values.shape[1:])
-                out = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=shape)
-            out[rows.start : rows.stop] = values.cpu().numpy()
-            yield rows.stop, len(images)
-        if out is None:
-            raise FedLensError(f"{images.name} has no images to encode", "data.name")
-        out.flush()
-        os.replace(part, path)
+        if part.done:
+            yield part.done, total
+        pixels = batches(images.read, backbone.preprocess, total, part.done, workers)
+        for count, batch in pixels:
+            with torch.no_grad(), _precision(backbone):
+                values = frozen_pass(backbone, batch.to(backbone.device)).float()
+            part.write(values[:count].cpu().numpy())
+            yield part.done, total
     finally:
-        part.unlink(missing_ok=True)
-
-
-def _encode_batch(
-    backbone: Backbone, images: ImageSet, rows: range, frozen_pass: Callable[[Backbone, Tensor], Tensor]
-) -> Tensor:
-    pixels = torch.stack([backbone.preprocess(images.read(i).convert("RGB")) for i in rows]).to(
-        backbone.device
-    )
-    with torch.no_grad(), _precision(backbone):
-        return frozen_pass(backbone, pixels).float()
+        part.close()
 
 
 @contextmanager
@@ -126,18 +148,3 @@ def _precision(backbone: Backbone) -> Iterator[None]:
     else:
         with torch.autocast(backbone.device.type, dtype=backbone.encode_dtype):
             yield
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an OS lock on a file; it is released by the system when the process dies."""
-    with path.open("a+b") as file:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

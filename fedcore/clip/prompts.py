@@ -131,11 +131,17 @@ def encode_texts(
 
 
 def zero_shot(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
-    """Normalised class features of a prompt template with one {}. Shape: -> (classes, d)."""
+    """Normalised class features of a prompt template with one {}, from any text tower.
+
+    Shape: -> (classes, d).
+    """
+    texts = [template.format(spoken(name)) for name in classes]
     with torch.no_grad():
-        return F.normalize(
-            encode_texts(backbone, [template.format(spoken(name)) for name in classes]), dim=-1
-        )
+        if backbone.facts.prompts:  # a tower that cannot be taken apart still reads sentences
+            features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
+        else:
+            features = encode_texts(backbone, texts)
+        return F.normalize(features, dim=-1)
 
 
 def _sos(backbone: Backbone) -> Tensor:

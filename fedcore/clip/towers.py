@@ -105,7 +105,8 @@ class TextTower:
     """CLIP's causal text transformer on token embeddings, so that contexts can be learned."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
+        """Wrap the text part of an open_clip model, which some keep as a module of its own."""
+        self.model = model = getattr(model, "text", model)
         self.blocks = model.transformer.resblocks
         self.context_length: int = model.positional_embedding.shape[0]
 

@@ -3,9 +3,9 @@ import pytest
 import torch
 from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
 
-from fedcore.clip import backbone
+from fedcore.clip import backbone, features
 from fedcore.clip.facts import facts
-from fedcore.errors import FedLensError
+from tests.clip.test_features import noise
 
 SMALL = {
     "embed_dim": 16,
@@ -56,13 +56,6 @@ def test_other_weights_have_another_fingerprint(small_model, tmp_path):
     assert len(fingerprints) == 2
 
 
-def test_a_file_that_is_no_weights_file_gets_one_line(small_model, tmp_path):
-    (tmp_path / "w.pt").write_bytes(b"not weights")
-    with pytest.raises(FedLensError, match=r"cannot load small-clip from .*w\.pt") as caught:
-        backbone.load("small-clip", str(tmp_path / "w.pt"))
-    assert caught.value.field == "backbone.pretrained" and "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16", "RN50"])
 def test_every_tag_gets_the_activation_that_it_was_trained_with(name):
     tags = list_pretrained_tags_by_model(name)
@@ -94,3 +87,12 @@ def test_the_embedded_models_load_through_the_same_path(name):
     loaded = backbone.load(name)
     assert loaded.facts.embed_dim == loaded.facts.token_width == 192
     assert loaded.zero_shot(("cat", "dog"), "a picture of a {}.").shape == (2, 192)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_lower_precision_stays_near_and_has_a_key_of_its_own(precision, tmp_path):
+    full, low = backbone.load("mini-vit"), backbone.load("mini-vit", precision=precision)
+    assert low.fingerprint != full.fingerprint and low.dtype == torch.float32
+    ours, theirs = (features.encode(b, noise(5), "embedding", tmp_path) for b in (low, full))
+    assert ours.dtype == torch.float32 and not torch.equal(ours, theirs)
+    assert torch.nn.functional.cosine_similarity(ours, theirs).min() > 0.999

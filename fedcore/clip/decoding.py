@@ -1,0 +1,101 @@
+"""Pixels of a data set, batch after batch, decoded by several threads ahead of the image tower.
+
+Threads, not processes: decoders and tensor operations let go of Python's lock, a data set's reader (a
+closure, an open archive) needs no pickling, and nothing is forked beside torch's own threads. Memory is
+bounded by the batches that are ahead, whatever the number of images or threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+BATCH = 64
+"""Images in every batch, the last one (filled up with zeros) too: kernels choose their order of summation by
+the shape, so one shape gives an image the same bits wherever it stands."""
+
+_AHEAD = 2
+"""Batches that are decoded while one is encoded."""
+_PIECE = 8
+"""Images that a thread decodes at a time."""
+_MOST_THREADS = 16
+
+
+def default_workers(images: int) -> int:
+    """Decoding threads for so many images: one a core; 0 (no threads) for a set of few batches."""
+    if images <= 2 * BATCH:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_THREADS)
+
+
+def batches(
+    read: Callable[[int], Image.Image],
+    preprocess: Callable[[Image.Image], Tensor],
+    images: int,
+    first: int = 0,
+    workers: int | None = None,
+) -> Iterator[tuple[int, Tensor]]:
+    """Preprocessed pixels of rows ``first`` to ``images``, in order.
+
+    A batch's memory is used again for a later one: take what you need before the next is asked for.
+
+    Args:
+        read: safe to be called from several threads.
+        workers: decoding threads, 0 for none; None: by the number of images.
+
+    Shape: -> (how many rows are real, (BATCH, 3, side, side)).
+    """
+    if first >= images:
+        return
+    workers = default_workers(images - first) if workers is None else workers
+    sample = preprocess(read(first).convert("RGB"))
+
+    def decode(buffer: Tensor, slots: range, row: int) -> None:
+        for slot in slots:
+            buffer[slot] = preprocess(read(row + slot).convert("RGB"))
+
+    def buffer() -> Tensor:
+        return torch.zeros((BATCH, *sample.shape), dtype=sample.dtype)
+
+    starts = range(first, images, BATCH)
+    if not workers:
+        pixels = buffer()
+        for start in starts:
+            count = min(BATCH, images - start)
+            decode(pixels, range(count), start)
+            pixels[count:] = 0
+            yield count, pixels
+        return
+    with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
+        waiting: deque[tuple[int, Tensor, list[Future[None]]]] = deque()
+
+        def begin(start: int, pixels: Tensor) -> None:
+            count = min(BATCH, images - start)
+            pixels[count:] = 0
+            pieces = [range(i, min(i + _PIECE, count)) for i in range(0, count, _PIECE)]
+            waiting.append((count, pixels, [pool.submit(decode, pixels, piece, start) for piece in pieces]))
+
+        left = iter(starts)
+        try:
+            for _, start in zip(range(_AHEAD + 1), left, strict=False):
+                begin(start, buffer())
+            while waiting:
+                count, pixels, pieces = waiting.popleft()
+                for piece in pieces:
+                    piece.result()
+                yield count, pixels
+                following = next(left, None)
+                if following is not None:
+                    begin(following, pixels)
+        finally:
+            pool.shutdown(cancel_futures=True)

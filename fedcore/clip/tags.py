@@ -1,0 +1,93 @@
+"""open_clip's pretrained tags: which there are, where they come from, whether they are here. No torch."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import types
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedcore.errors import FedLensError
+
+_HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+"""Names that a hub repository's weights have where a tag names none, in the order they are looked for."""
+_ALIAS = "_fedlens_open_clip"
+
+
+@cache
+def _table() -> types.ModuleType:
+    """``open_clip.pretrained`` by itself: importing it by its own name would run the package, with torch."""
+    if "open_clip.pretrained" in sys.modules:
+        return sys.modules["open_clip.pretrained"]
+    spec = importlib.util.find_spec("open_clip")
+    if spec is None or spec.origin is None:
+        raise FedLensError("open_clip is not installed; `pip install open_clip_torch`")
+    package = types.ModuleType(_ALIAS)
+    package.__path__ = [str(Path(spec.origin).parent)]
+    sys.modules[_ALIAS] = package
+    hub = sys.modules.get("safetensors.torch")
+    try:
+        if hub is None:  # it would import torch; `None` makes open_clip go on without it
+            sys.modules["safetensors.torch"] = None
+        return importlib.import_module(f"{_ALIAS}.pretrained")
+    finally:
+        if hub is None:
+            del sys.modules["safetensors.torch"]
+
+
+def tags(name: str) -> tuple[str, ...]:
+    """The pretrained tags of a model, as open_clip lists them."""
+    return tuple(_table().list_pretrained_tags_by_model(name))
+
+
+def check(name: str, tag: str) -> None:
+    """Refuse a tag that a model does not have.
+
+    Raises:
+        FedLensError: ``backbone.pretrained``, with the nearest tags.
+    """
+    known = tags(name)
+    if _table().is_pretrained_cfg(name, tag):
+        return
+    if not known:
+        raise FedLensError(
+            f"open_clip has no weights of {name} to download; give the path of a weights file",
+            "backbone.pretrained",
+        )
+    near = difflib.get_close_matches(tag.lower(), known, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known[:6])}"
+    raise FedLensError(f"{name} has no weights called '{tag}'; {hint}", "backbone.pretrained")
+
+
+def config(name: str, tag: str) -> dict[str, Any]:
+    """What open_clip knows of a tag: its place, the preprocessing and activation it was trained with."""
+    return dict(_table().get_pretrained_cfg(name, tag))
+
+
+def repository(name: str, tag: str) -> tuple[str, tuple[str, ...]]:
+    """The Hugging Face repository of a tag, and the file names its weights may have, best first."""
+    place = str(config(name, tag)["hf_hub"])
+    repo, _, file = place.rpartition("/")
+    if not file:
+        return repo, _HUB_FILES
+    return repo, (str(Path(file).with_suffix(".safetensors")), file)
+
+
+def cached(name: str, tag: str) -> Path | None:
+    """The weights of a tag in this machine's Hugging Face cache; never asks the network."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    repo, files = repository(name, tag)
+    found = (try_to_load_from_cache(repo, file, cache_dir=constants.HF_HUB_CACHE) for file in files)
+    return next((Path(path) for path in found if isinstance(path, str)), None)
+
+
+def download_note(name: str, tag: str) -> str | None:
+    """What a run with this tag will do first, where its weights are not on this machine yet."""
+    if cached(name, tag) is not None:
+        return None
+    return f"the weights '{tag}' of {name} will be downloaded from huggingface.co/{repository(name, tag)[0]}"

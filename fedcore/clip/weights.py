@@ -1,0 +1,194 @@
+"""Weights files of other people, read as tensors only: nothing that a file contains is ever executed."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from fedcore.errors import FedLensError
+
+_FIELD = "backbone.pretrained"
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+"""Names under which training scripts keep the weights beside the optimiser's state."""
+_PREFIXES = ("module.", "_orig_mod.")
+"""What DistributedDataParallel and torch.compile put before every name."""
+_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
+"""Tensors in OpenAI's archives that are settings, or follow from them."""
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is a TorchScript archive, as OpenAI ships its models: a zip file that holds code."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in entry for entry in archive.namelist())
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The state dict in a .safetensors file, a torch checkpoint or an OpenAI archive, prefixes taken off.
+
+    Raises:
+        FedLensError: when the file is damaged, or holds anything but tensors and plain values.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            found: Any = load_file(path)
+        elif is_archive(path):
+            found = _read_archive(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise FedLensError(
+            f"{path} is no plain weights file: it is damaged, or holds Python objects, which could run code "
+            "and are refused; save the model with torch.save(model.state_dict(), ...) or as .safetensors",
+            _FIELD,
+        ) from error
+    except FedLensError:
+        raise
+    except Exception as error:  # safetensors and torch raise anything from EOFError to their own types
+        what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise FedLensError(f"cannot read the weights file {path} ({what}); copy it again", _FIELD) from error
+    return _unwrapped(found, path)
+
+
+def _unwrapped(found: Any, path: Path) -> dict[str, Tensor]:
+    """The names and tensors themselves, out of a training checkpoint."""
+    for wrapper in _WRAPPERS:
+        if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
+            found = found[wrapper]
+            break
+    if not isinstance(found, dict) or not found or not all(isinstance(v, Tensor) for v in found.values()):
+        raise FedLensError(
+            f"{path} holds no state dict; expected tensors by name, by themselves or under "
+            f"{', '.join(map(repr, _WRAPPERS))}",
+            _FIELD,
+        )
+    for prefix in _PREFIXES:
+        if all(name.startswith(prefix) for name in found):
+            found = {name.removeprefix(prefix): value for name, value in found.items()}
+    return {n: v for n, v in found.items() if n.rpartition(".")[2] not in _NOT_WEIGHTS}
+
+
+def fit(model: torch.nn.Module, state: dict[str, Tensor], name: str, path: Path) -> None:
+    """Load a state dict into an open_clip model, every tensor in its place.
+
+    Raises:
+        FedLensError: naming the first tensor that does not fit.
+    """
+    from open_clip.convert import convert_state_dict
+    from open_clip.model import convert_to_custom_text_state_dict
+
+    state = convert_state_dict(model, state)  # MobileCLIP's own names
+    own = model.state_dict()
+    if "positional_embedding" in state and "positional_embedding" not in own:
+        state = convert_to_custom_text_state_dict(state)
+    for scalar in ("logit_scale", "logit_bias"):  # some files keep it as a vector of one
+        if scalar in state and scalar in own and state[scalar].numel() == 1:
+            state[scalar] = state[scalar].reshape(own[scalar].shape)
+    wrong = next((key for key in own if key not in state or state[key].shape != own[key].shape), None)
+    extra = next((key for key in state if key not in own), None)
+    if wrong is not None and wrong in state:
+        what = f"'{wrong}' is {_sizes(state[wrong])} in the file, {_sizes(own[wrong])} in the model"
+    elif wrong is not None:
+        what = f"the file has no '{wrong}'"
+    elif extra is not None:
+        what = f"the model has no '{extra}'"
+    else:
+        model.load_state_dict(state)
+        return
+    raise FedLensError(
+        f"{path} does not hold the weights of {name}: {what}; name the model it was made for", _FIELD
+    )
+
+
+def _sizes(value: Tensor) -> str:
+    return " x ".join(map(str, value.shape)) or "one number"
+
+
+class _Module:
+    """Stands for any module class of an archive: its attributes are wanted, its code is not read."""
+
+    def __setstate__(self, state: object) -> None:
+        self.attributes: dict[str, Any] = state if isinstance(state, dict) else {}
+
+
+class _ArchiveUnpickler(pickle.Unpickler):
+    """Reads ``data.pkl`` of a TorchScript archive: modules as plain attribute holders, and their tensors."""
+
+    def __init__(self, file: IO[bytes], archive: zipfile.ZipFile, root: str) -> None:
+        super().__init__(file)
+        self._archive, self._root = archive, root
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Only what such archives are made of; TorchScript classes all become ``_Module``."""
+        if module.startswith("__torch__"):
+            return _Module
+        allowed = {
+            ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+            ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
+            ("collections", "OrderedDict"): dict,
+        }
+        if (module, name) in allowed:
+            return allowed[module, name]
+        if module == "torch.jit._pickle" and name.startswith(("build_", "restore_type_tag")):
+            return lambda value, *_: value
+        if module == "torch" and name.endswith("Storage"):
+            return name
+        raise pickle.UnpicklingError(f"{module}.{name} in a weights file")
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        """One storage. pid: ("storage", kind, file name, device, number of elements)."""
+        _, kind, key, _, _ = pid
+        dtype = _STORAGES.get(kind)
+        if dtype is None:
+            raise pickle.UnpicklingError(f"a {kind} in a weights file")
+        content = bytearray(self._archive.read(f"{self._root}/data/{key}"))
+        return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+
+
+_STORAGES = {
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "FloatStorage": torch.float32,
+    "DoubleStorage": torch.float64,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "BoolStorage": torch.bool,
+}
+
+
+def _tensor(
+    storage: Tensor, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object
+) -> Tensor:
+    return torch.as_strided(storage, tuple(size), tuple(stride), offset)
+
+
+def _read_archive(path: Path) -> dict[str, Tensor]:
+    """Every tensor of a TorchScript archive by its dotted name, without ``torch.jit.load``.
+
+    ``weights_only`` does not know such archives, and ``torch.jit.load`` may run what is in them.
+    """
+    with zipfile.ZipFile(path) as archive:
+        root = next(n for n in archive.namelist() if n.endswith("/data.pkl")).removesuffix("/data.pkl")
+        with archive.open(f"{root}/data.pkl") as file:
+            top = _ArchiveUnpickler(file, archive, root).load()
+    found: dict[str, Tensor] = {}
+
+    def collect(module: _Module, prefix: str) -> None:
+        for name, value in module.attributes.items():
+            if isinstance(value, _Module):
+                collect(value, f"{prefix}{name}.")
+            elif isinstance(value, Tensor):
+                found[prefix + name] = value
+
+    if not isinstance(top, _Module):
+        raise FedLensError(f"{path} is an archive without a module; give OpenAI's own file", _FIELD)
+    collect(top, "")
+    return found

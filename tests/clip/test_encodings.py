@@ -1,0 +1,315 @@
+"""Files of encodings: size known beforehand, limits, whole or not at all, taken up again, shared, deleted."""
+
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcore.clip import decoding, encodings, features
+from fedcore.clip.backbone import Backbone
+from fedcore.clip.facts import facts
+from fedcore.errors import FedLensError
+from tests.clip.test_features import noise, pixel_backbone
+
+ABOUT = {"key": "k", "data": "d"}
+
+
+def part(path: Path, rows: int = 10, **about: str) -> encodings.Part:
+    return encodings.Part(path, rows, (3,), np.dtype(np.float32), {**ABOUT, **about})
+
+
+def rows(first: int, count: int) -> np.ndarray:
+    return np.arange(first * 3, (first + count) * 3, dtype=np.float32).reshape(count, 3)
+
+
+@pytest.mark.parametrize("reads", ["embedding", "patches", "layer:0", "layer:11"])
+def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
+    row = encodings.row_shape(facts("mini-vit"), reads)
+    file = encodings.Part(tmp_path / "x.npy", 7, row, encodings.stored_as(7, row, reads), ABOUT)
+    file.write(np.zeros((7, *row), np.float32))
+    file.close()
+    assert (tmp_path / "x.npy").stat().st_size == encodings.estimate(facts("mini-vit"), 7, reads)
+
+
+@pytest.mark.parametrize("reads", ["embedding", "patches", "layer:1"])
+def test_the_estimate_is_what_the_real_path_writes(tiny_backbone, tmp_path, reads):
+    backbone, images = pixel_backbone(tiny_backbone), noise()
+    features.encode(backbone, images, reads, tmp_path)
+    written = features.cache_path(tmp_path, backbone, images, reads).stat().st_size
+    assert written == encodings.estimate(backbone.facts, len(images), reads)
+
+
+def test_large_activations_are_halved_and_embeddings_never():
+    vit = facts("ViT-B-32")
+    assert encodings.row_shape(vit, "layer:6") == (50, 768) and encodings.row_shape(vit, "patches") == (
+        49,
+        768,
+    )
+    few, many = encodings.estimate(vit, 1_000, "layer:6"), encodings.estimate(vit, 100_000, "layer:6")
+    assert few == 128 + 1_000 * 50 * 768 * 4 and many == 128 + 100_000 * 50 * 768 * 2
+    assert encodings.estimate(vit, 10_000_000, "embedding") == 128 + 10_000_000 * 512 * 4
+
+
+def test_tokens_of_a_tower_without_any_are_refused():
+    with pytest.raises(FedLensError, match="RN50 has no ViT tokens to encode") as caught:
+        encodings.estimate(facts("RN50"), 10, "layer:0")
+    assert caught.value.field == "backbone.name"
+
+
+def test_an_encoding_over_the_limit_is_refused_before_anything_is_written(
+    tiny_backbone, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(encodings.LIMIT, "0.000001")
+    with pytest.raises(
+        FedLensError, match=r"takes 0\.0 GB, the limit is 1e-06 GB.*set FEDLENS_ENCODING_LIMIT_GB"
+    ):
+        features.encode(pixel_backbone(tiny_backbone), noise(), "layer:1", tmp_path)
+    assert not [p for p in tmp_path.iterdir() if p.suffix != ".lock"]
+    monkeypatch.setenv(encodings.LIMIT, "a lot")
+    with pytest.raises(FedLensError, match="is 'a lot'; give a number of GB"):
+        encodings.limit()
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(tiny_backbone, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
+    with pytest.raises(FedLensError, match=r"has 1\.0 GB free .*delete encodings"):
+        features.encode(pixel_backbone(tiny_backbone), noise(), "embedding", tmp_path)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_rows_that_were_flushed_are_taken_up_again(tmp_path):
+    first = part(tmp_path / "x.npy")
+    first.write(rows(0, 4))
+    first.flush()
+    first.write(rows(4, 3))  # never flushed: as after a kill, the journal does not know of them
+    first._file.flush()
+    again = part(tmp_path / "x.npy")
+    assert again.done == 4
+    again.write(rows(4, 6))
+    again.close()
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), rows(0, 10))
+    assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob("*.journal"))
+
+
+def test_rows_that_would_be_stored_wrongly_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"rows of \(4,\) where \(3,\) was announced"):
+        part(tmp_path / "x.npy").write(np.zeros((2, 4), np.float32))
+    half = encodings.Part(tmp_path / "y.npy", 2, (3,), np.dtype(np.float16), ABOUT)
+    half.write(np.full((1, 3), 65_000, np.float32))
+    with pytest.raises(FedLensError, match="too large for half precision"):
+        half.write(np.full((1, 3), 70_000, np.float32))
+
+
+def test_a_finished_part_whose_renaming_was_cut_off_is_not_encoded_again(tmp_path):
+    first = part(tmp_path / "x.npy")
+    first.write(rows(0, 10))
+    first.flush()
+    again = part(tmp_path / "x.npy")
+    assert again.done == 10
+    again.close()
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), rows(0, 10))
+
+
+def _flip_a_byte(folder: Path) -> None:
+    content = bytearray((folder / "x.part").read_bytes())
+    content[-1] ^= 1
+    (folder / "x.part").write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a changed byte": _flip_a_byte,
+    "a part that is too short": lambda f: os.truncate(f / "x.part", 140),
+    "no journal": lambda f: (f / "x.journal").unlink(),
+    "a journal of something else": lambda f: (f / "x.journal").write_text("{}\n"),
+    "another key": lambda f: (f / "x.json").write_text((f / "x.json").read_text().replace('"k"', '"j"')),
+    "no part": lambda f: (f / "x.part").unlink(),
+    "a part of another shape": lambda f: (f / "x.part").write_bytes(
+        (f / "x.part").read_bytes().replace(b"(10, 3)", b"(10, 4)")
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_part_of_other_content_is_never_taken(tmp_path, damage):
+    first = part(tmp_path / "x.npy")
+    first.write(rows(0, 4))
+    first.flush()
+    DAMAGE[damage](tmp_path)
+    again = part(tmp_path / "x.npy")
+    assert again.done == 0
+    again.write(rows(0, 10))
+    again.close()
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), rows(0, 10))
+
+
+def test_what_fits_of_a_damaged_part_is_kept(tmp_path):
+    first = part(tmp_path / "x.npy")
+    for at in (0, 4):
+        first.write(rows(at, 4))
+        first.flush()
+    _flip_a_byte(tmp_path)
+    again = part(tmp_path / "x.npy")
+    assert again.done == 4 and encodings.rows_done(tmp_path / "x.npy") == 4
+
+
+def start(folder: Path, backbone: Backbone, pause: float) -> multiprocessing.Process:
+    """A process of its own that encodes 300 images, forked: importing torch anew would take seconds."""
+
+    def encode() -> None:
+        encodings._FLUSH_SECONDS = 0
+        plain = noise().read
+
+        def slow(i: int) -> Image.Image:
+            time.sleep(pause)
+            with (folder / "decoded").open("a") as file:
+                file.write(f"{i}\n")
+            return plain(i)
+
+        for _ in features.fill(backbone, noise(300, slow), "layer:1", folder, workers=0):
+            pass
+
+    child = multiprocessing.get_context("fork").Process(target=encode)
+    child.start()
+    return child
+
+
+def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tiny_backbone, tmp_path):
+    backbone, decoded = pixel_backbone(tiny_backbone), []
+    plain = noise().read
+    images = noise(300, lambda i: (decoded.append(i), plain(i))[1])
+    path = features.cache_path(tmp_path, backbone, images, "layer:1")
+    child = start(tmp_path, backbone, 0.002)
+    end = time.monotonic() + 30
+    while encodings.rows_done(path) < 128 and time.monotonic() < end:
+        time.sleep(0.01)
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL and not path.exists()
+    steps = list(features.fill(backbone, images, "layer:1", tmp_path, workers=0))
+    assert steps[0][0] >= 128 and min(decoded) == steps[0][0]
+    features.encode(backbone, noise(300), "layer:1", tmp_path / "whole")
+    assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+
+
+def test_two_processes_make_one_encoding(tiny_backbone, tmp_path):
+    both = [start(tmp_path, pixel_backbone(tiny_backbone), 0.001) for _ in range(2)]
+    for child in both:
+        child.join(60)
+    assert [child.exitcode for child in both] == [0, 0]
+    numbers = [int(line) for line in (tmp_path / "decoded").read_text().split()]
+    assert set(numbers) == set(range(300)) and len(numbers) == 301  # the first also once for its shape
+    assert len(list(tmp_path.glob("*.npy"))) == 1
+
+
+def test_who_waits_for_another_process_sees_its_progress(tiny_backbone, tmp_path):
+    backbone, images = pixel_backbone(tiny_backbone), noise(300)
+    path = features.cache_path(tmp_path, backbone, images, "embedding")
+    with encodings.claim(path) as ours:
+        assert ours
+        other = encodings.Part(path, 300, (16,), np.dtype(np.float32), ABOUT)
+        other.write(np.zeros((64, 16), np.float32))
+        other.flush()
+        waiting = features.fill(backbone, images, "embedding", tmp_path)
+        assert next(waiting) == (64, 300)
+        waiting.close()
+
+
+def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbone, tmp_path):
+    backbone, images = pixel_backbone(tiny_backbone), noise()
+    path = features.cache_path(tmp_path, backbone, images, "embedding")
+    mapped = features.encode(backbone, images, "embedding", tmp_path)
+    with pytest.raises(FedLensError, match="is in use by a run"):
+        encodings.delete(path)
+    assert path.exists()
+    del mapped
+    with encodings.claim(path), pytest.raises(FedLensError, match="is being written by a run"):
+        encodings.delete(path)
+    size = path.stat().st_size
+    assert encodings.delete(path) > size
+    assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
+    with pytest.raises(FedLensError, match="deleted just now"):
+        features.read(path)
+    assert features.encode(backbone, images, "embedding", tmp_path).shape == (70, 16)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_bits_do_not_depend_on_workers_or_neighbours(tiny_backbone, tmp_path, workers):
+    backbone, images = pixel_backbone(tiny_backbone), noise(150)
+    found = features.encode(backbone, images, "layer:2", tmp_path / "a", workers=workers)
+    for row in (0, 63, 64, 128, 149):  # alone in its batch instead of among others
+        alone = noise(1, lambda _, row=row: images.read(row), fingerprint=f"alone {row}")
+        assert torch.equal(features.encode(backbone, alone, "layer:2", tmp_path / "b")[0], found[row])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pixels_come_in_order_and_the_last_batch_is_filled_with_zeros(workers):
+    images = noise(200)
+
+    def preprocess(image):
+        return torch.from_numpy(np.asarray(image)[0, 0].astype(np.float32))
+
+    found = [(n, p.clone()) for n, p in decoding.batches(images.read, preprocess, 200, 64, workers)]
+    assert [n for n, _ in found] == [64, 64, 8] and all(p.shape == (64, 3) for _, p in found)
+    expected = torch.stack([preprocess(images.read(i)) for i in range(64, 200)])
+    assert torch.equal(torch.cat([p[:n] for n, p in found]), expected) and not found[-1][1][8:].any()
+
+
+def test_leaving_early_stops_the_decoding_threads():
+    images = noise(1000, lambda i: (time.sleep(0.001), noise().read(i))[1])
+    source = decoding.batches(images.read, lambda image: torch.zeros(1), 1000, workers=2)
+    next(source)
+    assert [t for t in threading.enumerate() if t.name.startswith("decode")]
+    source.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("decode")]
+
+
+def test_small_sets_get_no_threads_and_large_ones_no_more_than_cores():
+    assert decoding.default_workers(128) == 0
+    assert 1 <= decoding.default_workers(129) <= min(os.cpu_count(), 16)
+
+
+class Flat(torch.nn.Module):
+    """An image tower whose embedding is the image: large rows."""
+
+    def encode_image(self, pixels: torch.Tensor, normalize: bool) -> torch.Tensor:
+        return pixels.flatten(1)
+
+
+def most_memory(folder: Path, backbone: Backbone, count: int) -> int:
+    """Most resident bytes of a process that encodes so many images of 48 kB."""
+    ours, theirs = multiprocessing.Pipe()
+
+    def encode() -> None:
+        for _ in features.fill(backbone, noise(count), "embedding", folder, workers=2):
+            pass
+        theirs.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+    child = multiprocessing.get_context("fork").Process(target=encode)
+    child.start()
+    assert ours.poll(60)
+    child.join()
+    return ours.recv()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units elsewhere")
+def test_memory_does_not_grow_with_the_number_of_images(tiny_backbone, tmp_path):
+    flat = replace(
+        tiny_backbone(dtype=torch.float32),
+        facts=replace(facts("mini-vit"), embed_dim=3 * 64 * 64),
+        model=Flat(),
+        preprocess=lambda image: torch.full((3, 64, 64), float(np.asarray(image)[0, 0, 0])),
+    )
+    few, many = (most_memory(tmp_path / str(n), flat, n) for n in (500, 2000))
+    assert many - few < 20e6  # the 1,500 images more are 74 MB, as pixels and as rows

@@ -1,0 +1,262 @@
+"""Weights files: plain, wrapped, OpenAI's archives, of another model, dangerous, in the hub's cache."""
+
+import io
+import json
+import pickle
+import socket
+import zipfile
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from huggingface_hub import constants
+from open_clip.model import convert_weights_to_fp16
+from safetensors.torch import save_file
+
+from fedcore.clip import backbone, tags, weights
+from fedcore.clip.facts import facts, weights_source
+from fedcore.errors import FedLensError
+from tests.clip.test_backbone import SMALL
+
+CLASSES, TEMPLATE = ("cat", "snow owl"), "a photo of a {}."
+
+
+@pytest.fixture
+def models(monkeypatch, tmp_path):
+    """Names of open_clip models of our own: small-clip, its QuickGELU twin, and a wider one."""
+    wide = SMALL | {"vision_cfg": SMALL["vision_cfg"] | {"width": 24}}
+    configs = {"small-clip": SMALL, "small-clip-quickgelu": SMALL | {"quick_gelu": True}, "wide-clip": wide}
+    files = {}
+    for name, config in configs.items():
+        files[name] = tmp_path / f"{name}.json"
+        files[name].write_text(json.dumps(config))
+        open_clip.add_model_config(files[name])
+    monkeypatch.setattr("fedcore.clip.facts.config_files", lambda: files)
+    facts.cache_clear()
+    yield files
+    facts.cache_clear()
+
+
+def random_model(name: str) -> torch.nn.Module:
+    """Random weights that half precision can hold, so that both formats mean the same model."""
+    torch.manual_seed(0)
+    model = open_clip.create_model(name).eval().requires_grad_(False)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.half().float())
+    return model
+
+
+def save_as_openai(model: torch.nn.Module, path: Path) -> None:
+    """A traced, half-precision archive with the three sizes among its tensors, as OpenAI ships them."""
+    side, length, vocabulary = model.visual.image_size[0], model.context_length, model.vocab_size
+    for name, value in (("input_resolution", side), ("context_length", length), ("vocab_size", vocabulary)):
+        if hasattr(model, name):
+            delattr(model, name)
+        model.register_buffer(name, torch.tensor(value))
+    convert_weights_to_fp16(model)
+    image, text = torch.zeros(1, 3, side, side, dtype=torch.half), torch.zeros(1, length, dtype=torch.long)
+    with torch.no_grad():
+        traced = torch.jit.trace_module(
+            model, {"encode_image": image, "encode_text": text}, check_trace=False, strict=False
+        )
+    traced.save(str(path))
+
+
+def equal_features(name: str, tmp_path: Path) -> None:
+    """The two formats of one model, loaded by path, encode alike. Asserts."""
+    model = random_model(f"{name}-quickgelu")
+    plain, archive = tmp_path / "open_clip.pt", tmp_path / "openai.pt"
+    torch.save(model.state_dict(), plain)
+    save_as_openai(model, archive)
+    names = set(torch.jit.load(str(archive)).state_dict())
+    assert names >= {"input_resolution", "context_length", "vocab_size", "visual.conv1.weight"}
+    ours, theirs = backbone.load(f"{name}-quickgelu", str(plain)), backbone.load(name, str(archive))
+    pixels = torch.rand(2, 3, ours.facts.image_size, ours.facts.image_size)
+    assert torch.equal(ours.embed_images(pixels), theirs.embed_images(pixels))
+    assert torch.equal(ours.zero_shot(CLASSES, TEMPLATE), theirs.zero_shot(CLASSES, TEMPLATE))
+    assert ours.logit_scale == theirs.logit_scale
+    assert ours.preprocess.transforms[-1].mean == theirs.preprocess.transforms[-1].mean
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_an_openai_archive_and_a_plain_file_of_one_model_give_equal_features(models, tmp_path):
+    equal_features("small-clip", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_vit_b_32_in_both_formats_gives_equal_features(tmp_path):
+    equal_features("ViT-B-32", tmp_path)
+
+
+@pytest.mark.parametrize("wrapper", ["state_dict", "model_state_dict", "model"])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+def test_a_training_checkpoint_is_unwrapped(tmp_path, wrapper, prefix):
+    state = {"visual.proj": torch.rand(2, 3), "transformer.resblocks.0.attn_mask": torch.zeros(1)}
+    wrapped = {prefix + name: value for name, value in state.items()}
+    torch.save({"epoch": 3, wrapper: wrapped, "optimizer": {"lr": 0.1}}, tmp_path / "w.pt")
+    found = weights.read(tmp_path / "w.pt")
+    assert list(found) == ["visual.proj"] and torch.equal(found["visual.proj"], state["visual.proj"])
+
+
+def test_a_data_parallel_checkpoint_encodes_as_its_model(models, tmp_path):
+    model = random_model("small-clip")
+    torch.save({"state_dict": torch.nn.DataParallel(model).state_dict()}, tmp_path / "w.pt")
+    loaded = backbone.load("small-clip", str(tmp_path / "w.pt"))
+    pixels = torch.rand(1, 3, 16, 16)
+    assert torch.equal(loaded.embed_images(pixels), model.encode_image(pixels))
+
+
+def without(state: dict, name: str) -> dict:
+    return {key: value for key, value in state.items() if key != name}
+
+
+UNFITTING = {
+    "another width": (
+        lambda state: random_model("wide-clip").state_dict(),
+        r"'visual.class_embedding' is 24 in the file, 16 in the model",
+    ),
+    "a lacking tensor": (lambda state: without(state, "ln_final.bias"), r"the file has no 'ln_final.bias'"),
+    "a tensor too many": (lambda state: state | {"head": torch.zeros(1)}, r"the model has no 'head'"),
+}
+
+
+@pytest.mark.parametrize("kind", UNFITTING)
+def test_weights_of_another_model_name_the_first_tensor_that_does_not_fit(models, tmp_path, kind):
+    change, message = UNFITTING[kind]
+    torch.save(change(random_model("small-clip").state_dict()), tmp_path / "w.pt")
+    with pytest.raises(
+        FedLensError, match=rf"w\.pt does not hold the weights of small-clip: {message}"
+    ) as caught:
+        backbone.load("small-clip", str(tmp_path / "w.pt"))
+    assert caught.value.field == "backbone.pretrained"
+
+
+class Evil:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return (Path.write_text, (self.path, "executed"))
+
+
+def evil_archive(evil: Evil) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("a/data.pkl", pickle.dumps(evil))
+        archive.writestr("a/code/__torch__.py", "")
+        archive.writestr("a/constants.pkl", pickle.dumps(()))
+    return content.getvalue()
+
+
+def evil_checkpoint(evil: Evil) -> bytes:
+    content = io.BytesIO()
+    torch.save({"state_dict": {"a": torch.zeros(1)}, "extra": evil}, content)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("make", [pickle.dumps, evil_checkpoint, evil_archive])
+def test_a_file_with_code_in_it_is_refused_and_not_executed(tmp_path, make):
+    (tmp_path / "w.pt").write_bytes(make(Evil(tmp_path / "proof")))
+    with pytest.raises(FedLensError, match=r"w\.pt is no plain weights file.*could run code") as caught:
+        weights.read(tmp_path / "w.pt")
+    assert not (tmp_path / "proof").exists() and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("w.safetensors", b"not weights", "cannot read the weights file"),
+        ("w.pt", b"", "cannot read the weights file"),
+        ("w.pt", b"not weights", "no plain weights file"),
+    ],
+)
+def test_a_damaged_file_gets_one_line(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FedLensError, match=message) as caught:
+        weights.read(tmp_path / name)
+    assert caught.value.field == "backbone.pretrained" and "\n" not in str(caught.value)
+
+
+def test_a_file_without_tensors_is_refused(tmp_path):
+    torch.save({"epoch": 3}, tmp_path / "w.pt")
+    with pytest.raises(FedLensError, match="holds no state dict"):
+        weights.read(tmp_path / "w.pt")
+
+
+@pytest.fixture
+def hub(models, monkeypatch, tmp_path):
+    """An empty Hugging Face cache, a tag of small-clip in the hub, and no network."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    entry = {"laion": tags.config("ViT-B-32", "openai") | {"hf_hub": "someone/small/", "quick_gelu": True}}
+    for table in {id(t): t for t in (tags._table(), open_clip.pretrained)}.values():
+        monkeypatch.setitem(table._PRETRAINED, "small-clip", entry)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    return tmp_path / "hub"
+
+
+def fill_hub(hub: Path, state: dict[str, torch.Tensor]) -> None:
+    """A repository in the layout of the Hugging Face cache."""
+    repository = hub / "models--someone--small"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc123")
+    (repository / "snapshots" / "abc123").mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    save_file(state, repository / "blobs" / "f00d")
+    (repository / "snapshots" / "abc123" / "open_clip_model.safetensors").symlink_to(
+        repository / "blobs" / "f00d"
+    )
+
+
+def test_a_tag_in_the_cache_loads_without_network(hub):
+    model = random_model("small-clip-quickgelu")
+    fill_hub(hub, model.state_dict())
+    assert (
+        weights_source("small-clip", "laion") == "laion" and tags.download_note("small-clip", "laion") is None
+    )
+    loaded = backbone.load("small-clip", "laion")
+    pixels = torch.rand(1, 3, 16, 16)
+    assert torch.equal(loaded.embed_images(pixels), model.encode_image(pixels))
+    assert tuple(loaded.preprocess.transforms[-1].mean) == open_clip.OPENAI_DATASET_MEAN
+
+
+def test_a_tag_that_is_not_here_says_how_to_get_it(hub, monkeypatch):
+    note = tags.download_note("small-clip", "laion")
+    assert note == "the weights 'laion' of small-clip will be downloaded from huggingface.co/someone/small"
+
+    def fail(cfg: dict) -> str:
+        raise FileNotFoundError("no network\nsecond line")
+
+    monkeypatch.setattr(open_clip, "download_pretrained", fail)
+    with pytest.raises(
+        FedLensError, match=r"`hf download someone/small open_clip_model\.safetensors`"
+    ) as caught:
+        backbone.load("small-clip", "laion")
+    assert "no network" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_damaged_file_in_the_cache_is_named(hub):
+    fill_hub(hub, {"a": torch.zeros(1)})
+    with pytest.raises(FedLensError, match=r"'laion' of small-clip cannot be read from .*open_clip_model"):
+        backbone.load("small-clip", "laion")
+
+
+def test_an_unknown_tag_is_answered_before_anything_is_loaded():
+    with pytest.raises(FedLensError, match="no weights called 'opnai'; did you mean openai") as caught:
+        weights_source("ViT-B-32", "opnai")
+    assert caught.value.field == "backbone.pretrained"
+    with pytest.raises(FedLensError, match="open_clip has no weights of ViT-S-16 to download"):
+        weights_source("ViT-S-16", "openai")
+
+
+def test_a_hub_file_of_its_own_name_is_looked_for_as_safetensors_first():
+    repo, files = tags.repository("ViTamin-S", "datacomp1b")
+    assert repo == "jienengchen/ViTamin-S" and files == ("pytorch_model.safetensors", "pytorch_model.bin")
