@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fedcore import config
+from fedcore import cli_data, cli_queue, cli_results, config
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.runs import database
@@ -94,7 +94,13 @@ def parser() -> argparse.ArgumentParser:
     worker.add_argument(
         "--idle", type=float, default=600.0, metavar="SECONDS", help="leave after so long without work"
     )
-    worker.add_argument("--slots", type=int, default=1, metavar="N", help="runs at once on each device")
+    worker.add_argument(
+        "--slots",
+        type=int,
+        default=None,
+        metavar="N",
+        help="runs at once on each device, from now on (default: as set before, else 1)",
+    )
 
     command("list", _list, "experiments and their runs")
 
@@ -111,47 +117,30 @@ def parser() -> argparse.ArgumentParser:
         "--anew", action="store_true", help="from the beginning: what they recorded is deleted"
     )
 
-    export = command("export", _export, "the comparison's numbers")
-    export.add_argument("id", type=int, nargs="+", metavar="ID", help="experiments")
-    export.add_argument("--table", choices=("summary", "rounds"), default="summary", help="which table")
-    export.add_argument("--format", choices=("csv", "latex", "json"), default="csv", help="how it is written")
-    export.add_argument("-o", "--output", type=Path, default=None, help="file (default: print it)")
-
-    _add_results(command)
+    cli_queue.add(command)
+    cli_results.add(command)
+    _add_catalogs(command)
     return top
 
 
-def _add_results(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """The commands about what there is, and about results from elsewhere."""
-    data = command("data", _data, "data sets: list them, check a folder, encode one ahead of time")
-    data.add_argument("action", choices=("list", "check", "encode"), help="what to do")
-    data.add_argument("what", nargs="?", metavar="PATH|NAME", help="folder to check, or data set to encode")
-    data.add_argument("--root", default=None, help="folder of the data set to encode")
+def _add_catalogs(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """The commands about what there is."""
+    data = command("data", _data, "data sets: list them, get or check one, encode one ahead of time")
+    data.add_argument("action", choices=("list", "get", "check", "encode", "partition"), help="what to do")
+    data.add_argument(
+        "what",
+        nargs="?",
+        metavar="PATH|NAME",
+        help="data set to get or encode; folder, CSV list or data set to check; experiment file to partition",
+    )
+    data.add_argument("--json", action="store_true", help="the check as JSON")
+    data.add_argument("--root", default=None, help="folder of the data set to get, check or encode")
     data.add_argument("--backbone", default="mini-vit", help="open_clip model that encodes")
     data.add_argument("--pretrained", default=None, help="open_clip tag or weights file")
     data.add_argument("--reads", default="embedding", help="'embedding', 'layer:k' or 'patches' (FedAlign)")
 
     methods = command("methods", _methods, "the methods, or the hyper-parameters of one")
     methods.add_argument("name", nargs="?", help="method")
-
-    imported = command("import", _import, "record a CSV file of your own results as an experiment")
-    imported.add_argument("file", type=Path, metavar="FILE.csv")
-    imported.add_argument(
-        "--experiment",
-        required=True,
-        metavar="NAME",
-        help="experiment to join (name or id), or the name of a new one",
-    )
-    imported.add_argument("--dataset", default="own data", help="data set they were measured on")
-
-    published = command("published", _published, "figures that papers print, beside ours")
-    published.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="experiment file")
-    published.add_argument(
-        "--coverage", action="store_true", help="count the printed figures that can be run here"
-    )
-
-    merge = command("merge", _merge, "copy the experiments of another database into this one")
-    merge.add_argument("other", type=Path, metavar="OTHER.db")
 
 
 def _ids(command: argparse.ArgumentParser) -> None:
@@ -280,37 +269,6 @@ def _chosen(options: argparse.Namespace) -> list[int]:
     return list(options.id)
 
 
-def _export(options: argparse.Namespace) -> int:
-    from fedcore.report import export
-    from fedcore.runs import queries
-
-    db = database.resolve(options.db)
-    for experiment_id in options.id:
-        queries.experiment(db, experiment_id)
-    writers = {
-        ("summary", "csv"): export.summary_csv,
-        ("summary", "latex"): export.summary_latex,
-        ("summary", "json"): export.summary_json,
-        ("rounds", "csv"): export.rounds_csv,
-    }
-    write = writers.get((options.table, options.format))
-    if write is None:
-        raise FedLensError(
-            f"table '{options.table}' is not written as {options.format}; choose csv", "format"
-        )
-    text = write(db, options.id)
-    if options.output is None:
-        sys.stdout.write(text)
-        return 0
-    try:
-        options.output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FedLensError(
-            f"cannot write {options.output}: {error.strerror}; choose another file", "output"
-        ) from error
-    return 0
-
-
 def _data(options: argparse.Namespace) -> int:
     from fedcore.data import catalog
 
@@ -319,28 +277,31 @@ def _data(options: argparse.Namespace) -> int:
             print(f"{entry.name:<18} {entry.title}")
         return 0
     if options.what is None:
-        raise FedLensError(f"name what to {options.action}: a folder to check, a data set to encode", "what")
+        raise FedLensError(
+            f"name what to {options.action}: a data set to get or encode, a folder to check, an experiment "
+            "file to partition",
+            "what",
+        )
+    if options.action == "get":
+        return cli_data.get(options.what, options.root)
     if options.action == "check":
-        images, warnings = catalog.load_checked("folder", options.what)
-        for warning in warnings:
-            print(f"note: {warning}", file=sys.stderr)
-        print(f"{len(images)} images, {len(images.classes)} classes, domains: {', '.join(images.domains)}")
-        return 0
+        return cli_data.check(options.what, options.root, options.json)
+    if options.action == "partition":
+        return cli_data.partition(Path(options.what))
     return _encode(options)
 
 
 def _encode(options: argparse.Namespace) -> int:
-    from fedcore.clip import features
     from fedcore.data import catalog
-    from fedcore.engine.setup import load_backbone
+    from fedcore.engine import setup
     from fedcore.progress import track
     from fedcore.runs.devices import default_device, torch_name
 
     images = catalog.load(options.what, options.root)
     device = torch_name(default_device())
-    backbone = load_backbone(options.backbone, options.pretrained, device, "fp32")
+    backbone = setup.load_backbone(options.backbone, options.pretrained, device, "fp32")
     folder = database.artifacts_folder(options.db or database.default_path()) / "encodings"
-    track(f"encoding {images.name}", features.fill(backbone, images, options.reads, folder))
+    track(setup.encode(backbone, images, options.reads, folder))
     print(f"{len(images)} images of {images.name} encoded with {options.backbone}")
     return 0
 
@@ -355,38 +316,6 @@ def _methods(options: argparse.Namespace) -> int:
     for name, field in cls.Config.model_fields.items():
         default = json.dumps(field.get_default(call_default_factory=True), default=str)
         print(f"{name} = {default:<12} # {field.description}")
-    return 0
-
-
-def _import(options: argparse.Namespace) -> int:
-    from fedcore.runs import import_csv
-
-    created = import_csv(options.db, options.file, options.experiment, options.dataset)
-    print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs recorded")
-    return 0
-
-
-def _published(options: argparse.Namespace) -> int:
-    from fedcore.report import beside, published
-
-    if options.coverage == (options.file is not None):
-        raise FedLensError("name an experiment file, or --coverage", "file")
-    if options.coverage:
-        print(published.coverage_text())
-        return 0
-    db = options.db or database.default_path()
-    print(beside.text(beside.beside(db, config.load(options.file))))
-    return 0
-
-
-def _merge(options: argparse.Namespace) -> int:
-    from fedcore.runs import merge
-
-    merged = merge(options.db, options.other)
-    for name in merged.added:
-        print(f"added: {name}")
-    for name in merged.present:
-        print(f"here already, left as it is: {name}")
     return 0
 
 

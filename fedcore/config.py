@@ -7,7 +7,6 @@ held-out domain. A run is reproducible from its stored ``RunConfig`` alone.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tomllib
 from pathlib import Path
@@ -33,11 +32,24 @@ class DataConfig(_Part):
     template: str | None = Field(
         None, description="Prompt with one {} for the class; default: the data set's own"
     )
-    split: Literal["60/20/20", "80/20", "official"] = Field(
-        "60/20/20", description="Train / validation / test shares within each domain and class"
+    split: Literal["60/20/20", "80/20", "official", "swapped"] = Field(
+        "60/20/20",
+        description="Train / validation / test shares within each domain and class; official: the data set's "
+        "own; swapped: its test and validation parts train, its training part tests (FedAlign's Flowers-102)",
     )
     shots: int | None = Field(
         None, ge=1, description="Training samples per class and client (few-shot); default: all"
+    )
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="Names of the columns of a manifest or Hugging Face data set, where they are not path "
+        "(image), label, domain, client, split",
+    )
+
+    decode: Literal["full", "draft"] = Field(
+        "full",
+        description="full: decode JPEG files whole; draft: large ones at a fraction that is still no smaller "
+        "than the backbone's input, which is quicker and gives slightly other pixels",
     )
 
     @field_validator("template")
@@ -51,13 +63,17 @@ class DataConfig(_Part):
 class PartitionConfig(_Part):
     """Who gets which samples."""
 
-    kind: Literal["domain", "iid", "dirichlet", "pathological"] = Field(
+    kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
         "domain",
         description="domain: clients of one domain each; iid: at random; dirichlet: skewed class shares; "
-        "pathological: disjoint classes",
+        "pathological: disjoint classes; natural: those that the data set names (writers, or a manifest's "
+        "clients)",
     )
     clients: int | None = Field(
-        None, ge=1, le=10_000, description="Clients; with 'domain' set by clients_per_domain"
+        None,
+        ge=1,
+        le=10_000,
+        description="Clients; with 'domain' set by clients_per_domain; with 'natural' empty for all of them",
     )
     clients_per_domain: int = Field(1, ge=1, le=1000, description="Clients of each domain (kind 'domain')")
     alpha: float | None = Field(
@@ -70,10 +86,20 @@ class PartitionConfig(_Part):
         None, ge=1, description="Disjoint classes of each client (pathological)"
     )
     min_samples: int = Field(1, ge=1, description="Training samples that every client has at least")
+    dirichlet_form: Literal["per_class", "per_client"] = Field(
+        "per_class",
+        description="per_class: each class is shared out among the clients, which differ in size (FedAlign, "
+        "SDFed); per_client: each client has shares of the classes, all are of one size",
+    )
+    leftover: Literal["drop", "spread"] = Field(
+        "drop",
+        description="Classes that a pathological partition leaves over: drop: no client has them; spread: "
+        "dealt to all clients alike. They stay in the global test",
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> PartitionConfig:
-        if self.kind != "domain" and self.clients is None:
+        if self.kind not in ("domain", "natural") and self.clients is None:
             raise ValueError(f"a '{self.kind}' partition needs clients = a number")
         if self.kind == "dirichlet" and self.alpha is None:
             raise ValueError("a 'dirichlet' partition needs alpha, e.g. alpha = 0.3")
@@ -96,6 +122,30 @@ class BackboneConfig(_Part):
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32", description="Precision in which images are encoded"
     )
+
+
+class CohortConfig(_Part):
+    """Clients that share a backbone and a training budget; what is not given is the experiment's own."""
+
+    clients: int = Field(ge=1, le=10_000, description="How many clients, in client order")
+    backbone: BackboneConfig | None = Field(
+        None, description="Their CLIP; default: the experiment's. Other cohorts may have another one"
+    )
+    batch_size: int | None = Field(
+        None, ge=1, le=65536, description="Samples in a local batch; default: the method's own"
+    )
+    local_epochs: int | None = Field(
+        None, ge=1, le=1000, description="Passes over a client's data in one round; default: the method's own"
+    )
+    max_steps: int | None = Field(
+        None, ge=1, description="Most local steps of a client in one round; default: no limit"
+    )
+
+    @property
+    def overrides(self) -> dict[str, int]:
+        """The method's hyper-parameters that this cohort sets for itself."""
+        given = {"batch_size": self.batch_size, "local_epochs": self.local_epochs}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class MethodEntry(_Part):
@@ -124,16 +174,20 @@ class RunConfig(_Part):
     held_out: str | None
     seed: int
     evaluate_every: int = 1
+    cohorts: tuple[CohortConfig, ...] = ()
 
     def group_hash(self) -> str:
         """Equal for runs that differ by seed or held-out domain only: what a table averages over.
 
         Where the data and the method's file lie does not matter; what is in the file does.
         """
-        content = self.model_dump(mode="json", exclude={"seed", "held_out"})
-        for part, name in (("method", "label"), ("method", "file"), ("data", "root")):
-            content[part].pop(name)
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        from fedcore.grouping import group_hash
+
+        return group_hash(self)
+
+
+SHARED = {"data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every"}
+"""Fields that a run takes over from its experiment as they are."""
 
 
 class Reproduces(_Part):
@@ -147,12 +201,15 @@ class Reproduces(_Part):
 
 
 class Experiment(_Part):
-    """A comparison: one data set, one partition, one backbone, several methods and seeds."""
+    """A comparison: one data set, one partition, one backbone (or one a cohort), several methods and seeds."""
 
     name: str = Field("Untitled", min_length=1, max_length=500, description="Name of the experiment")
     data: DataConfig = DataConfig()
     partition: PartitionConfig = PartitionConfig()
     backbone: BackboneConfig = BackboneConfig()
+    cohorts: tuple[CohortConfig, ...] = Field(
+        (), description="Clients with another backbone or training budget than others; empty: all alike"
+    )
     methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
     rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")
     participation: float = Field(
@@ -164,6 +221,11 @@ class Experiment(_Part):
     )
     evaluate_every: int = Field(
         1, ge=1, description="Rounds between evaluations; the last round always is evaluated"
+    )
+    sweep: dict[str, tuple[Any, ...]] = Field(
+        default_factory=dict,
+        description="Fields that take several values, by their path (partition.alpha, methods.fedot.blocks); "
+        "every combination is run",
     )
     notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
     tags: tuple[str, ...] = Field((), description="Tags for filtering")
@@ -180,22 +242,48 @@ class Experiment(_Part):
             raise ValueError("seeds are whole numbers from 0")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _swept(cls, content: Any) -> Any:
+        from fedcore import sweeps
+
+        swept = isinstance(content, dict) and content.get("sweep")
+        return sweeps.checked(content, cls) if swept else content
+
+    def shared(self) -> dict[str, Any]:
+        """What every run has in common with the experiment, a sweep aside."""
+        return self.model_dump(include=SHARED)
+
     def expand(self, domains: tuple[str, ...] = ()) -> list[RunConfig]:
-        """One run per method, seed and held-out domain, in that
-        nesting from the outside: held-out, seed, method.
+        """One run per held-out domain, seed, combination of swept values and method, in that
+        nesting from the outside.
 
         ``domains`` resolves ``held_out = ["each"]``.
+
+        Raises:
+            FedLensError: for a sweep that does not fit the experiment.
         """
+        from fedcore import sweeps
+
         held_out: tuple[str | None, ...] = domains if self.held_out == ("each",) else self.held_out or (None,)
-        shared = self.model_dump(
-            include={"data", "partition", "backbone", "rounds", "participation", "evaluate_every"}
-        )
+        found = sweeps.variants(self)
         return [
-            RunConfig(**shared, method=entry, seed=seed, held_out=domain)
+            RunConfig(**variant.shared, method=variant.entry, seed=seed, held_out=domain)
             for domain in held_out
             for seed in self.seeds
-            for entry in self.methods
+            for variant in found
         ]
+
+
+def backbones(run: RunConfig | Experiment) -> tuple[BackboneConfig, ...]:
+    """The CLIPs that a run uses, each once, in client order."""
+    found = [c.backbone or run.backbone for c in run.cohorts] or [run.backbone]
+    return tuple(dict.fromkeys(found))
+
+
+def backbone_names(run: RunConfig | Experiment) -> str:
+    """``ViT-B-16``, or ``ViT-B-16 + RN50`` where cohorts differ."""
+    return " + ".join(dict.fromkeys(b.name for b in backbones(run)))
 
 
 def parse(content: dict[str, Any]) -> Experiment:
@@ -245,11 +333,14 @@ def dumps(experiment: Experiment) -> str:
     equal one; defaults of the top level are spelled out.
     """
     content = experiment.model_dump(mode="json", exclude_none=True)
-    lists = {"methods": content.pop("methods"), "reproduces": content.pop("reproduces")}
+    lists = {key: content.pop(key) for key in ("cohorts", "methods", "reproduces")}
     tables = {key: content.pop(key) for key in ("data", "partition", "backbone")}
+    sweep = content.pop("sweep")
     lines = [f"{key} = {_toml(value)}" for key, value in content.items()]
     for key, table in tables.items():
         lines += ["", f"[{key}]", *(f"{k} = {_toml(v)}" for k, v in table.items())]
+    if sweep:
+        lines += ["", "[sweep]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in sweep.items())]
     for key, entries in lists.items():
         for entry in entries:
             lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in entry.items() if v != [])]

@@ -151,11 +151,24 @@ class TestSet:
 
 
 @dataclass(frozen=True)
+class ClassSets:
+    """For each client, the test samples of the classes that it trains on, whoever holds them (FedAlign's
+    "local performance"; a client's own test set is its share of them).
+
+    Shape: rows (samples,) pool rows of all test samples concerned, ascending; held (clients, classes) bool.
+    """
+
+    rows: Tensor
+    held: Tensor
+
+
+@dataclass(frozen=True)
 class Federation:
     """Encoded samples, and the rows of every client and test set.
 
     train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
-    ``len(problem.clients)`` of them are the clients' own, in client order.
+    ``len(problem.clients)`` of them are the clients' own, in client order. ``class_sets`` is None where they
+    would tell nothing that the test sets do not.
     """
 
     pool: Pool
@@ -164,6 +177,7 @@ class Federation:
     test: Rows
     test_sets: tuple[TestSet, ...]
     problem: Problem
+    class_sets: ClassSets | None = None
 
     def local_data(self, clients: Tensor) -> LocalData:
         """Training data of some clients. Shape: clients (participants,)."""

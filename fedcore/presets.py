@@ -5,10 +5,11 @@ A small form shows that an experiment runs from end to end. Its figures say noth
 
 from __future__ import annotations
 
-from typing import Literal
+import itertools
+from typing import Any, Literal
 
 from fedcore.clip.facts import facts
-from fedcore.config import DataConfig, Experiment, MethodEntry, PartitionConfig
+from fedcore.config import CohortConfig, DataConfig, Experiment, MethodEntry, PartitionConfig
 from fedcore.methods import registry
 
 ROUNDS, SHOTS = 2, 2
@@ -33,24 +34,48 @@ def mini(experiment: Experiment) -> Experiment:
     Same methods with the same switches; prompt lengths and batch sizes are capped, and a number of blocks
     becomes the largest divisor of the miniature's width that does not exceed it. One domain is held out where
     the large form holds out several in turn, and ten clients or a hundred become five. It repeats no
-    published figure, so ``reproduces`` is empty.
+    published figure, so ``reproduces`` is empty. Cohorts keep their shares of the clients and their budgets.
     """
-    backbone = "mini-rn" if facts(experiment.backbone.name).vision == "resnet" else "mini-vit"
+    backbone = _backbone(experiment.backbone.name)
     by_domain = experiment.partition.kind == "domain"
     domains = DOMAINS if by_domain else DOMAINS[:1]
+    partition = _partition(experiment.partition)
+    trained = len(domains) - bool(experiment.held_out)
+    clients = partition.clients or trained * partition.clients_per_domain
     return Experiment(
         name=f"{experiment.name} (mini)"[:500],
         data=DataConfig(name=DATA, domains=domains, split=_split(experiment), shots=SHOTS),
-        partition=_partition(experiment.partition),
+        partition=partition,
         backbone={"name": backbone},
+        cohorts=_cohorts(experiment.cohorts, clients),
         methods=tuple(_method(entry, facts(backbone).embed_dim) for entry in experiment.methods),
         rounds=min(ROUNDS, experiment.rounds),
         participation=1.0 if experiment.participation == 1 else max(experiment.participation, 2 / CLIENTS),
         seeds=experiment.seeds[:1],
         held_out=domains[:1] if experiment.held_out else (),
+        sweep=_sweep(experiment, facts(backbone).embed_dim),
         notes="The small form of an experiment: that it runs, not what it finds.",
         tags=("mini",),
     )
+
+
+def _backbone(large: str) -> str:
+    """The miniature with an image tower of the same family."""
+    return "mini-rn" if facts(large).vision == "resnet" else "mini-vit"
+
+
+def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, Any]]:
+    """Cohorts in the same proportion, rounded at their ends; one that is left without clients is left out."""
+    total, found, before = sum(c.clients for c in large), [], 0
+    for end, cohort in zip(itertools.accumulate(c.clients for c in large), large, strict=True):
+        own = end * clients // total - before * clients // total
+        budget = cohort.model_dump(exclude={"clients", "backbone"}, exclude_none=True)
+        if "batch_size" in budget:
+            budget["batch_size"] = min(budget["batch_size"], CAPS["batch_size"])
+        backbone = {"backbone": {"name": _backbone(cohort.backbone.name)}} if cohort.backbone else {}
+        found += [{"clients": own, **backbone, **budget}] if own else []
+        before = end
+    return found
 
 
 def _split(experiment: Experiment) -> Literal["60/20/20", "80/20"]:
@@ -59,14 +84,47 @@ def _split(experiment: Experiment) -> Literal["60/20/20", "80/20"]:
 
 
 def _partition(large: PartitionConfig) -> PartitionConfig:
-    """The same kind for ten classes and few clients; the embedded domains hold 30 images of a class."""
+    """The same kind for ten classes and few clients; the embedded domains hold 30 images of a class.
+
+    The embedded data name no clients: natural ones become IID.
+    """
     if large.kind == "domain":
         return large.model_copy(
             update={"clients": None, "clients_per_domain": min(large.clients_per_domain, 2)}
         )
     clients = min(large.clients or CLIENTS, CLIENTS)
     classes = min(large.classes_per_client, CLASSES // clients) if large.classes_per_client else None
-    return large.model_copy(update={"clients": clients, "classes_per_client": classes, "min_samples": 1})
+    kind = "iid" if large.kind == "natural" else large.kind
+    return large.model_copy(
+        update={"kind": kind, "clients": clients, "classes_per_client": classes, "min_samples": 1}
+    )
+
+
+def _sweep(large: Experiment, width: int) -> dict[str, list[Any]]:
+    """The swept fields with values that the small form can take, each once; its own fields stay out."""
+    found = {}
+    for path, values in large.sweep.items():
+        if path in ("data.shots", "data.split", "data.template", "backbone.pretrained"):
+            continue
+        if path == "rounds":
+            small = [min(ROUNDS, value) for value in values]
+        elif path in ("partition.clients", "partition.clients_per_domain"):
+            small = [min(2 + i, CLIENTS) for i in range(len(values))]
+        elif path == "backbone.name":
+            small = [_backbone(value) for value in values]
+        elif path.startswith("methods."):
+            small = [_capped(path.rpartition(".")[2], value, width) for value in values]
+        else:
+            small = list(values)
+        found[path] = list(dict.fromkeys(small))
+    return found
+
+
+def _capped(name: str, value: Any, width: int) -> Any:
+    """A hyper-parameter's value that fits the miniature."""
+    if name == "blocks":
+        return max(n for n in range(1, value + 1) if width % n == 0)
+    return min(value, CAPS[name]) if name in CAPS else value
 
 
 def _method(entry: MethodEntry, width: int) -> MethodEntry:
@@ -81,7 +139,7 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
     config = dict(entry.config)
     config.update({k: cap for k, cap in CAPS.items() if k in large and large[k] > cap})
     if "blocks" in config:
-        config["blocks"] = max(n for n in range(1, config["blocks"] + 1) if width % n == 0)
+        config["blocks"] = _capped("blocks", config["blocks"], width)
     if "," in str(config.get("local_length", "")):  # one length per client fits the large federation only
         config["local_length"] = "random:4-64"
     return entry.model_copy(update={"config": config})

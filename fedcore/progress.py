@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from types import TracebackType
 
@@ -11,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedcore.config import RunConfig
 from fedcore.engine.events import Cell, Event, Notice, RoundFinished, Started
 from fedcore.engine.events import Progress as Slow
+
+_LINE_SECONDS = 10.0
 
 
 class Bars:
@@ -74,10 +77,17 @@ def _figure(cells: Iterable[Cell]) -> str:
     return f"{100 * sum(own) / len(own):.1f} %" if own else ""
 
 
-def track(description: str, steps: Iterable[tuple[int, int]]) -> None:
-    """A bar for steps that say (done, total)."""
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(description, total=None)
-        for done, total in steps:
-            progress.update(task, completed=done, total=total)
+def track(steps: Iterable[Slow], console: Console | None = None) -> None:
+    """A bar for something slow; a line every ten seconds where the output is no terminal."""
+    console = console or Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    said = time.monotonic()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        for step in steps:
+            progress.update(task, description=step.message, completed=step.done, total=step.total)
+            if not console.is_terminal and time.monotonic() - said > _LINE_SECONDS:
+                said = time.monotonic()
+                console.print(
+                    f"{step.message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
+                )

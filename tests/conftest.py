@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -11,6 +13,12 @@ from tests import tiny
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Verdicts on files are kept away from the user's."""
+    os.environ.setdefault("FEDLENS_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture

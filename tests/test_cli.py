@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import signal
 import subprocess
@@ -217,13 +218,23 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
     assert run("export", 1, "--db", db) == 0
     printed = capsys.readouterr().out
     assert "FedOT" in printed and printed.count("\n") > 2
-    for table, kind in (("rounds", "csv"), ("summary", "latex"), ("summary", "json")):
+    for table, kind in (
+        ("rounds", "csv"),
+        ("clients", "csv"),
+        ("summary", "latex"),
+        ("summary", "json"),
+        ("experiment", "json"),
+    ):
         target = tmp_path / f"out.{kind}"
         assert run("export", 1, "--db", db, "--table", table, "--format", kind, "-o", target) == 0
         assert "FedOT" in target.read_text()
     assert capsys.readouterr().out == ""
     assert run("export", 1, "--db", db, "--table", "rounds", "--format", "latex") == 2
     assert run("export", 8, "--db", db) == 2
+    folder = tmp_path / "results"
+    folder.mkdir()
+    assert run("export", 1, "--db", db, "--format", "latex", "-o", folder) == 0
+    assert re.fullmatch(r"fedlens-from-a-file-summary-\d{8}-[0-9a-f]{8}\.tex", next(folder.iterdir()).name)
     assert run("export", 1, "--db", db, "-o", tmp_path / "no" / "folder.csv") == 2
     assert "choose another file" in capsys.readouterr().err
 
@@ -239,6 +250,22 @@ def test_import_and_merge(db, tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.endswith("added: Mine\nhere already, left as it is: Mine\n")
     assert [e.name for e in queries.experiments(target)] == ["Mine"]
+
+
+def test_an_experiment_travels_as_json(db, toml, fake, tmp_path, capsys):
+    run("run", toml, "--db", db)
+    file, target = tmp_path / "experiment.json", tmp_path / "other.db"
+    assert run("export", 1, "--db", db, "--table", "experiment", "--format", "json", "-o", file) == 0
+    capsys.readouterr()
+    assert run("import", file, "--db", target) == 0
+    assert run("import", file, "--db", target) == 0
+    assert capsys.readouterr().out == "added: From a file\nhere already, left as it is: From a file\n"
+    assert run("export", 1, "--db", db) == 0
+    printed = capsys.readouterr().out
+    assert run("export", 1, "--db", target) == 0
+    assert capsys.readouterr().out == printed != ""
+    assert run("import", tmp_path / "results.csv", "--db", target) == 2
+    assert "experiment: name the experiment" in capsys.readouterr().err
 
 
 def test_methods_lists_all_and_explains_one(capsys):
@@ -260,7 +287,23 @@ def test_data_list_and_check(tmp_path, capsys):
             folder.mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(folder / "1.png")
     assert run("data", "check", tmp_path / "pets") == 0
-    assert capsys.readouterr().out == "4 images, 2 classes, domains: photo, sketch\n"
+    out = capsys.readouterr().out
+    assert out.startswith("4 images, 2 classes\n  photo") and "cat 1, dog 1" in out
+    assert "1 groups of identical images of different classes" in out
+    assert run("data", "check", tmp_path / "pets", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["counts"] == [[1, 1], [1, 1]]
+    (tmp_path / "pets" / "photo" / "cat" / "1.png").write_bytes(b"")
+    assert run("data", "check", tmp_path / "pets" / "photo" / "cat") == 2
+    printed = capsys.readouterr()
+    assert "1 files of zero bytes (left out): 1.png" in printed.out
+    assert "expected domain/class/image" in printed.err
+
+
+def test_data_partition_shows_who_gets_what(toml, capsys):
+    assert run("data", "partition", toml) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split() == ["client", "samples", "classes", "entropy", "(bits)"]
+    assert "mean Jensen-Shannon distance" in out.splitlines()[-1]
 
 
 def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, capsys):

@@ -48,6 +48,20 @@ def test_the_page_says_what_the_code_says():
     assert methods_doc.render(PAGE.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == PAGE
 
 
+def test_every_test_that_the_page_names_is_there():
+    root, file, named = Path(__file__).parent, None, 0
+    for name in re.findall(r"`((?:[\w/]+\.py)?(?:::test_\w+)?|test_\w+)`", section("What is checked")):
+        path, _, test = name.partition("::")
+        if path.endswith(".py"):
+            file = next(root.rglob(Path(path).name)) if "/" not in path else root / path
+            assert file.is_file(), path
+        wanted = test or (path if path.startswith("test_") and not path.endswith(".py") else "")
+        if wanted:
+            assert f"def {wanted}(" in file.read_text(encoding="utf-8"), f"{file.name} has no {wanted}"
+            named += 1
+    assert named > 20
+
+
 def test_a_marker_without_its_method_is_noticed():
     with pytest.raises(registry.FedLensError, match="unknown method 'fedto'; did you mean 'fedot'"):
         methods_doc.render("<!-- fields: fedto -->\n<!-- end -->")

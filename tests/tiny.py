@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -12,9 +13,9 @@ from fedcore.clip.backbone import Backbone
 from fedcore.clip.facts import BackboneFacts
 from fedcore.clip.features import parse_reads
 from fedcore.engine.events import RoundFinished
-from fedcore.engine.rounds import Loop
+from fedcore.engine.rounds import Cohort, Loop
 from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
-from fedcore.methods.base import Method
+from fedcore.methods.base import Method, MethodConfig
 
 CLASSES = ("cat", "snow owl", "fire engine")
 DOMAINS = ("photo", "sketch")
@@ -70,6 +71,7 @@ def tiny_backbone(
         text_layers=text_layers,
         vision_width=24 if vision == "vit" else 8,
         image_size=side,
+        patches=4 if vision == "vit" else 0,
     )
     model.requires_grad_(False)
     cpu = torch.device("cpu")
@@ -133,6 +135,28 @@ def tiny_federation(
     return Federation(
         pool, Rows.of(train), Rows.of(validation), Rows.of([*test, *domain_test]), tuple(sets), problem
     )
+
+
+def tiny_cohorts(
+    cls: type[Method],
+    config: MethodConfig,
+    parts: Sequence[tuple[Backbone, int, dict[str, int]]],
+    **federation: object,
+) -> tuple[Cohort, ...]:
+    """Cohorts over the same images.
+
+    Args:
+        parts: backbone, number of clients and budget (batch_size, local_epochs, max_steps) of each cohort.
+        federation: arguments of ``tiny_federation``.
+    """
+    found, start = [], 0
+    for backbone, clients, budget in parts:
+        encoded = tiny_federation(backbone, **federation)
+        changes = {k: v for k, v in budget.items() if k != "max_steps"}
+        own = cls(config.model_copy(update=changes), encoded.problem)
+        found.append(Cohort(own, encoded, range(start, start + clients), budget.get("max_steps")))
+        start += clients
+    return tuple(found)
 
 
 def run_rounds(method: Method, federation: Federation, rounds: int = 3, **options: object) -> Loop:

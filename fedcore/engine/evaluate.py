@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.engine.events import GLOBAL, Cell, Point
 from fedcore.lazy import functional as F
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 FULL_MATRIX_CLIENTS = 16
-"""Up to this many clients every evaluation holds the full matrix; with more, the last one only."""
+"""Up to this many clients every evaluation holds the full matrix; with more, the first and the last do, and
+the others the global model's row, and every client's model on its own samples and on the domains'."""
+Kept = Literal["all", "domains", "own"]
+"""Test sets of which cells are kept: all, the client's own and the domains', the client's own."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
 """Input elements of one forward pass of all models: what a CPU's cache holds (passes sixteen times as large
 took twice the time on two cores), and what fills a GPU."""
@@ -26,72 +30,153 @@ took twice the time on two cores), and what fills a GPU."""
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates a method's models on a federation's samples."""
+    """Evaluates a method's models on a federation's samples.
+
+    Attributes:
+        clients: those whose models are evaluated; None: all.
+        scores_global: whether the global model is; where backbones differ there is no one such model.
+    """
 
     method: Method
     federation: Federation
+    clients: range | None = None
+    scores_global: bool = True
 
     def broadcast(self, models: Models, full: bool) -> list[Cell]:
-        """All cells after aggregation: test as a matrix, validation on each client's own samples.
+        """All cells after aggregation.
 
+        Test: the global model on every test set; clients' models on all of them (``full``), else on their own
+        and the domains'; on their class sets. Validation: own samples, and the global model on all clients'.
         Where every client predicts with the global model, one forward pass serves all.
         """
-        everyone = torch.arange(len(self.federation.problem.clients))
+        span = self.clients or range(len(self.federation.problem.clients))
+        clients = torch.arange(span.start, span.stop)
         same = models.common is not None and self.method.clients_use_global
+        kept: Kept = "all" if full else "domains"
         cells: list[Cell] = []
-        if models.common is not None:
-            head = self.method.head(models.common, None)
-            for split, rows in ((TEST, self.federation.test), (VALIDATION, self.federation.validation)):
-                if rows.counts.sum() == 0:
-                    continue
-                result = self._matrix(models.common, head, rows)
-                cells += self._cells(split, "broadcast", [GLOBAL], *result)
-                if same:
-                    everyone_too = tuple(t.expand(len(everyone), -1) for t in result)
-                    own_only = split == VALIDATION or not full
-                    cells += self._cells(split, "broadcast", (everyone + 1).tolist(), *everyone_too, own_only)
+        if models.common is not None and (self.scores_global or same):
+            cells += self._common(models.common, clients if same else None, kept)
         if not same:
-            cells += self._personal(models.clients, everyone, full)
+            own = {n: v[span.start : span.stop] for n, v in models.clients.items()}
+            head = self.method.head(own, self.federation.local_data(clients))
+            cells += self._test("broadcast", own, head, clients, kept)
+            if self.federation.validation.counts.sum() > 0:
+                result = self._own(own, head, self.federation.validation.select(clients))
+                cells += self._diagonal(VALIDATION, "broadcast", clients, *result)
         return cells
 
     def local(self, params: Params, clients: Tensor) -> list[Cell]:
-        """The participants' models before aggregation, each on its own test samples."""
+        """The participants' models before aggregation, each on its own test samples and on its class set."""
         head = self.method.head(params, self.federation.local_data(clients))
-        result = self._own(params, head, self.federation.test.select(clients))
-        return self._diagonal(TEST, "local", clients, *result)
+        return self._test("local", params, head, clients, "own")
 
-    def _personal(self, params: Params, clients: Tensor, full: bool) -> list[Cell]:
-        head = self.method.head(params, self.federation.local_data(clients))
+    def _common(self, params: Params, clients: Tensor | None, kept: Kept) -> list[Cell]:
+        """The global model's cells, and those of ``clients`` that all predict with it."""
+        head = self.method.head(params, None)
         cells: list[Cell] = []
-        if full:
-            result = self._matrix(params, head, self.federation.test)
-            cells += self._cells(TEST, "broadcast", (clients + 1).tolist(), *result)
-        else:
-            result = self._own(params, head, self.federation.test.select(clients))
-            cells += self._diagonal(TEST, "broadcast", clients, *result)
-        if self.federation.validation.counts.sum() > 0:
-            result = self._own(params, head, self.federation.validation.select(clients))
-            cells += self._diagonal(VALIDATION, "broadcast", clients, *result)
+        for split, rows in ((TEST, self.federation.test), (VALIDATION, self.federation.validation)):
+            if rows.counts.sum() == 0:
+                continue
+            result = self._matrix(params, head, rows)
+            if self.scores_global:
+                cells += self._cells(split, "broadcast", [GLOBAL], *result)
+            if clients is not None:
+                theirs = tuple(t.expand(len(clients), -1) for t in result)
+                own = "own" if split == VALIDATION else kept
+                cells += self._cells(split, "broadcast", (clients + 1).tolist(), *theirs, kept=own)
+        if clients is not None:
+            cells += self._class_cells("broadcast", params, head, clients)
         return cells
+
+    def _test(self, point: Point, params: Params, head: Params, clients: Tensor, kept: Kept) -> list[Cell]:
+        """Test cells of some clients' own models; only the passes that the kept cells need."""
+        test, codes = self.federation.test, (clients + 1).tolist()
+        if self.method.predicts_in_batches or (kept == "own" and self.federation.class_sets is None):
+            if kept == "all":
+                cells = self._cells(TEST, point, codes, *self._matrix(params, head, test))
+            else:
+                cells = self._diagonal(TEST, point, clients, *self._own(params, head, test.select(clients)))
+            if kept == "domains":
+                first = len(self.federation.problem.clients)
+                domains = test.select(torch.arange(first, len(test.counts)))
+                cells += self._cells(TEST, point, codes, *self._matrix(params, head, domains), first=first)
+            return cells + self._class_cells(point, params, head, clients)
+        scores = self._score(params, head, self._test_rows[None])
+        cells = self._cells(TEST, point, codes, *self._sums(scores, self._test_rows, test), kept=kept)
+        return cells + self._class_cells(point, params, head, clients, scores)
+
+    @cached_property
+    def _test_rows(self) -> Tensor:
+        """Every test sample once, ascending. Shape: (samples,)."""
+        return self.federation.test.index[self.federation.test.mask].unique()
 
     def _matrix(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Every model on every test set. Shape: -> correct, total, loss sum, each (models, test sets)."""
         if self.method.predicts_in_batches:
             return self._matrix_in_batches(params, head, rows)
-        unique, place = rows.index[rows.mask].unique(return_inverse=True)
-        correct, loss = self._score(params, head, unique[None])
+        unique = rows.index[rows.mask].unique()
+        return self._sums(self._score(params, head, unique[None]), unique, rows)
+
+    @staticmethod
+    def _sums(scores: tuple[Tensor, Tensor], unique: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """From samples to test sets. Shape: scores (models, unique) each -> (models, test sets) each."""
+        correct, loss = scores
+        place = torch.searchsorted(unique, rows.index[rows.mask])
         owner = torch.arange(len(rows.counts))[:, None].expand_as(rows.index)[rows.mask]
-        models = correct.shape[0]
-        sums = torch.zeros(2, models, len(rows.counts), dtype=torch.float64)
+        sums = torch.zeros(2, len(correct), len(rows.counts), dtype=torch.float64)
         sums[0].index_add_(1, owner, correct[:, place])
         sums[1].index_add_(1, owner, loss[:, place])
-        return sums[0], rows.counts.expand(models, -1), sums[1]
+        return sums[0], rows.counts.expand(len(correct), -1), sums[1]
+
+    def _class_cells(
+        self,
+        point: Point,
+        params: Params,
+        head: Params,
+        clients: Tensor,
+        scores: tuple[Tensor, Tensor] | None = None,
+    ) -> list[Cell]:
+        """Each client's model on its class set. One model may serve all clients.
+
+        Shape: scores (models, ``_test_rows``) each, where a pass over all test samples has been made.
+        """
+        sets = self.federation.class_sets
+        if sets is None:
+            return []
+        held = sets.held[clients]
+        labels = self.federation.pool.y(sets.rows).cpu()
+        total = (torch.bincount(labels, minlength=held.shape[1]) * held).sum(1)
+        if self.method.predicts_in_batches:
+            result = self._classes_in_batches(params, head, [sets.rows[h[labels]] for h in held])
+        else:
+            correct, loss = scores or self._score(params, head, self._test_rows[None])
+            place = torch.searchsorted(self._test_rows, sets.rows)
+            by_class = torch.zeros(2, len(correct), held.shape[1], dtype=torch.float64)
+            by_class[0].index_add_(1, labels, correct[:, place])
+            by_class[1].index_add_(1, labels, loss[:, place])
+            result = torch.where(held, by_class, 0.0).sum(-1)  # where: an infinite loss of others stays out
+        first = len(self.federation.test_sets) + 1
+        return [
+            Cell(TEST, point, c + 1, first + c, int(right), int(n), _mean(lost, n))
+            for c, right, n, lost in zip(clients.tolist(), result[0], total, result[1], strict=True)
+            if n > 0
+        ]
+
+    def _classes_in_batches(self, params: Params, head: Params, rows: list[Tensor]) -> Tensor:
+        """Correct and loss sums, set by set. Shape: rows (samples,) per client -> (2, clients)."""
+        found = torch.zeros(2, len(rows), dtype=torch.float64)
+        shared = len(next(iter(params.values()))) == 1
+        for i, own in enumerate(rows):
+            model = 0 if shared else i
+            hits, losses = self._score(_one(params, model), _one(head, model), self._shuffled(own)[None])
+            found[0, i], found[1, i] = hits.sum(), losses.sum()
+        return found
 
     def _own(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Model i on owner i's samples. Shape: -> correct, total, loss sum, each (models,)."""
         if self.method.predicts_in_batches:
             found = [
-                self._score(_one(params, i), _one(head, i), self._shuffled(rows, i))
+                self._score(_one(params, i), _one(head, i), self.order(rows, i))
                 for i in range(len(rows.counts))
             ]
             correct, loss = (torch.stack([f[part].sum() for f in found]) for part in (0, 1))
@@ -101,15 +186,18 @@ class Evaluator:
 
     def _matrix_in_batches(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """As ``_matrix``, one test set at a time: no prediction may depend on another set's samples."""
-        found = [self._score(params, head, self._shuffled(rows, j)) for j in range(len(rows.counts))]
+        found = [self._score(params, head, self.order(rows, j)) for j in range(len(rows.counts))]
         correct, loss = (torch.stack([f[part].sum(1) for f in found], 1) for part in (0, 1))
         return correct, rows.counts.expand(len(correct), -1), loss
 
-    def _shuffled(self, rows: Rows, owner: int) -> Tensor:
+    def order(self, rows: Rows, owner: int) -> Tensor:
         """One owner's samples without padding, in an order that gives no class away. Shape: (1, samples)."""
-        n = int(rows.counts[owner])
-        order = torch.randperm(n, generator=self.federation.problem.generator("evaluate", n))
-        return rows.index[owner, :n][order][None]
+        return self._shuffled(rows.index[owner, : int(rows.counts[owner])])[None]
+
+    def _shuffled(self, rows: Tensor) -> Tensor:
+        """Shape: (samples,) -> (samples,)."""
+        generator = self.federation.problem.generator("evaluate", len(rows))
+        return rows[torch.randperm(len(rows), generator=generator)]
 
     def _score(self, params: Params, head: Params, index: Tensor) -> tuple[Tensor, Tensor]:
         """Per-sample hits and losses. Shape: index (models or 1,
@@ -139,23 +227,16 @@ class Evaluator:
         correct: Tensor,
         total: Tensor,
         loss: Tensor,
-        own_only: bool = False,
+        kept: Kept = "all",
+        first: int = 0,
     ) -> list[Cell]:
-        """Cells of a matrix; test sets come in entity order (clients, then domains)."""
-        codes = self.test_codes()
+        """Cells of a matrix whose test sets are ``first`` and on, in entity order (clients, then domains)."""
+        clients = len(self.federation.problem.clients)
         return [
-            Cell(
-                split,
-                point,
-                m,
-                codes[j],
-                int(correct[i, j]),
-                int(total[i, j]),
-                _mean(loss[i, j], total[i, j]),
-            )
+            Cell(split, point, m, j, int(correct[i, at]), int(total[i, at]), _mean(loss[i, at], total[i, at]))
             for i, m in enumerate(models)
-            for j in range(correct.shape[1])
-            if total[i, j] > 0 and (not own_only or codes[j] == m)
+            for at, j in enumerate(range(first + 1, first + 1 + correct.shape[1]))
+            if total[i, at] > 0 and (kept == "all" or j == m or (kept == "domains" and j > clients))
         ]
 
     @staticmethod
@@ -168,10 +249,6 @@ class Evaluator:
             for i, c in enumerate(codes)
             if total[i] > 0
         ]
-
-    def test_codes(self) -> list[int]:
-        """Entity code of every test set: clients 1..C, then domains."""
-        return list(range(1, len(self.federation.test_sets) + 1))
 
 
 def _one(params: Params, model: int) -> Params:

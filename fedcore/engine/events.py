@@ -10,17 +10,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 GLOBAL = 0
-"""Entity code of the global model; clients are 1..C, domains C+1..C+D."""
+"""Entity code of the global model; clients are 1..C, domains C+1..C+D, and the class set of client c, where
+there is one, C+D+c."""
 
 Point = Literal["local", "broadcast"]
 
 
 @dataclass(frozen=True)
 class Entity:
-    """A row or column of the accuracy matrix. ``code`` is unique within the run."""
+    """A row or column of the accuracy matrix. ``code`` is unique within the run.
+
+    kind ``classes``: a test set of all samples of the classes that one client trains on, see ``ClassSets``.
+    """
 
     code: int
-    kind: Literal["global", "client", "domain"]
+    kind: Literal["global", "client", "domain", "classes"]
     name: str
     domain: str | None = None
     samples: int | None = None

@@ -65,8 +65,12 @@ def train_clients(
     round_: int,
     optimiser: ClientOptimiser,
     should_stop: Callable[[], bool] = lambda: False,
+    max_steps: int | None = None,
 ) -> Trained:
     """Train all clients of ``data`` for one round.
+
+    Args:
+        max_steps: most steps of each client over all its epochs; None: as many as its batches.
 
     Shape: params (participants, ...); they are not changed in place.
 
@@ -79,17 +83,23 @@ def train_clients(
     params = dict(params)
     tally = _Tally(data)
     epochs = method.config.local_epochs if method.phases else 0
+    limit = torch.iinfo(torch.int64).max if max_steps is None else max_steps
+    if epochs:
+        batches = -(-data.rows.counts // method.config.batch_size)
+        last_epoch = ((limit - 1) // batches.clamp(min=1)).clamp(max=epochs - 1)
     for epoch in range(epochs):
         slots = batch_slots(data, round_, epoch, method.config.batch_size)
         for index in slots.unbind(1):
             if should_stop():
                 raise Stopped
-            rows = (index >= 0).any(1).nonzero()[:, 0]
+            rows = ((index >= 0).any(1) & (tally.steps < limit)).nonzero()[:, 0]
+            if not len(rows):
+                continue  # all have taken their steps
             batch = _batch(data, index, rows)
             for number, phase in enumerate(method.phases):
                 step = _step(phase, params, const, batch, rows.to(data.pool.device), optimiser)
                 last_phase = number == len(method.phases) - 1
-                tally.add(step, rows, index, last_phase, keep=epoch == epochs - 1)
+                tally.add(step, rows, index, last_phase, keep=last_epoch[rows] == epoch)
     return tally.result(params, round_)
 
 
@@ -142,7 +152,8 @@ class _Tally:
         self.record: Params = {}
         self.steps = torch.zeros(n, dtype=torch.int64)
 
-    def add(self, step: Step, rows: Tensor, index: Tensor, last_phase: bool, keep: bool) -> None:
+    def add(self, step: Step, rows: Tensor, index: Tensor, last_phase: bool, keep: Tensor) -> None:
+        """Count one phase of one step. Shape: rows and keep (active,): whose samples' records are kept."""
         on_device = rows.to(self.loss.device)
         if last_phase:
             self.steps[rows] += 1
@@ -150,9 +161,9 @@ class _Tally:
         for name, value in step.terms.items():
             total = self.terms.setdefault(name, torch.zeros_like(self.loss))
             total[on_device] += value.detach().double()
-        if keep:
-            for name, value in step.record.items():
-                self._keep(name, value.detach(), rows, index[rows])
+        for name, value in step.record.items() if keep.any() else ():
+            kept = value.detach() if keep.all() else value.detach()[keep.to(value.device)]
+            self._keep(name, kept, rows[keep], index[rows[keep]])
 
     def _keep(self, name: str, value: Tensor, rows: Tensor, slots: Tensor) -> None:
         """Store per-sample values where their samples stand in ``data.rows``."""

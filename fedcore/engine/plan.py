@@ -4,19 +4,25 @@ loaded: runs, clients, who gets which samples. No torch.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.clip.facts import facts, weights_source
-from fedcore.config import Experiment, RunConfig
+from fedcore import sweeps
+from fedcore.clip.facts import MINI_MODELS, facts
+from fedcore.config import Experiment, RunConfig, backbones
 from fedcore.data import catalog
-from fedcore.data.images import ImageSet
-from fedcore.data.partition import Assignment, label_distance, partition
+from fedcore.data.heterogeneity import label_distance, label_entropy
+from fedcore.data.images import ImageSet, drafted
+from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
+from fedcore.engine import ahead
+from fedcore.engine.cohorts import check_cohorts, first_facts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.base import Setting
+from fedcore.methods.base import Method, MethodConfig, Setting
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,22 @@ class Plan:
         """How far apart the clients' label distributions are, 0 (equal) to 1 (disjoint)."""
         return label_distance(self.counts)
 
+    @property
+    def entropy(self) -> float:
+        """Mean entropy of the clients' training labels in bits: 0 for one class each."""
+        return float(label_entropy(self.counts).mean())
+
+    def client_figures(self) -> list[tuple[str, int, int, float]]:
+        """Of each client: name, training samples, classes among them, entropy of their labels in bits."""
+        entropy = label_entropy(self.counts).tolist()
+        sums, held = self.counts.sum(1).tolist(), (self.counts > 0).sum(1).tolist()
+        return list(zip(self.clients, sums, held, entropy, strict=True))
+
+    @property
+    def most_entropy(self) -> float:
+        """The entropy of a client that has all classes alike, bits."""
+        return float(np.log2(max(1, len(self.classes))))
+
 
 def load_images(run: RunConfig) -> tuple[ImageSet, list[str]]:
     """The data set of a run (labels only, pixels are read later), and what was left out of it.
@@ -49,7 +71,11 @@ def load_images(run: RunConfig) -> tuple[ImageSet, list[str]]:
     Raises:
         FedLensError: naming the field under ``data``.
     """
-    return catalog.load_checked(run.data.name, run.data.root, run.data.domains, run.data.template)
+    data = run.data
+    images, left_out = catalog.load_checked(data.name, data.root, data.domains, data.template, data.columns)
+    if data.decode == "draft":
+        images = drafted(images, max(facts(b.name).image_size for b in backbones(run)))
+    return images, left_out
 
 
 def assign(run: RunConfig, images: ImageSet) -> Assignment:
@@ -72,12 +98,13 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
     """The run with every hyper-parameter of its method written out, checked in its setting.
 
     Raises:
-        FedLensError: naming ``field.<hyper-parameter>``.
+        FedLensError: naming ``field.<hyper-parameter>``, or what is wrong with a cohort.
     """
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
     try:
-        method.check(config, setting)
+        check_cohorts(run, setting)
+        _check(method, config, setting)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
     file = run.method.file or registry.file_of(run.method.name)
@@ -90,6 +117,16 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
         }
     )
     return run.model_copy(update={"method": entry})
+
+
+def _check(method: type[Method], config: MethodConfig, setting: Setting) -> None:
+    """The method's own check; of several methods in an experiment, the message names the one that refuses."""
+    try:
+        method.check(config, setting)
+    except FedLensError as error:
+        if method.title in str(error):
+            raise
+        raise FedLensError(f"{method.title}: {error}", error.field) from error
 
 
 def _field_of(error: FedLensError, field: str) -> str:
@@ -109,43 +146,90 @@ def plan(experiment: Experiment) -> Plan:
     for entry in experiment.methods:
         if entry.file:
             registry.load_file(entry.file)
-    sizes = facts(experiment.backbone.name)
-    weights_source(experiment.backbone.name, experiment.backbone.pretrained)
-    images, left_out = load_images(experiment.model_copy(update={"held_out": ()}).expand()[0])
+    for names, field in ((experiment.data.domains or (), "data.domains"), (experiment.held_out, "held_out")):
+        twice = [n for i, n in enumerate(names) if n in names[:i]]
+        if twice:
+            raise FedLensError(f"'{twice[0]}' is named twice; name each once", field)
+    variants = sweeps.variants(experiment)
+    images, left_out = load_images(experiment.model_copy(update={"held_out": (), "sweep": {}}).expand()[0])
     held_out = images.domains if experiment.held_out == ("each",) else experiment.held_out
     unknown = [d for d in held_out if d not in images.domains]
     if unknown:
         raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
-    drafts = experiment.expand(images.domains)
-    first = assign(drafts[0], images)
-    setting = Setting(
-        sizes,
-        images.classes,
-        len(first.clients),
-        images.domains,
-        images.template,
-        tuple(first.client_domain.tolist()),
-    )
-    names = list(experiment.methods)
-    runs = tuple(resolve(r, setting, f"methods.{names.index(r.method)}") for r in drafts)
+    checked: dict[str, tuple[Setting, Assignment]] = {}
+    runs = []
+    for draft, variant in zip(experiment.expand(images.domains), itertools.cycle(variants)):
+        key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
+        try:
+            if key not in checked:
+                same = draft.data.template == experiment.data.template
+                checked[key] = _setting(draft, images if same else load_images(draft)[0])
+            runs.append(resolve(draft, checked[key][0], f"methods.{variant.index}"))
+        except FedLensError as error:
+            raise variant.blame(error) from error
+    assignments = [assignment for _, assignment in checked.values()]
+    first = assignments[0]
     return Plan(
-        runs,
+        tuple(runs),
         tuple(first.clients),
         images.classes,
         images.domains,
         first.counts,
-        (*left_out, *_warnings(experiment, first)),
+        (*left_out, *_warnings(experiment, assignments), *ahead.notes(runs, len(images))),
     )
 
 
-def _warnings(experiment: Experiment, assignment: Assignment) -> tuple[str, ...]:
+def _setting(run: RunConfig, images: ImageSet) -> tuple[Setting, Assignment]:
+    """What a run's method meets, checked: its CLIP, the classes, the clients.
+
+    Raises:
+        FedLensError: naming the field under ``backbone``, ``cohorts`` or ``partition``.
+    """
+    sizes = first_facts(run)
+    assignment = assign(run, images)
+    setting = Setting(
+        sizes,
+        images.classes,
+        len(assignment.clients),
+        images.domains,
+        images.template,
+        tuple(assignment.client_domain.tolist()),
+    )
+    return setting, assignment
+
+
+def _warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:
     found = []
-    if experiment.data.split == "80/20":
+    if "80/20" in (experiment.data.split, *experiment.sweep.get("data.split", ())):
         found.append("80/20 has no validation split: the last round is reported, no round is chosen")
+    elif not any(len(rows) for a in assignments for rows in a.validation):
+        found.append(
+            f"{experiment.data.split} has no validation split: the last round is reported, no round is chosen"
+        )
     labels = [(e.label or e.name, e.config) for e in experiment.methods]
     if len({label for label, _ in labels}) < len(labels):
         found.append("two methods have the same name; give them labels to tell them apart")
-    few = int(assignment.counts.sum(1).min())
+    found += _unused(experiment)
+    few = min(int(assignment.counts.sum(1).min()) for assignment in assignments)
     if few < 5:
         found.append(f"the smallest client has {few} training samples")
+    nobodys = len(assignments[0].unassigned)
+    if nobodys and experiment.data.shots is None:  # with shots, most of them are merely not trained on
+        why = {"pathological": "classes left over; leftover = spread deals them out"}.get(
+            experiment.partition.kind, "their clients are too small, not named or not chosen"
+        )
+        found.append(f"{nobodys} samples belong to no client ({why}); the global test keeps its part")
     return tuple(found)
+
+
+def _unused(experiment: Experiment) -> list[str]:
+    """Fields that are set, though nothing reads them: the reader may believe otherwise."""
+    part, kinds = experiment.partition, experiment.sweep.get("partition.kind", (experiment.partition.kind,))
+    found = [
+        f"partition.{name} = {getattr(part, name)} is not used by kind '{kinds[0]}'"
+        for name, users in sweeps.USED_BY.items()
+        if getattr(part, name) != type(part).model_fields[name].default and not set(users) & set(kinds)
+        if (name, part.kind) != ("clients", "domain")  # compared with the number of domains
+    ]
+    mini = [b.name for b in backbones(experiment) if b.pretrained is not None and b.name in MINI_MODELS]
+    return found + [f"{name} brings its own weights; pretrained is not used" for name in mini]

@@ -16,6 +16,7 @@ from fedcore.config import RunConfig
 from fedcore.engine import checkpoint
 from fedcore.engine.evaluate import FULL_MATRIX_CLIENTS, Evaluator
 from fedcore.engine.events import (
+    Cell,
     ClientRound,
     Diagnostic,
     Event,
@@ -27,6 +28,7 @@ from fedcore.engine.events import (
 from fedcore.engine.local import Stopped, Trained, train_clients
 from fedcore.engine.optimisers import ClientOptimiser
 from fedcore.engine.transport import Transport, traffic
+from fedcore.grouping import lasting
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Ragged, State, Uploads
 from fedcore.seeds import numpy_generator
@@ -34,10 +36,31 @@ from fedcore.seeds import numpy_generator
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedcore.engine.setup import Ready
     from fedcore.federation import Federation
 
 CHUNK = 32
 """Clients trained at once unless memory asks for fewer."""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Clients that share a backbone and a training budget.
+
+    Its method and federation know all clients of the run, so that indices mean the same everywhere; it trains
+    and evaluates its own.
+
+    Attributes:
+        method: made for this cohort's backbone, with its batch size and local epochs.
+        federation: all samples as this cohort's backbone encodes them.
+        clients: its clients, a stretch of the client order.
+        max_steps: most local steps of a client in one round; None: no limit.
+    """
+
+    method: Method
+    federation: Federation
+    clients: range
+    max_steps: int | None = None
 
 
 @dataclass
@@ -45,6 +68,8 @@ class Loop:
     """One run in progress: what the next round starts from.
 
     Attributes:
+        method, federation: the server's, which are also every client's where there are no cohorts.
+        cohorts: in client order, together all clients; empty: all clients are one.
         chunk: clients trained in one tensor program; halved when the device runs out of memory.
         run_key: identity of the run's config, kept in checkpoints.
     """
@@ -59,6 +84,7 @@ class Loop:
     run_key: str = ""
     transport: Transport = field(default_factory=Transport)
     should_stop: Callable[[], bool] = lambda: False
+    cohorts: tuple[Cohort, ...] = ()
     state: State = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
     done: int = field(init=False, default=0)
@@ -66,11 +92,18 @@ class Loop:
 
     def __post_init__(self) -> None:
         problem = self.federation.problem
+        everyone = range(len(problem.clients))
+        self.cohorts = self.cohorts or (Cohort(self.method, self.federation, everyone),)
+        assert [i for c in self.cohorts for i in c.clients] == list(everyone), "every client in one cohort"
         with torch.no_grad():
             state = self.method.init(problem.generator)
         self.state = replace(state, taken=torch.zeros(len(problem.clients), dtype=torch.int64))
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
-        self.evaluator = Evaluator(self.method, self.federation)
+        one_backbone = len({id(c.federation.problem.backbone) for c in self.cohorts}) == 1
+        self.evaluators = [
+            Evaluator(c.method, c.federation, c.clients, scores_global=one_backbone and i == 0)
+            for i, c in enumerate(self.cohorts)
+        ]
 
     def resume(self, path: str | Path) -> None:
         """Go on after the round of a checkpoint.
@@ -96,8 +129,7 @@ class Loop:
 
     def _before_training(self) -> RoundFinished:
         begin = time.perf_counter()
-        with torch.no_grad():
-            cells = self.evaluator.broadcast(self.method.models(self.state), full=True)
+        cells = self._broadcast(self.state, full=True)
         path = self._save(0)
         spent = time.perf_counter() - begin
         return RoundFinished(0, None, 0.0, 0.0, spent, 0, 0, 0, 0, (), tuple(cells), (), path)
@@ -136,7 +168,7 @@ class Loop:
         uploads = Uploads(self.transport.up(sent), clients, data.rows.counts)
         after = self._aggregate(before, trained, uploads, round_)
         times.append(time.perf_counter())
-        cells = self._evaluate(after, before, trained, clients, round_)
+        cells = self._evaluate(after, sent_down, trained, clients, round_)
         diagnostics = self._diagnostics(before, trained, uploads, data)
         self.state, self.done = after, round_
         path = self._save(round_)
@@ -165,27 +197,41 @@ class Loop:
     def _train(
         self, sent_down: dict[str, Tensor], clients: Tensor, round_: int
     ) -> tuple[Trained, dict[str, Tensor | Ragged]]:
-        """Local training in chunks; what the clients upload is joined in client order."""
+        """Local training in chunks of a cohort; what the clients upload is joined in client order."""
         kept = self.method.config.optimiser_state == "kept" if self.method.phases else False
         parts: list[Trained] = []
         sent: list[dict[str, Tensor | Ragged]] = []
         optimisers = []
-        for where in torch.arange(len(clients)).split(self.chunk):
-            members = clients[where]
+        for cohort, where in self._chunks(clients):
+            method, members = cohort.method, clients[where]
             local = {n: v[members.to(v.device)] for n, v in self.state.local.items()}
             params = {**{n: v[where.to(v.device)] for n, v in sent_down.items()}, **local}
-            data = self.federation.local_data(members)
-            fresh = ClientOptimiser(self.method.config, len(members))
+            data = cohort.federation.local_data(members)
+            fresh = ClientOptimiser(method.config, len(members))
             optimiser = self.optimiser.select(members) if kept else fresh
-            part = train_clients(self.method, params, data, round_, optimiser, self.should_stop)
+            part = train_clients(method, params, data, round_, optimiser, self.should_stop, cohort.max_steps)
             with torch.no_grad():
-                sent.append(self.method.upload(part.params, part.record, data))
+                sent.append(method.upload(part.params, part.record, data))
             parts.append(replace(part, record={}))
             optimisers.append((members, optimiser))
         if kept:
             for members, optimiser in optimisers:
                 self.optimiser.put(members, optimiser)
         return _join_trained(parts), {n: _join([s[n] for s in sent]) for n in sent[0]}
+
+    def _present(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
+        """Every cohort with participants, by position, and where they stand among ``clients``."""
+        for number, cohort in enumerate(self.cohorts):
+            ends = torch.tensor([cohort.clients.start, cohort.clients.stop])
+            first, last = torch.searchsorted(clients, ends).tolist()
+            if first < last:
+                yield number, slice(first, last)
+
+    def _chunks(self, clients: Tensor) -> Iterator[tuple[Cohort, Tensor]]:
+        """Positions among ``clients`` of those that train in one tensor program, in client order."""
+        for number, where in self._present(clients):
+            for part in torch.arange(where.start, where.stop).split(self.chunk):
+                yield self.cohorts[number], part
 
     def _aggregate(self, before: State, trained: Trained, uploads: Uploads, round_: int) -> State:
         """The server's step, then the clients' own parameters put back where they belong."""
@@ -207,15 +253,27 @@ class Loop:
         }
         return State(**detached, local=local, taken=taken)
 
-    def _evaluate(self, after: State, before: State, trained: Trained, clients: Tensor, round_: int) -> list:
+    def _broadcast(self, state: State, full: bool) -> list[Cell]:
+        """Every model after aggregation, each through its own cohort's backbone."""
+        with torch.no_grad():
+            return [c for e in self.evaluators for c in e.broadcast(e.method.models(state), full)]
+
+    def _evaluate(
+        self, after: State, received: dict[str, Tensor], trained: Trained, clients: Tensor, round_: int
+    ) -> list[Cell]:
         last = round_ == self.rounds
         if not last and round_ % self.evaluate_every:
             return []
         full = last or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
-        with torch.no_grad():
-            cells = self.evaluator.broadcast(self.method.models(after), full)
-            if self.method.phases:
-                cells += self.evaluator.local(trained.params, clients)
+        cells = self._broadcast(after, full)
+        for number, where in self._present(clients) if self.method.phases else ():
+            evaluator = self.evaluators[number]
+            with torch.no_grad():
+                models = evaluator.method.before_aggregation(
+                    {n: v[where] for n, v in trained.params.items()},
+                    {n: v[where] for n, v in received.items()},
+                )
+                cells += evaluator.local(models, clients[where])
         return cells
 
     def _diagnostics(
@@ -265,22 +323,34 @@ def train(
         else:
             yield item
     assert ready is not None
-    loop = Loop(
-        ready.method,
-        ready.federation,
-        run.rounds,
-        run.participation,
-        run.evaluate_every,
-        chunk=int(resolved["chunk"]),
-        folder=folder,
-        run_key=json.dumps([run.model_dump(mode="json"), ready.content], sort_keys=True),
-        should_stop=should_stop,
-    )
+    loop = loop_of(run, ready, int(resolved["chunk"]), folder, should_stop)
     if resume_from is not None:
         loop.resume(resume_from)
     yield Started(ready.entities, run.rounds, {**resolved, **ready.content})
     yield from (Notice(text, repeats_exactly=False) for text in setup.differences(environment, resolved))
     yield from loop.events()
+
+
+def loop_of(
+    run: RunConfig,
+    ready: Ready,
+    chunk: int = CHUNK,
+    folder: Path | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Loop:
+    """The loop of a run before its first round; ``resume`` takes it to a checkpoint."""
+    return Loop(
+        ready.method,
+        ready.federation,
+        run.rounds,
+        run.participation,
+        run.evaluate_every,
+        chunk=chunk,
+        folder=folder,
+        run_key=json.dumps([lasting(run), ready.content], sort_keys=True),
+        should_stop=should_stop,
+        cohorts=ready.cohorts,
+    )
 
 
 def _join(parts: list[Tensor | Ragged]) -> Tensor | Ragged:
@@ -323,4 +393,4 @@ def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
     return [Diagnostic(*item) for item in found if math.isfinite(item[1])]
 
 
-__all__ = ["Loop", "Stopped", "train"]
+__all__ = ["Cohort", "Loop", "Stopped", "loop_of", "train"]

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,17 +14,21 @@ import numpy as np
 
 from fedcore.clip import backbone as backbones
 from fedcore.clip import features
-from fedcore.config import RunConfig
+from fedcore.config import BackboneConfig, RunConfig, backbone_names
+from fedcore.config import backbones as backbones_of
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
+from fedcore.engine.cohorts import cohort_config
 from fedcore.engine.events import GLOBAL, Entity, Notice, Progress
 from fedcore.engine.local import Stopped
 from fedcore.engine.plan import assign, load_images, resolve
-from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
+from fedcore.engine.rounds import CHUNK, Cohort
+from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Setting
+from fedcore.pace import Pace
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,15 @@ class Ready:
     """All that the round loop needs.
 
     Attributes:
+        method, federation: the server's; they belong to the first cohort's backbone.
+        cohorts: how the clients train and predict; a single one where all are alike.
         content: identity of the weights, of the data set wherever it lies, and of its pixels as cached here:
             stored with the run, and a checkpoint made with others is refused.
     """
 
     method: Method
     federation: Federation
+    cohorts: tuple[Cohort, ...]
     entities: tuple[Entity, ...]
     content: dict[str, str]
 
@@ -46,8 +54,6 @@ def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> di
 
     Returns them with the versions and the machine, to be stored with the run.
     """
-    from fedcore.engine.rounds import CHUNK
-
     earlier = earlier or {}
     threads = int(earlier.get("threads") or os.environ.get("FEDLENS_THREADS") or torch.get_num_threads())
     torch.set_num_threads(threads)
@@ -58,7 +64,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> di
     return {
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
-        "precision": run.backbone.precision,
+        "precision": "+".join(dict.fromkeys(b.precision for b in backbones_of(run))),
         "tf32": False,
         "device": device,
         "device_name": torch.cuda.get_device_name()
@@ -95,10 +101,11 @@ def make_ready(
     images, left_out = load_images(run)
     yield from (Notice(line) for line in left_out)
     assignment = assign(run, images)
-    yield Progress("loading " + run.backbone.name, 0, 1)
-    backbone = load_backbone(run.backbone.name, run.backbone.pretrained, device, run.backbone.precision)
+    yield Progress("loading " + backbone_names(run), 0, 1)
+    loaded = load_backbones(backbones_of(run), device)
+    first = next(iter(loaded.values()))
     setting = Setting(
-        backbone.facts,
+        first.facts,
         images.classes,
         len(assignment.clients),
         images.domains,
@@ -108,16 +115,53 @@ def make_ready(
     run = resolve(run, setting, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
-    reads = cls.reads(config, backbone.facts)
     folder = artifacts / "encodings"
-    for done, total in features.fill(backbone, images, reads, folder):
-        if should_stop():
-            raise Stopped
-        yield Progress(f"encoding {images.name}", done, total)
-    values = features.read(features.cache_path(folder, backbone, images, reads))
-    federation = build_federation(images, assignment, values, backbone, run.seed, run.data.root)
-    content = {"weights": backbone.fingerprint, "data": content_hash(images), "pixels": images.fingerprint}
-    yield Ready(cls(config, federation.problem), federation, entities(federation, assignment), content)
+    federations = {}
+    for wanted, backbone in loaded.items():
+        reads = cls.reads(config, backbone.facts)
+        with closing(encode(backbone, images, reads, folder)) as steps:
+            for step in steps:
+                if should_stop():
+                    raise Stopped
+                yield step
+        values = features.read(features.cache_path(folder, backbone, images, reads))
+        federations[wanted] = build_federation(images, assignment, values, backbone, run.seed, run.data.root)
+    federation = next(iter(federations.values()))
+    method = cls(config, federation.problem)
+    yield Ready(
+        method,
+        federation,
+        build_cohorts(run, federations) or (Cohort(method, federation, range(setting.clients)),),
+        entities(federation, assignment),
+        {
+            "weights": "+".join(b.fingerprint for b in loaded.values()),
+            "data": content_hash(images),
+            "pixels": images.fingerprint,
+        },
+    )
+
+
+def encode(backbone: backbones.Backbone, images: ImageSet, reads: str, folder: Path) -> Iterator[Progress]:
+    """Make the encoding of a data set where it is not cached, saying how fast and how long still.
+
+    Close it when you leave it early: it holds the encoding's lock.
+    """
+    pace = Pace()
+    with closing(features.fill(backbone, images, reads, folder)) as steps:
+        for done, total in steps:
+            speed = pace.text(done, total)
+            yield Progress(f"encoding {images.name}" + (f" ({speed})" if speed else ""), done, total)
+
+
+def build_cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation]) -> tuple[Cohort, ...]:
+    """The run's cohorts, each with the method that its backbone and budget make; empty where it has none."""
+    cls, found, start = registry.get(run.method.name), [], 0
+    for i, cohort in enumerate(run.cohorts):
+        federation = federations[cohort.backbone or run.backbone]
+        config = cohort_config(run, cohort, f"cohorts.{i}")
+        members = range(start, start := start + cohort.clients)
+        found.append(Cohort(cls(config, federation.problem), federation, members, cohort.max_steps))
+    return tuple(found)
 
 
 def content_hash(images: ImageSet) -> str:
@@ -131,13 +175,23 @@ def content_hash(images: ImageSet) -> str:
 _LOADED: dict[tuple, backbones.Backbone] = {}
 
 
+def load_backbones(
+    wanted: tuple[BackboneConfig, ...], device: str
+) -> dict[BackboneConfig, backbones.Backbone]:
+    """The backbones of a run, kept in memory for the next run of the same process, and only these."""
+    keys = {b: (b.name, b.pretrained, device, b.precision) for b in wanted}
+    for key in set(_LOADED) - set(keys.values()):
+        del _LOADED[key]  # a ViT-L that this run does not use helps nobody
+    for key in keys.values():
+        if key not in _LOADED:
+            _LOADED[key] = backbones.load(*key)
+    return {b: _LOADED[key] for b, key in keys.items()}
+
+
 def load_backbone(name: str, pretrained: str | None, device: str, precision: str) -> backbones.Backbone:
-    """A backbone, kept in memory for the next run of the same process."""
-    key = (name, pretrained, device, precision)
-    if key not in _LOADED:
-        _LOADED.clear()  # one at a time: a second ViT-L beside the first helps nobody
-        _LOADED[key] = backbones.load(*key)
-    return _LOADED[key]
+    """One backbone, as ``load_backbones`` keeps it."""
+    wanted = BackboneConfig(name=name, pretrained=pretrained, precision=precision)
+    return load_backbones((wanted,), device)[wanted]
 
 
 def build_federation(
@@ -174,11 +228,40 @@ def build_federation(
         descriptions=catalog.descriptions(images.name, root),
     )
     test = Rows.of([*assignment.test, *assignment.domain_test])
-    return Federation(pool, train, Rows.of(assignment.validation), test, tuple(sets), problem)
+    return Federation(
+        pool,
+        train,
+        Rows.of(assignment.validation),
+        test,
+        tuple(sets),
+        problem,
+        class_sets(images, assignment),
+    )
+
+
+def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
+    """All test samples of each client's classes; a held-out domain's stay out.
+
+    None where clients are of different domains, one each: there a client is measured on its domain, and
+    samples of its classes in other domains are what it never claimed to know. None too where they are the
+    clients' own test sets (disjoint classes), so that no figure is stored twice.
+    """
+    of_domain = assignment.client_domain
+    if (of_domain >= 0).all() and len(set(of_domain.tolist())) > 1:
+        return None
+    pairs = zip(assignment.domains, assignment.domain_test, strict=True)
+    rows = np.sort(np.concatenate([rows for name, rows in pairs if name != assignment.held_out]))
+    held = np.asarray(assignment.counts) > 0
+    labels = np.asarray(images.labels)[rows]
+    if all(
+        np.array_equal(rows[own[labels]], np.sort(t)) for own, t in zip(held, assignment.test, strict=True)
+    ):
+        return None
+    return ClassSets(torch.as_tensor(rows), torch.as_tensor(held))
 
 
 def entities(federation: Federation, assignment: Assignment) -> tuple[Entity, ...]:
-    """Rows and columns of the accuracy matrix: global 0, clients 1..C, then domains."""
+    """Rows and columns of the accuracy matrix: global 0, clients 1..C, then domains, then class sets."""
     found = [Entity(GLOBAL, "global", "global")]
     for code, test_set in enumerate(federation.test_sets, start=1):
         if test_set.kind == "client":
@@ -187,4 +270,15 @@ def entities(federation: Federation, assignment: Assignment) -> tuple[Entity, ..
         else:
             samples = int(federation.test.counts[code - 1])
             found.append(Entity(code, "domain", test_set.name, test_set.domain, samples))
-    return tuple(found)
+    return (*found, *_class_entities(federation))
+
+
+def _class_entities(federation: Federation) -> Iterator[Entity]:
+    sets = federation.class_sets
+    if sets is None:
+        return
+    present = torch.bincount(federation.pool.y(sets.rows).cpu(), minlength=sets.held.shape[1])
+    for code, (client, held) in enumerate(
+        zip(federation.problem.clients, sets.held, strict=True), start=len(federation.test_sets) + 1
+    ):
+        yield Entity(code, "classes", f"classes of {client}", samples=int((present * held).sum()))

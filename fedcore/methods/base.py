@@ -176,6 +176,10 @@ class Method:
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     shared: ClassVar[tuple[str, ...]] = ()  # names averaged by the default upload and aggregate
     clients_use_global: ClassVar[bool] = False  # every client predicts with the global model: evaluated once
+    backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"
+    """Whether clients may have different CLIPs: 'equal token widths' where all that is learned are prompts in
+    token space; 'any' where nothing depends on the backbone's sizes. ``aggregate`` and ``diagnostics`` then
+    belong to the first cohort's backbone and must not read samples."""
 
     def __init__(self, config: Any, problem: Problem) -> None:
         self.config = config
@@ -230,6 +234,13 @@ class Method:
         common = {name: value[None] for name, value in state.shared.items()}
         return Models(common, {**self.spread(state.shared), **state.personal, **state.local})
 
+    def before_aggregation(self, trained: Params, received: Params) -> Params:
+        """The participants' models before aggregation (point ``local``). received: what was sent to them.
+
+        Shape: (participants, ...) each; ``trained`` holds the participants' local parameters too.
+        """
+        return trained
+
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Per-model constants for evaluation (text features), once
         per model; data is None for the global one.
@@ -239,6 +250,28 @@ class Method:
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
         raise FedLensMethodError(f"{type(self).__name__} defines no logits")
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Images and classes as ``logits`` compares them, for pictures of the feature space; None: no pair.
+
+        Shape: x (models, samples, ...) -> images (models, samples, d), classes (models, classes, d).
+        """
+        return (x, head["text"]) if "text" in head else None
+
+    def explained(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+        """Scores whose evidence in the image Grad-CAM shows; default: that of the predicted class.
+
+        Shape: x (models, samples, ...) -> (models, samples) each.
+        """
+        return {"prediction": self.logits(params, head, x).amax(-1)}
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Learned vectors in the text tower's token space, for their nearest words; empty where none are.
+
+        Shape: clients (models,), None for the global model -> (models, tokens, m), or (models, classes,
+        tokens, m) for prompts of each class.
+        """
+        return {}
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData

@@ -95,3 +95,7 @@ class CLIPFC(Method):
             x = self.problem.backbone.logit_scale * F.normalize(x, dim=-1)
         scores = x @ params["weight"].transpose(-1, -2)
         return scores + params["bias"][:, None] if "bias" in params else scores
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """h and the rows of W. Shape: -> (models, samples or classes, d)."""
+        return x, params["weight"]

@@ -293,7 +293,11 @@ class FedAlign(Method):
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """scale cos(image, text). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
-        return cosine_logits(self.towers.image(parts_of("image", params), x), params["text"], self.scale)
+        return cosine_logits(*self.features(params, head, x), self.scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The adapted tower's embeddings, the text features received. Shape: -> (models, samples or K, d)."""
+        return self.towers.image(parts_of("image", params), x), params["text"]
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData

@@ -151,9 +151,13 @@ class FedAvgLoRA(Method):
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """scale cos(image, text). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
+        return cosine_logits(*self.features(params, head, x), self.config.scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The adapted tower's embeddings and the class prompts. Shape: -> (models, samples or K, d)."""
         lora = Lora(params["image_a"], params["image_b"], self.config.gamma, self.start)
         h = self.problem.backbone.image.tail(x, self.start, lora)
-        return cosine_logits(h, self.text.expand(len(h), -1, -1), self.config.scale)
+        return h, self.text.expand(len(h), -1, -1)
 
 
 @method

@@ -131,5 +131,9 @@ class FedCLIP(Method):
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """s cos(A(h) * h, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        return cosine_logits(*self.features(params, head, x), self.scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
         h = self._adapt(params, x)
-        return cosine_logits(h, self.text.expand(len(h), -1, -1), self.scale)
+        return h, self.text.expand(len(h), -1, -1)

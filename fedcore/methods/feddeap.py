@@ -18,6 +18,7 @@ from fedcore.methods.base import (
     MethodConfig,
     Params,
     Phase,
+    Ragged,
     Setting,
     State,
     Step,
@@ -25,6 +26,7 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
     masked_mean,
+    weighted_mean,
 )
 from fedcore.methods.registry import method
 
@@ -335,20 +337,45 @@ class FedDEAP(Method):
         parts = x.split(self.config.batch_size, dim=1)
         return torch.cat([cosine_logits(p, self._text(params, p.mean(1)), self.scale) for p in parts], dim=1)
 
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """h and the prompted classes; a context from the batch is taken over all samples given.
+
+        Shape: x (models, samples, d) -> (models, samples, d), (models, K, d).
+        """
+        return x, head["text"] if "text" in head else self._text(params, x.mean(1))
+
+    def explained(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+        """The prediction, and what each network sees: the cosine with its nearest ETF vector (Figure 5)."""
+        found = super().explained(params, head, x)
+        return found | {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """p_s and p_d of every class. Shape: (models, K, L, m)."""
+        return {name: params[name] for name in ("p_s", "p_d") if name in params}
+
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """How well the networks turn training images towards their ETF vectors: mean cosine and accuracy."""
+        """How well the networks turn training images towards their ETF vectors.
+
+        ``*_etf_cosine`` and ``*_network_accuracy`` are of the networks that a client trained. Its domain
+        network saw one domain only and may name it for any image; so ``*_shared_accuracy`` is of the averaged
+        networks, which have to tell all clients' images apart.
+        """
         found = {}
         batch = Batch(data.x, data.labels, data.mask, data.clients.to(data.x.device))
+        weights = uploads.weights(self.config.weighting)
         for net in self.etf:
             target = self._target(net, batch)
             cosine = self._etf_logits(trained, net, batch.x) / self.etf_scale
             own = cosine.gather(2, target[..., None])[..., 0]
             found[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(own, data.mask)
-            found[f"{NETWORKS[net]}_network_accuracy"] = masked_mean(
-                (cosine.argmax(-1) == target).double(), data.mask
-            )
+            names = [f"{net}_{part}" for part in LAYERS]
+            shared = {n: weighted_mean(uploads.values[n], weights).expand_as(trained[n]) for n in names}
+            nearest = {"network": cosine, "shared": self._etf_logits(shared, net, batch.x)}
+            for kind, scores in nearest.items():
+                right = (scores.argmax(-1) == target).double()
+                found[f"{NETWORKS[net]}_{kind}_accuracy"] = masked_mean(right, data.mask)
         return found
 
     def _text(self, params: Params, mean: Tensor) -> Tensor:

@@ -214,8 +214,11 @@ class FedOT(Method):
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """tau w_g Q h / |Q h|. Shape: x (models, samples, d) -> (models, samples, classes)."""
-        h = apply_blocks(head["q"], x) if "q" in head else self._adapt(params, x)
-        return self._classify(params, h)
+        return self._classify(params, self.features(params, head, x)[0])
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Q h and w_g. Shape: x (models, samples, d) -> (models, samples, d), (models, classes, d)."""
+        return apply_blocks(head["q"], x) if "q" in head else self._adapt(params, x), params["classifier"]
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData

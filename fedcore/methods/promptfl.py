@@ -16,6 +16,7 @@ from fedcore.methods.base import (
     MethodConfig,
     Params,
     Phase,
+    Ragged,
     Setting,
     State,
     Step,
@@ -89,6 +90,7 @@ class PromptFL(Method):
     )
     family: ClassVar[Literal["method", "baseline"]] = "baseline"
     clients_use_global: ClassVar[bool] = True
+    backbones = "equal token widths"
     Config = PromptFLConfig
     shared = ("context",)
 
@@ -136,3 +138,7 @@ class PromptFL(Method):
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """s cos(prompted class, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
         return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """The context. Shape: (models, M, m)."""
+        return {"context": params["context"]}

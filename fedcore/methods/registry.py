@@ -139,6 +139,9 @@ def first_error(error: ValidationError, prefix: str = "") -> FedLensError:
     """The first complaint of pydantic as one line: what was given, where, what is allowed."""
     detail = error.errors(include_url=False)[0]
     field = ".".join([p for p in (prefix, *map(str, detail["loc"])) if p]) or None
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, FedLensError) and cause.field:  # a check that named the field itself
+        return cause
     if detail["type"] == "extra_forbidden":
         return FedLensError("no such field; see `python -m fedcore methods` or docs for the names", field)
     message = detail["msg"].removeprefix("Value error, ")

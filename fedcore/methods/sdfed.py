@@ -20,6 +20,7 @@ from fedcore.methods.base import (
     Models,
     Params,
     Phase,
+    Ragged,
     Setting,
     State,
     Step,
@@ -30,6 +31,7 @@ from fedcore.methods.base import (
 )
 from fedcore.methods.promptfl import check_prompts, draw_context
 from fedcore.methods.registry import method
+from fedcore.methods.sdfed_subspaces import projectors, removed_directions, subspace_overlap
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -130,40 +132,6 @@ def client_lengths(text: str, problem: Problem) -> Tensor:
     return problem.draw_per_client(draw, "sdfed", "length")
 
 
-def removed_directions(truncation: float, width: int) -> int:
-    """floor(lambda m); R keeps the other m - floor(lambda m) directions (Definition 1)."""
-    return math.floor(truncation * width + 1e-9)  # 0.29 * 100 is 28.999999999999996
-
-
-def projectors(prompt: Tensor, removed: int, noise: Tensor | None = None) -> Tensor:
-    """R = X_2 X_2^T, off the ``removed`` leading right-singular directions of each prompt.
-
-    Computed in float64 on the CPU: a prompt has at most S_s directions of its own, the others are the SVD's
-    choice, which should depend on the prompt alone and not on the device. With ``noise`` (m, removed) that
-    choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
-    prompt's rows leaves it alone.
-
-    Shape: prompt (clients, S, m) -> (clients, m, m).  Source: SDFed, Eq. 8-10 and Definition 1.
-    """
-    work = prompt.detach().to("cpu", torch.float64)
-    if noise is None:
-        kept = torch.linalg.svd(work, full_matrices=True).Vh[:, removed:]  # rows are the columns of X_2
-        r = kept.transpose(1, 2) @ kept
-    else:
-        r = torch.stack([_seeded_projector(one, removed, noise) for one in work])
-    return r.to(prompt.device, prompt.dtype)
-
-
-def _seeded_projector(prompt: Tensor, removed: int, noise: Tensor) -> Tensor:
-    _, sigma, vh = torch.linalg.svd(prompt, full_matrices=False)
-    tolerance = sigma.max() * max(prompt.shape) * torch.finfo(sigma.dtype).eps
-    own = vh[: min(int((sigma > tolerance).sum()), removed)].T
-    rest = noise[:, : removed - own.shape[1]]
-    rest = torch.linalg.qr(rest - own @ (own.T @ rest)).Q
-    x_1 = torch.cat([own, rest], 1)
-    return torch.eye(len(x_1), dtype=x_1.dtype) - x_1 @ x_1.T
-
-
 def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
     """L_str: mean over classes of |d(G_c) - d(G_c R)|^2.
 
@@ -201,6 +169,7 @@ class SDFed(Method):
     )
     Config = SDFedConfig
     shared = ("global_prompt",)
+    backbones = "equal token widths"
 
     def __init__(self, config: SDFedConfig, problem: Problem) -> None:
         """Prepare class names, lengths and the projector's fixed basis.
@@ -267,9 +236,7 @@ class SDFed(Method):
         """
         if self.config.refine_every == "step" or self.config.components not in ("all", "pfhf+srlp"):
             return {}
-        broadcast = params["global_prompt"][:1]  # one for all clients at round start
-        r = projectors(broadcast, self.removed, self.noise)
-        r = r.expand(len(params["global_prompt"]), -1, -1)
+        r = projectors(params["global_prompt"], self.removed, self.noise)
         if self.config.components == "pfhf+srlp" or self.config.refined_gradient:
             return {"projector": r}
         lengths = self.lengths[data.clients.to(self.lengths.device)]
@@ -350,6 +317,12 @@ class SDFed(Method):
             clients["untrained"] = (state.taken == 0).to(self.problem.device)
         return Models(common, clients)
 
+    def before_aggregation(self, trained: Params, received: Params) -> Params:
+        """As trained: where R is made once per round, G_c R uses the R that the client trained with."""
+        if self.config.components != "pfhf+srlp" or self.config.refine_every == "step":
+            return trained
+        return {**trained, "refined_by": received["global_prompt"]}
+
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Class features of the prompt that predicts. Shape: text (models, K, d), held (models, K)."""
         common = params["global_prompt"]
@@ -359,7 +332,7 @@ class SDFed(Method):
             return {"text": self._encode((common, self._common_lengths(common)))[0], "held": held}
         local = params["local_prompt"]
         if self.config.components == "pfhf+srlp":
-            local = local @ projectors(common, self.removed, self.noise)
+            local = local @ projectors(params.get("refined_by", common), self.removed, self.noise)
         text = self._encode((local, self.lengths[owners]))[0]
         if "untrained" in params and bool(params["untrained"].any()):
             global_text = self._encode((common[:1], self._common_lengths(common[:1])))[0]
@@ -370,8 +343,24 @@ class SDFed(Method):
         """s cos(prompted class, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
         return self._scores(x, head["text"], head["held"])
 
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """G_s and G_c,l. Shape: (models, S_s, m) and (models, S_l, m)."""
+        found: dict[str, Tensor | Ragged] = {"global prompt": params["global_prompt"]}
+        if self.has_local and clients is not None:
+            found["local prompt"] = Ragged(
+                params["local_prompt"], self.lengths[clients.to(self.lengths.device)]
+            )
+        return found
+
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """The length of each participant's own prompt: accuracy is read against it (paper, Figure 6)."""
-        return {"local_length": self.lengths[data.clients.to(self.lengths.device)]} if self.has_local else {}
+        """The length of each participant's own prompt (accuracy is read against it in the paper's Figure 6),
+        and how much of it lies in the span of the client's own G_s, both as local training left them.
+        """
+        if not self.has_local:
+            return {}
+        return {
+            "local_length": self.lengths[data.clients.to(self.lengths.device)],
+            "subspace_overlap": subspace_overlap(trained["global_prompt"], trained["local_prompt"]),
+        }

@@ -39,6 +39,7 @@ class ZeroShot(Method):
     )
     family: ClassVar[Literal["method", "baseline"]] = "baseline"
     clients_use_global: ClassVar[bool] = True
+    backbones = "any"
     Config = ZeroShotConfig
 
     def __init__(self, config: ZeroShotConfig, problem: Problem) -> None:

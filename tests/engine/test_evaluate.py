@@ -30,9 +30,13 @@ def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(bac
     federation = tiny_federation(backbone, samples=(9, 5, 7))
     loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
     models = loop.method.models(loop.state)
-    full = loop.evaluator.broadcast(models, full=True)
-    own = loop.evaluator.broadcast(models, full=False)
+    full = loop.evaluators[0].broadcast(models, full=True)
+    own = loop.evaluators[0].broadcast(models, full=False)
     assert {k: v[:2] for k, v in _diagonal(full).items()} == {k: v[:2] for k, v in _diagonal(own).items()}
+    domains = [
+        {(c.model, c.test_set, c.correct, c.total) for c in cells if c.test_set > 3} for cells in (full, own)
+    ]
+    assert domains[0] == domains[1] and len(domains[0]) == 4 * 2
     for model, (_, _, loss) in _diagonal(full).items():
         assert loss == pytest.approx(_diagonal(own)[model][2], abs=1e-12)
     for c in range(3):

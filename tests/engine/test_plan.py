@@ -127,3 +127,25 @@ def test_a_resume_on_other_software_is_said():
     }
     assert differences(before, now) == ["resumed with another torch: 2.14 before, 2.15 now"]
     assert differences(None, now) == []
+
+
+def test_a_plan_says_how_mixed_its_clients_labels_are():
+    one_class = _experiment('[partition]\nkind = "pathological"\nclients = 10\nclasses_per_client = 1')
+    assert plan(one_class).entropy == 0
+    iid = plan(_experiment('[partition]\nkind = "iid"\nclients = 4'))
+    assert iid.most_entropy == pytest.approx(3.3219, abs=1e-3) and iid.entropy > 3.2
+
+
+@pytest.mark.parametrize("leftover", ["drop", "spread"])
+def test_samples_of_nobody_are_said(leftover):
+    found = plan(
+        _experiment(
+            '[partition]\nkind = "pathological"\nclients = 3\n'
+            f'classes_per_client = 3\nleftover = "{leftover}"'
+        )
+    )
+    said = [w for w in found.warnings if "belong to no client" in w]
+    assert len(said) == (leftover == "drop")
+    assert (found.counts.sum(0) == 0).sum() == (leftover == "drop")
+    if said:
+        assert "leftover = spread" in said[0]

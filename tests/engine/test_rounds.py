@@ -1,3 +1,5 @@
+import time
+
 import pytest
 import torch
 
@@ -116,6 +118,41 @@ def test_resuming_gives_the_rows_of_an_uninterrupted_run(backbone, tmp_path, opt
     assert len(list(tmp_path.glob("round-*.safetensors"))) == 2
 
 
+@pytest.mark.parametrize("kept", ["fresh", "kept"])
+def test_a_kept_optimiser_goes_on_where_it_stopped_and_a_fresh_one_does_not(backbone, kept):
+    """One client, one batch a round: three rounds are three steps of torch's SGD, momentum kept or not."""
+    federation = tiny_federation(backbone, samples=(9,))
+    method = BiasMethod(
+        BiasConfig(lr=0.5, momentum=0.9, batch_size=64, optimiser_state=kept), federation.problem
+    )
+    loop = run_rounds(method, federation, 3)
+    first = method.init(federation.problem.generator)
+    weight = first.shared["weight"].clone().requires_grad_()
+    bias = first.local["bias"][0].clone().requires_grad_()
+    rows = federation.train.index[0]
+    sgd = None
+    for _ in range(3):
+        if sgd is None or kept == "fresh":
+            sgd = torch.optim.SGD(
+                [weight, bias], lr=0.5, momentum=0.9, weight_decay=method.config.weight_decay
+            )
+        sgd.zero_grad()
+        scores = federation.pool.values[rows] @ weight.T + bias
+        torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows]).backward()
+        sgd.step()
+    torch.testing.assert_close(loop.state.shared["weight"], weight.detach(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(loop.state.local["bias"][0], bias.detach(), atol=1e-12, rtol=0)
+
+
+def test_the_seconds_of_a_round_are_split_and_none_is_lost(backbone):
+    begin = time.perf_counter()
+    loop = run_rounds(*_method(backbone), 2)
+    spent = time.perf_counter() - begin
+    parts = [(e.seconds_train, e.seconds_aggregate, e.seconds_evaluate) for e in loop.finished]
+    assert parts[0][:2] == (0, 0) and all(min(p) > 0 for p in parts[1:])
+    assert sum(map(sum, parts)) < spent
+
+
 def test_stopping_discards_the_unfinished_round(backbone, tmp_path):
     method, federation = _method(backbone)
     seen = []
@@ -182,11 +219,17 @@ def test_a_loss_that_is_not_finite_names_the_client_and_the_round(backbone):
 
 
 def test_many_clients_keep_the_full_matrix_for_the_last_round_only(backbone, monkeypatch):
+    """Others: the global row (5), three clients' own sets and every client on both domains (6)."""
     monkeypatch.setattr("fedcore.engine.rounds.FULL_MATRIX_CLIENTS", 2)
-    loop = run_rounds(*_method(backbone), 2)
+    method, federation = _method(backbone)
+    loop = run_rounds(method, federation, 2)
     tests = [[c for c in e.cells if (c.split, c.point) == (2, "broadcast")] for e in loop.finished]
-    assert [len(t) for t in tests] == [20, 5 + 3, 20]
-    assert {(c.model, c.test_set) for c in tests[1] if c.model > 0} == {(1, 1), (2, 2), (3, 3)}
+    assert [len(t) for t in tests] == [20, 5 + 3 + 6, 20]
+    kept = {(c.model, c.test_set) for c in tests[1]}
+    assert kept == {(0, t) for t in range(1, 6)} | {(m, t) for m in (1, 2, 3) for t in (m, 4, 5)}
+    monkeypatch.setattr("fedcore.engine.rounds.FULL_MATRIX_CLIENTS", 3)
+    whole = run_rounds(method, federation, 2).finished[1].cells
+    assert set(tests[1]) <= set(whole), "what is kept is what the full matrix has there"
 
 
 def test_evaluate_every_still_evaluates_the_last_round(backbone):

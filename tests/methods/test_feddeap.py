@@ -8,7 +8,7 @@ import torch
 from fedcore.clip.facts import facts
 from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
-from fedcore.methods.base import Batch, Setting
+from fedcore.methods.base import Batch, Setting, Uploads
 from fedcore.methods.feddeap import LAYERS, FedDEAP, FedDEAPConfig, simplex_etf
 from fedcore.methods.registry import build_config
 from fedcore.seeds import torch_generator
@@ -192,7 +192,7 @@ def test_ablations_neither_train_nor_send_what_they_leave_out(
     assert {name.rsplit("_", 1)[0] if name != "p_s" else name for name in loop.state.shared} == trained
     assert set(loop.state.local) == {"p_d"}
     names = {d.name for d in loop.finished[-1].diagnostics}
-    assert {n for n in names if "etf" not in n and "network" not in n} == terms
+    assert {n for n in names if "etf" not in n and "accuracy" not in n} == terms
 
 
 def test_the_baseline_has_one_model_for_all(tiny_backbone, tiny_federation, run_rounds):
@@ -249,6 +249,29 @@ def test_a_prediction_does_not_depend_on_its_neighbours(tiny_backbone, tiny_fede
     torch.testing.assert_close(method.logits(models, head, x)[:, :1], one)
 
 
+def test_prompts_of_one_domain_meet_the_images_of_another(tiny_backbone, tiny_federation, run_rounds):
+    """Figure 3: p_s with client i's p_d and training mean, on the test images of domain j."""
+    federation = tiny_federation(tiny_backbone(), samples=(9, 5))
+    method = build("feddeap", federation, **SMALL)
+    loop = run_rounds(method, federation, 1)
+    cells = {
+        (c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")
+    }
+    for i in range(2):
+        train = federation.train.index[i][federation.train.mask[i]]
+        mean = federation.pool.values[train].mean(0)
+        p_s, p_d = loop.state.shared["p_s"], loop.state.local["p_d"][i]
+        model, tokenizer = federation.problem.backbone.model, federation.problem.backbone.tokenizer
+        text = oracle.texts(model, tokenizer, federation.problem.classes, p_s, p_d, mean)
+        for j in range(2):
+            rows = federation.test.index[2 + j][federation.test.mask[2 + j]]
+            images = torch.nn.functional.normalize(federation.pool.values[rows], dim=-1)
+            hits = ((images @ text.T).argmax(1) == federation.pool.labels[rows]).sum()
+            cell = cells[i + 1, 3 + j]
+            assert (cell.correct, cell.total) == (int(hits), len(rows))
+    assert len(cells) == 3 * 4
+
+
 def test_everything_starts_identical_and_repeats(tiny_backbone, tiny_federation):
     federation = tiny_federation(tiny_backbone())
     method = build("feddeap", federation, **SMALL)
@@ -283,11 +306,77 @@ def test_networks_learn_semantics_and_domain(tiny_backbone, tiny_federation, run
     federation = tiny_federation(tiny_backbone())
     method = build("feddeap", federation, **{**SMALL, "local_epochs": 10})
     state, data = method.init(federation.problem.generator), federation.local_data(torch.arange(3))
-    untrained = method.diagnostics(state, {**method.spread(state.shared), **state.local}, None, data)
+    first = {**method.spread(state.shared), **state.local}
+    uploads = Uploads(method.upload(first, {}, data), torch.arange(3), data.rows.counts)
+    untrained = method.diagnostics(state, first, uploads, data)
     last = run_rounds(method, federation, 2).finished[-1]
     for net in ("semantic", "domain"):
         for figure in (f"{net}_network_accuracy", f"{net}_etf_cosine"):
             assert sum(diagnostics(last, figure)) > float(untrained[figure].sum()) + 0.5
+
+
+def test_alignment_and_accuracy_are_those_of_single_images(tiny_backbone, tiny_federation, run_rounds):
+    """Trained networks on their clients' images one by one, and the averaged ones on the same."""
+    federation = tiny_federation(tiny_backbone(), samples=(9, 5, 6))
+    domains, kept = [0, 1, 0], {}
+
+    class Keeping(FedDEAP):
+        def upload(self, params, record, data):
+            kept.update(params)
+            return super().upload(params, record, data)
+
+    method = Keeping(FedDEAPConfig(**SMALL), federation.problem)
+    loop = run_rounds(method, federation, 2)
+    xs, labels = samples(federation)
+    for net, name in (("phi_s", "semantic"), ("phi_d", "domain")):
+        for client in range(3):
+            trained = [kept[f"{net}_{part}"][client] for part in LAYERS]
+            targets = labels[client].tolist() if net == "phi_s" else [domains[client]] * len(xs[client])
+            cosines, hits, shared_hits = [], [], []
+            for x, target in zip(xs[client], targets, strict=True):
+                own, shared = (
+                    torch.nn.functional.cosine_similarity(
+                        oracle.transformed(oracle.network(weights), x, False)[None], method.etf[net]
+                    )
+                    for weights in (trained, phi(loop.state, net))
+                )
+                cosines.append(float(own[target].detach()))
+                hits.append(int(own.argmax()) == target)
+                shared_hits.append(int(shared.argmax()) == target)
+            last = loop.finished[-1]
+            for figure, values in (
+                ("etf_cosine", cosines), ("network_accuracy", hits), ("shared_accuracy", shared_hits)
+            ):  # fmt: skip
+                found = diagnostics(last, f"{name}_{figure}")[client]
+                assert found == pytest.approx(sum(values) / len(values), abs=1e-9), (name, figure)
+
+
+def test_loss_terms_are_their_equations(tiny_backbone, tiny_federation, run_rounds):
+    """Without a step (lr 0) and with one batch, the stored terms are the losses of the first parameters."""
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **{**SMALL, "lr": 0.0, "batch_size": 64})
+    loop = run_rounds(method, federation, 1)
+    problem, state = federation.problem, loop.state
+    xs, labels = samples(federation)
+    scale = problem.backbone.logit_scale
+    config = {"normalise": False, "etf_scale": scale}
+    frames = {net: list(method.etf[net]) for net in ("phi_s", "phi_d")}
+    nets = {net: oracle.network(phi(state, net)) for net in ("phi_s", "phi_d")}
+    for client, domain in enumerate([0, 1, 0]):
+        x, y = xs[client], labels[client]
+        where = (problem.backbone.model, problem.backbone.tokenizer, problem.classes)
+        prompts = (state.shared["p_s"], state.local["p_d"][client], x.mean(0))
+        raw = oracle.raw_texts(*where, *prompts)
+        expected = {
+            "contrastive": oracle.mean_loss(oracle.texts(*where, *prompts), x, y, scale),
+            "image_semantic": oracle.etf_loss(nets["phi_s"], x, y.tolist(), frames["phi_s"], config),
+            "image_domain": oracle.etf_loss(nets["phi_d"], x, [domain] * len(x), frames["phi_d"], config),
+            "text_semantic": oracle.etf_loss(nets["phi_s"], raw, [0, 1, 2], frames["phi_s"], config),
+            "text_domain": oracle.etf_loss(nets["phi_d"], raw, [domain] * 3, frames["phi_d"], config),
+        }
+        for name, value in expected.items():
+            found = diagnostics(loop.finished[-1], name)[client]
+            assert found == pytest.approx(float(value.detach()), abs=1e-8), name
 
 
 def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...] = (0, 1, 0)) -> Setting:

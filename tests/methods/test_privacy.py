@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from fedcore.engine.events import RoundFinished
-from fedcore.engine.rounds import Loop
+from fedcore.engine.rounds import Cohort, Loop
 from fedcore.engine.transport import Transport
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged
 from fedcore.methods.fedot import FedOT
 from tests.methods.against import build
+from tests.tiny import tiny_cohorts
 
 ROUNDS = 3
 SHORTEST = 8
@@ -146,10 +147,13 @@ def samples(federation: Federation) -> Iterator[tuple[str, Tensor]]:
         yield f"{client}'s samples", federation.pool.x(federation.train.index[i][federation.train.mask[i]])
 
 
-def leaks(method: Method, federation: Federation) -> tuple[list[str], Listening]:
+def leaks(
+    method: Method, federation: Federation, cohorts: tuple[Cohort, ...] = ()
+) -> tuple[list[str], Listening]:
     """Run three rounds; one line for every private tensor that is found in something that crossed."""
     road, found = Listening(), []
-    loop = Loop(method, federation, ROUNDS, transport=road)
+    loop = Loop(method, federation, ROUNDS, transport=road, cohorts=cohorts)
+    encoded = [line for c in loop.cohorts for line in samples(c.federation)]
     before = {name: value.clone() for name, value in loop.state.local.items()}
     for event in loop.events():
         if not isinstance(event, RoundFinished) or event.round == 0:
@@ -158,7 +162,7 @@ def leaks(method: Method, federation: Federation) -> tuple[list[str], Listening]
             for name, values in crossed.items():
                 found += [
                     f"{what} went {direction} as {name} in round {event.round}"
-                    for what, secret in (*secrets(loop, before), *samples(federation))
+                    for what, secret in (*secrets(loop, before), *encoded)
                     if any(carries(value, secret) for value in values)
                 ]
         before = {name: value.clone() for name, value in loop.state.local.items()}
@@ -186,6 +190,16 @@ def test_nothing_local_crosses(case, tiny_backbone, tiny_federation):
         for values in (*sent.values(), *received.values()):
             assert len(values) == len(federation.problem.clients)
     assert set(method.init(federation.problem.generator).local) == local
+
+
+def test_nothing_local_crosses_between_backbones(tiny_backbone):
+    """Samples as either CLIP encodes them, and prompts of clients with either."""
+    config = registry.build_config("sdfed", CASES["sdfed"][1])
+    parts = [(tiny_backbone(), 1, {}), (tiny_backbone(seed=5, embed_dim=24), 2, {"max_steps": 1})]
+    cohorts = tiny_cohorts(registry.get("sdfed"), config, parts)
+    found, road = leaks(cohorts[0].method, cohorts[0].federation, cohorts)
+    assert found == []
+    assert [set(sent) for sent in (*road.sent, *road.received)] == [{"global_prompt"}] * 2 * ROUNDS
 
 
 def test_every_registered_method_is_listened_to():

@@ -9,7 +9,8 @@ from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, State
 from fedcore.methods.registry import build_config
-from fedcore.methods.sdfed import SDFed, SDFedConfig, projectors, removed_directions, separate, stretch
+from fedcore.methods.sdfed import SDFed, SDFedConfig, separate, stretch
+from fedcore.methods.sdfed_subspaces import projectors, removed_directions, subspace_overlap
 from tests.methods.against import (
     build,
     cells,
@@ -32,15 +33,16 @@ def naive(federation, method, rounds):
     problem, config = federation.problem, method.config
     first = method.init(problem.generator)
     own = [prompt[:n] for prompt, n in zip(first.local["local_prompt"], method.lengths, strict=True)]
+    clients = len(problem.clients)
     return oracle.run(
-        problem.backbone.model,
+        [problem.backbone.model] * clients,
         problem.backbone.tokenizer,
         problem.classes,
         *samples(federation),
         first.shared["global_prompt"],
         own,
         engine_batches(federation, method, rounds),
-        problem.backbone.logit_scale,
+        [problem.backbone.logit_scale] * clients,
         {**config.model_dump(), **SGD},
     )
 
@@ -151,6 +153,24 @@ def test_seeded_basis_ignores_the_order_of_rows_and_survives_zero():
     assert (nothing @ noise).abs().max() < 1e-10  # a prompt without directions removes the fixed basis only
 
 
+def test_overlap_is_the_mean_squared_cosine_of_the_principal_angles():
+    x, y, z = torch.eye(3, dtype=torch.float64)
+    slanted = x * 0.6 + z * 0.8  # its angle with the x-y plane has cosine 0.6
+    plane = torch.stack([x, y])
+    cases = [
+        (plane, torch.stack([2 * slanted, 0 * x]), 0.36),  # a row of padding, and lengths, do not count
+        (plane, torch.stack([5 * y, slanted]), (1 + 0.36) / 2),
+        (plane, torch.stack([x + y, 3 * x]), 1),  # the same plane in other vectors
+        (torch.stack([x, 2 * x]), plane, 1),  # a line within the plane
+        (torch.stack([z, z]), plane, 0),
+    ]
+    one, other, expected = zip(*cases, strict=True)
+    for cast in (torch.float64, torch.float32):
+        found = subspace_overlap(torch.stack(one).to(cast), torch.stack(other).to(cast))
+        assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    assert subspace_overlap(plane[None], torch.zeros(1, 4, 3)).isnan().all()
+
+
 def test_losses_equal_their_definitions_and_are_smooth_at_zero():
     a = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64, requires_grad=True)
     b = torch.tensor([[[1.0, 0.0], [0.6, 0.8]]], dtype=torch.float64)
@@ -256,8 +276,43 @@ def test_lengths_are_stored_with_the_round(tiny_backbone, tiny_federation, run_r
     federation = tiny_federation(tiny_backbone())
     loop = run_rounds(build("sdfed", federation, **FAST), federation, 1)
     assert diagnostics(loop.finished[-1], "local_length") == [2, 5, 3]
-    for term in ("ce_local", "ce_global", "stretch", "separate"):
+    for term in ("ce_local", "ce_global", "stretch", "separate", "subspace_overlap"):
         assert len(diagnostics(loop.finished[-1], term)) == 3
+
+
+def test_the_overlap_stored_is_that_of_what_each_client_trained(tiny_backbone, tiny_federation, run_rounds):
+    """One client, so that the aggregated prompt is the one that it trained."""
+    federation = tiny_federation(tiny_backbone(), samples=(9,))
+    loop = run_rounds(build("sdfed", federation, **{**FAST, "local_length": "fixed:5"}), federation, 2)
+    shared = torch.linalg.qr(loop.state.shared["global_prompt"].T).Q
+    own = torch.linalg.qr(loop.state.local["local_prompt"][0].T).Q
+    angles = torch.linalg.svdvals(shared.T @ own)  # cosines of the three principal angles
+    (stored,) = diagnostics(loop.finished[-1], "subspace_overlap")
+    assert stored == pytest.approx(float(angles.square().mean()), abs=1e-12)
+    assert 0.05 < stored < 1
+
+
+@pytest.mark.parametrize("refine_every", ["round", "step"])
+def test_before_aggregation_a_client_refines_as_it_trained(
+    tiny_backbone, tiny_federation, run_rounds, refine_every
+):
+    """With R made once per round the point ``local`` uses the R of the prompt that was sent out."""
+    federation = tiny_federation(tiny_backbone(), samples=(9,))
+    config = {**FAST, "local_length": "fixed:5", "lr": 0.5, "components": "pfhf+srlp"}
+    method = build("sdfed", federation, **config, refine_every=refine_every)
+    sent = method.init(federation.problem.generator).shared["global_prompt"]
+    loop = run_rounds(method, federation, 1)
+    trained = loop.state.shared["global_prompt"]  # of one client: what it trained is what is averaged
+    rows = federation.test.index[0][federation.test.mask[0]]
+    losses = []
+    for g_s in (sent, trained):
+        prompt = loop.state.local["local_prompt"][0] @ oracle.projector(g_s, method.config.truncation)
+        scores = naive_scores(federation, prompt)[rows]
+        losses.append(float(torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows])))
+    stored = {c.point: c.loss for c in loop.finished[-1].cells if (c.split, c.model, c.test_set) == (2, 1, 1)}
+    assert abs(losses[0] - losses[1]) > 1e-4
+    assert stored["local"] == pytest.approx(losses[0 if refine_every == "round" else 1], abs=1e-9)
+    assert stored["broadcast"] == pytest.approx(losses[1], abs=1e-9)
 
 
 @pytest.mark.parametrize("untrained", ["global", "local"])

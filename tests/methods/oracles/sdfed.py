@@ -37,7 +37,7 @@ def client_loss(model, tokenizer, classes, g_s, g_c, refined, r, x, y, scale, co
 
 
 def run(
-    model,
+    models: list,
     tokenizer,
     classes,
     xs,
@@ -45,10 +45,13 @@ def run(
     g_s,
     own: list[Tensor],
     batches: Batches,
-    scale: float,
+    scales: list[float],
     config: dict,
 ):
-    """Shared prompt and the clients' prompts after all rounds. Shape: g_s (S_s, m), own[i] (S_i, m)."""
+    """Shared prompt and the clients' prompts after all rounds, every client with a CLIP of its own.
+
+    Shape: g_s (S_s, m), own[i] (S_i, m); xs[i] (samples, d_i).
+    """
     counts = [float(len(y)) for y in labels]
     own = [g.clone() for g in own]
     for steps_of in batches:
@@ -57,6 +60,7 @@ def run(
             values = [g_s.clone().requires_grad_(), own[client].clone().requires_grad_()]
             momenta: list[Tensor | None] = [None, None]
             r = refined = None
+            model, scale = models[client], scales[client]
             for number, chosen in enumerate(steps):
                 if number == 0 or config["refine_every"] == "step":
                     r = projector(values[0], config["truncation"])

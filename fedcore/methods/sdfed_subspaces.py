@@ -1,0 +1,69 @@
+"""What SDFed does with the row spaces of prompts: the projector R, and how far two prompts overlap."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def removed_directions(truncation: float, width: int) -> int:
+    """floor(lambda m); R keeps the other m - floor(lambda m) directions (Definition 1)."""
+    return math.floor(truncation * width + 1e-9)  # 0.29 * 100 is 28.999999999999996
+
+
+def projectors(prompt: Tensor, removed: int, noise: Tensor | None = None) -> Tensor:
+    """R = X_2 X_2^T, off the ``removed`` leading right-singular directions of each prompt.
+
+    Computed in float64 on the CPU: a prompt has at most S_s directions of its own, the others are the SVD's
+    choice, which should depend on the prompt alone and not on the device. With ``noise`` (m, removed) that
+    choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
+    prompt's rows leaves it alone. Clients with the same prompt, as it was broadcast, share one decomposition.
+
+    Shape: prompt (clients, S, m) -> (clients, m, m).  Source: SDFed, Eq. 8-10 and Definition 1.
+    """
+    work, place = prompt.detach().to("cpu", torch.float64).unique(dim=0, return_inverse=True)
+    if noise is None:
+        kept = torch.linalg.svd(work, full_matrices=True).Vh[:, removed:]  # rows are the columns of X_2
+        r = kept.transpose(1, 2) @ kept
+    else:
+        r = torch.stack([_seeded_projector(one, removed, noise) for one in work])
+    return r[place].to(prompt.device, prompt.dtype)
+
+
+def _seeded_projector(prompt: Tensor, removed: int, noise: Tensor) -> Tensor:
+    _, sigma, vh = torch.linalg.svd(prompt, full_matrices=False)
+    tolerance = sigma.max() * max(prompt.shape) * torch.finfo(sigma.dtype).eps
+    own = vh[: min(int((sigma > tolerance).sum()), removed)].T
+    rest = noise[:, : removed - own.shape[1]]
+    rest = torch.linalg.qr(rest - own @ (own.T @ rest)).Q
+    x_1 = torch.cat([own, rest], 1)
+    return torch.eye(len(x_1), dtype=x_1.dtype) - x_1 @ x_1.T
+
+
+def subspace_overlap(one: Tensor, other: Tensor) -> Tensor:
+    """Mean squared cosine of the principal angles between the row spaces of two prompts, in [0, 1].
+
+    With orthonormal bases Q_1, Q_2 of the row spaces it is |Q_1 Q_2^T|_F^2 / min(rank, rank): 1 where one
+    space lies within the other, 0 where they are orthogonal; two random prompts of S and L <= m tokens have
+    about max(S, L)/m. A prompt of zeros has no row space: not a number. Rows of zeros (padding) do not count.
+
+    Shape: one (prompts, S, m), other (prompts, L, m) -> (prompts,) float64 on the CPU.
+    """
+    (q_1, rank_1), (q_2, rank_2) = _row_space(one), _row_space(other)
+    return (q_1 @ q_2.transpose(1, 2)).square().sum((1, 2)) / torch.minimum(rank_1, rank_2)
+
+
+def _row_space(prompts: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal rows, zero beyond the rank, and the rank.
+
+    Shape: (prompts, S, m) -> (prompts, min(S, m), m), (prompts,).
+    """
+    _, sigma, vh = torch.linalg.svd(prompts.detach().to("cpu", torch.float64), full_matrices=False)
+    tolerance = sigma[:, :1] * max(prompts.shape[1:]) * torch.finfo(prompts.dtype).eps
+    own = sigma > tolerance
+    return vh * own[..., None], own.sum(1)

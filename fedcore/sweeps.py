@@ -1,0 +1,308 @@
+"""Sweeps: fields that take several values in one experiment, and the runs that follow from them.
+
+``[sweep]`` maps the dotted path of a field to its values: ``rounds``, ``data.shots``, ``partition.alpha``,
+``methods.fedot.blocks`` (a method by its name or label) or ``methods.*.lr`` (every method that has the
+field). Every combination is run; a method is not repeated for values that are none of its own. A run knows
+its own values only: a sweep is gone once its runs are planned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from fedcore.errors import FedLensError
+
+if TYPE_CHECKING:
+    from fedcore.config import Experiment, MethodEntry
+
+PLAIN = ("rounds", "participation")
+PARTS = ("data", "partition", "backbone")
+FIXED = ("data.name", "data.root", "data.domains", "data.columns")
+"""Other data have other classes and domains: a comparison has one data set."""
+MOST_RUNS = 10_000
+USED_BY = {
+    "clients": ("iid", "dirichlet", "pathological", "natural"),
+    "clients_per_domain": ("domain",),
+    "alpha": ("domain", "dirichlet"),
+    "classes_per_client": ("pathological",),
+    "dirichlet_form": ("domain", "dirichlet"),
+    "leftover": ("pathological",),
+}
+"""Fields of a partition -> the kinds that read them."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One combination of values for one method.
+
+    Attributes:
+        index: position of the method in the experiment.
+        values: the swept values that concern it, path -> value, in the order of the sweep.
+        shared: data, partition, backbone and the other fields that a run has in common with its experiment.
+        entry: the method with its swept hyper-parameters, and a label that names all values.
+    """
+
+    index: int
+    values: dict[str, Any]
+    shared: dict[str, Any]
+    entry: MethodEntry
+
+    def blame(self, error: FedLensError) -> FedLensError:
+        """An error of this combination, at the swept field if it is that field's, with the values named."""
+        if not self.values:
+            return error
+        field = error.field
+        for path in self.values:
+            name = path.rpartition(".")[2]
+            if field in (path, f"methods.{self.index}.config.{name}" if _of_method(path) else path):
+                field = f"sweep.{path}"
+        return FedLensError(f"{error} (with {described(self.values)})", field)
+
+
+def checked(content: dict[str, Any], experiment: type[Experiment]) -> dict[str, Any]:
+    """The raw content of an experiment with its sweep in order: paths flat, values converted.
+
+    A field of the partition that only the sweep gives takes its first value, so that the section is complete.
+
+    Raises:
+        FedLensError: with field ``sweep.<path>``, for what is wrong whatever the methods are.
+    """
+    sweep = {path: _values(path, values, experiment) for path, values in _flat(content["sweep"])}
+    content = {**content, "sweep": sweep}
+    if isinstance(content.get("partition"), dict):
+        first = {
+            path.removeprefix("partition."): values[0]
+            for path, values in sweep.items()
+            if path.startswith("partition.")
+        }
+        given = {name: value for name, value in content["partition"].items() if value is not None}
+        content["partition"] = {**first, **given}
+    return content
+
+
+def _flat(table: object, before: str = "") -> Iterator[tuple[str, object]]:
+    """``partition.alpha = [...]`` is a table within a table to TOML: dotted paths again."""
+    if not isinstance(table, dict):
+        raise FedLensError("a sweep is a table of fields with lists of values", "sweep")
+    known: set[str] = set()
+    for key, value in table.items():
+        path = f"{before}{key}"
+        inner = list(_flat(value, f"{path}.")) if isinstance(value, dict) else [(path, value)]
+        for found in inner:
+            if found[0] in known:
+                raise FedLensError("this field is swept twice; name it once", f"sweep.{found[0]}")
+            known.add(found[0])
+            yield found
+
+
+def _values(path: str, values: object, experiment: type[Experiment]) -> tuple[Any, ...]:
+    """The values of one field, those of data, partition and backbone as their section holds them."""
+    field = f"sweep.{path}"
+    if not isinstance(values, (list, tuple)):
+        raise FedLensError(f"give a list of values, e.g. [{_shown(values)}]", field)
+    if not values:
+        raise FedLensError("no values; name at least one, or leave the field out of the sweep", field)
+    odd = [v for v in values if not isinstance(v, (bool, int, float, str))]
+    if odd:
+        raise FedLensError(
+            f"a sweep takes numbers, words and truth values, not {type(odd[0]).__name__}", field
+        )
+    kind = _kind(path, experiment)
+    found = tuple(values) if kind is None else tuple(_converted(kind, v, field) for v in values)
+    for i, value in enumerate(found):
+        if any(value == other and type(value) is type(other) for other in found[:i]):
+            raise FedLensError(f"the value {_shown(value)} is named twice; name each once", field)
+    return found
+
+
+def _kind(path: str, experiment: type[Experiment]) -> TypeAdapter | None:
+    """What a field of the experiment takes; None for a method's, which is not known here.
+
+    Raises:
+        FedLensError: for a path that leads to no field, or to one that is the same for all runs.
+    """
+    part, _, name = path.partition(".")
+    if path in FIXED:
+        raise FedLensError(f"{path} is the same for a whole experiment; make one for each", f"sweep.{path}")
+    if _of_method(path):
+        if path.count(".") < 2:
+            raise FedLensError(
+                "name the field too: methods.<method>.<field>, or methods.*.<field>", f"sweep.{path}"
+            )
+        return None
+    model: type[BaseModel] | None = experiment if path in PLAIN else None
+    if part in PARTS:
+        model = experiment.model_fields[part].annotation
+    name = name or part
+    if model is None or name not in model.model_fields:
+        raise FedLensError(
+            f"no such field to sweep; there are {', '.join(PLAIN)}, the fields of {', '.join(PARTS)} "
+            "(e.g. partition.alpha) and of the methods (e.g. methods.fedot.blocks)",
+            f"sweep.{path}",
+        )
+    info = model.model_fields[name]
+    return TypeAdapter(Annotated[info.annotation, info])
+
+
+def _converted(kind: TypeAdapter, value: object, field: str) -> object:
+    from fedcore.methods.registry import first_error
+
+    try:
+        return kind.validate_python(value)
+    except ValidationError as error:
+        raise FedLensError(str(first_error(error)), field) from error
+
+
+def variants(experiment: Experiment) -> list[Variant]:
+    """Every combination of values, and within it every method in order; without a sweep the methods.
+
+    Raises:
+        FedLensError: with field ``sweep.<path>``, for a method or hyper-parameter that the experiment has
+            not, a field that has no effect, and values that do not go together.
+    """
+    sweep = experiment.sweep
+    own = _owners(experiment)
+    common = [path for path in sweep if not _of_method(path)]
+    _refuse_idle(experiment)
+    total = math.prod(len(sweep[p]) for p in common) * sum(
+        math.prod(len(sweep[p]) for p in paths) for paths in own
+    )
+    if total > MOST_RUNS:
+        raise FedLensError(f"{total:,} combinations, more than {MOST_RUNS:,}; name fewer values", "sweep")
+    found = []
+    for values in _combinations(sweep, common):
+        shared = _shared(experiment, values)
+        for index, entry in enumerate(experiment.methods):
+            for more in _combinations(sweep, own[index]):
+                every = {path: v for path in sweep for v in _at({**values, **more}, path)}
+                found.append(Variant(index, every, shared, _entry(entry, more, every)))
+    return found
+
+
+def described(values: dict[str, Any]) -> str:
+    """``alpha 0.1, lr 0.001``: the values of a combination by the last part of their path."""
+    names = {path: path.rpartition(".")[2] for path in values} | {"backbone.name": "backbone"}
+    return ", ".join(f"{names[path]} {_shown(value)}" for path, value in values.items())
+
+
+def _of_method(path: str) -> bool:
+    return path.partition(".")[0] == "methods"
+
+
+def _combinations(sweep: dict[str, tuple[Any, ...]], paths: Iterable[str]) -> Iterator[dict[str, Any]]:
+    paths = list(paths)
+    for values in itertools.product(*(sweep[p] for p in paths)):
+        yield dict(zip(paths, values, strict=True))
+
+
+def _at(values: dict[str, Any], path: str) -> list[Any]:
+    return [values[path]] if path in values else []
+
+
+def _owners(experiment: Experiment) -> list[list[str]]:
+    """Which of the methods' swept paths concern each method."""
+    from fedcore.methods import registry
+
+    own: list[list[str]] = [[] for _ in experiment.methods]
+    paths = [path for path in experiment.sweep if _of_method(path)]
+    if paths:
+        for entry in experiment.methods:
+            if entry.file:
+                registry.load_file(entry.file)
+    for path in paths:
+        name = path.rpartition(".")[2]
+        for i in _having(experiment, path):
+            twice = [p for p in own[i] if p.rpartition(".")[2] == name]
+            if twice:
+                raise FedLensError(
+                    f"{experiment.methods[i].label or experiment.methods[i].name} is swept over '{name}' by "
+                    f"{twice[0]} already; keep one of the two",
+                    f"sweep.{path}",
+                )
+            own[i].append(path)
+    return own
+
+
+def _having(experiment: Experiment, path: str) -> list[int]:
+    """Positions of the methods whose hyper-parameter a swept path is."""
+    from fedcore.methods import registry
+
+    who, _, name = path.removeprefix("methods.").rpartition(".")
+    named = [i for i, e in enumerate(experiment.methods) if who in ("*", e.name, e.label)]
+    if not named:
+        there = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
+        raise FedLensError(f"no method '{who}' in this experiment; there are {there}", f"sweep.{path}")
+    configs = {i: registry.get(experiment.methods[i].name, f"methods.{i}.name").Config for i in named}
+    found = [i for i in named if name in configs[i].model_fields]
+    if not found or (who != "*" and len(found) < len(named)):
+        whom = "no method of this experiment has" if who == "*" else f"{who} does not have"
+        text = f"{whom} a field '{name}'; `python -m fedcore methods` shows them"
+        raise FedLensError(text, f"sweep.{path}")
+    return found
+
+
+def _refuse_idle(experiment: Experiment) -> None:
+    """A sweep over what the partition does not read would repeat one result under several names."""
+    kinds = experiment.sweep.get("partition.kind", (experiment.partition.kind,))
+    for name, users in USED_BY.items():
+        if f"partition.{name}" in experiment.sweep and not set(users) & set(kinds):
+            raise FedLensError(
+                f"a '{kinds[0]}' partition does not use {name}; take kind = \"{users[-1]}\", or leave it out",
+                f"sweep.partition.{name}",
+            )
+
+
+def _shared(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
+    """What all methods of a combination share."""
+    from fedcore.methods.registry import first_error
+
+    shared = experiment.shared()
+    for path, value in values.items():
+        part, _, name = path.partition(".")
+        if name:
+            shared[part] = {**shared[part], name: value}
+        else:
+            shared[part] = value
+    for part in [p for p in PARTS if any(path.startswith(f"{p}.") for path in values)]:
+        model = type(getattr(experiment, part))
+        try:
+            shared[part] = model.model_validate(shared[part])
+        except ValidationError as error:
+            base = getattr(experiment, part).model_dump()
+            paths = [path for path in values if path.startswith(f"{part}.")]
+            alone = [p for p in paths if not _is_valid(model, {**base, p.partition(".")[2]: values[p]})]
+            text = f"{first_error(error)} (with {described(values)})"
+            raise FedLensError(text, f"sweep.{[*alone, paths[-1]][0]}") from error
+    return shared
+
+
+def _is_valid(model: type[BaseModel], content: dict[str, Any]) -> bool:
+    try:
+        model.model_validate(content)
+    except ValidationError:
+        return False
+    return True
+
+
+def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> MethodEntry:
+    """The method with its values, labelled so that its runs can be told apart."""
+    if not every:
+        return entry
+    from fedcore.methods import registry
+
+    config = {**entry.config, **{path.rpartition(".")[2]: value for path, value in own.items()}}
+    label = entry.label or registry.get(entry.name).title
+    return entry.model_copy(update={"config": config, "label": f"{label} ({described(every)})"})
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value, default=repr)

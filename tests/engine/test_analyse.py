@@ -1,0 +1,192 @@
+"""Analyses of a trained run against its own figures, and by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcore.clip.backbone import Backbone, load
+from fedcore.engine import analyse
+from fedcore.engine.analyse import Snapshot
+from fedcore.engine.events import Progress
+from fedcore.engine.rounds import Loop
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from tests.methods.against import build
+from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+
+SMALL = {"batch_size": 4, "lr": 0.05}
+COSINE: dict[str, dict[str, object]] = {
+    "zero-shot": {},
+    "coop": SMALL,
+    "promptfl": SMALL,
+    "fedclip": SMALL,
+    "fedavg-lora": {**SMALL, "rank": 2},
+    "sdfed": {**SMALL, "local_length": "2,5,3", "global_length": 4},
+    "fedalign": {**SMALL, "rank": 2, "style": "st"},
+    "feddeap": {**SMALL, "prompt_length": 2},
+}
+PRODUCT = {"clip-fc": {**SMALL, "bias": False}, "fedot": SMALL}
+
+
+def looked_at(
+    name: str, config: dict[str, object], backbone: Backbone | None = None
+) -> tuple[Snapshot, Loop]:
+    """A method after one round on the tiny federation."""
+    backbone = backbone or tiny_backbone()
+    reads = "layer:2" if name in ("fedavg-lora", "fedalign") else "embedding"
+    federation = tiny_federation(backbone, reads)
+    method = build(name, federation, **config)
+    assert method.reads(method.config, backbone.facts) in (reads, "layer:1", "layer:0"), name
+    loop = run_rounds(method, federation, 1)
+    return Snapshot(loop.cohorts, loop.state, SimpleNamespace(), 1), loop
+
+
+def last(events: object) -> dict[str, np.ndarray]:
+    *before, result = list(events)
+    assert all(isinstance(e, Progress) for e in before)
+    return result
+
+
+@pytest.mark.parametrize("name", ["promptfl", "fedot", "sdfed", "feddeap"])
+def test_predictions_are_those_that_the_run_has_counted(name):
+    at, loop = looked_at(name, {**COSINE, **PRODUCT}[name])
+    found = last(analyse.predictions(at))
+    right = found["label"] == found["predicted"]
+    cells = {
+        (c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")
+    }
+    assert sorted(set(found["model"].tolist())) == [0, 1, 2, 3]
+    for model, test_set in {
+        (m, t) for m, t in zip(found["model"].tolist(), found["test_set"].tolist(), strict=True)
+    }:
+        chosen = (found["model"] == model) & (found["test_set"] == test_set)
+        cell = cells[model, test_set]
+        assert (int(right[chosen].sum()), int(chosen.sum())) == (cell.correct, cell.total)
+        assert set(found["sample"][chosen].tolist()) == set(
+            at.federation.test.index[test_set - 1, : cell.total].tolist()
+        )
+
+
+@pytest.mark.parametrize("name", [*COSINE, *PRODUCT])
+def test_features_are_what_the_scores_compare(name):
+    at, _ = looked_at(name, {**COSINE, **PRODUCT}[name])
+    seen = at.model(1)
+    x = at.federation.pool.x(at.test_rows(1))
+    images, classes = seen.method.features(seen.params, seen.head, x)
+    scores = seen.method.logits(seen.params, seen.head, x)
+    if name in COSINE:
+        images, classes = F.normalize(images, dim=-1), F.normalize(classes, dim=-1)
+    elif name == "fedot":
+        images = F.normalize(images, dim=-1)
+    ratio = scores / (images @ classes.transpose(-1, -2))
+    assert float((ratio - ratio.mean()).abs().max()) < 1e-6 * float(ratio.mean().abs())
+    found = seen.method.explained(seen.params, seen.head, x)
+    assert torch.equal(found["prediction"], scores.amax(-1))
+
+
+def test_feature_space_holds_images_classes_and_centroids_and_repeats():
+    at, _ = looked_at("promptfl", SMALL)
+    found, again = (last(analyse.feature_space(at, 0, 4)) for _ in range(2))
+    images = at.test_rows(4).shape[1]
+    present = len(np.unique(found["label"][:images]))
+    assert found["kind"].tolist() == [0] * images + [1] * 3 + [2] * present
+    assert found["xy"].shape == (images + 3 + present, 2)
+    assert np.isfinite(found["xy"]).all()
+    assert np.array_equal(found["xy"], again["xy"])
+    assert (found["predicted"][images:] == -1).all()
+
+
+def test_feature_space_takes_at_most_so_many_images():
+    at, _ = looked_at("promptfl", SMALL)
+    assert int((last(analyse.feature_space(at, 0, 4, most=5))["kind"] == 0).sum()) == 5
+
+
+def test_words_nearest_to_known_vectors_are_those_words():
+    at, _ = looked_at("sdfed", COSINE["sdfed"])
+    backbone = at.federation.problem.backbone
+    ids = backbone.tokenizer.encode("dog cat")
+    table = backbone.model.token_embedding.weight
+    at.state.local["local_prompt"][0, :2] = table[ids]
+    rows = analyse.nearest_words(at, 1, top=3)
+    local = [r for r in rows if r["prompt"] == "local prompt"]
+    assert [r["words"][0] for r in local] == ["dog", "cat"]
+    assert [r["distances"][0] for r in local] == [0.0, 0.0]
+    assert [len(r["words"]) for r in rows] == [3] * len(rows)
+    assert len([r for r in rows if r["prompt"] == "global prompt"]) == 4
+    assert len([r for r in analyse.nearest_words(at, 2) if r["prompt"] == "local prompt"]) == 5
+
+
+def test_prompts_of_each_class_name_their_class():
+    at, _ = looked_at("feddeap", COSINE["feddeap"])
+    rows = analyse.nearest_words(at, 1)
+    assert [(r["prompt"], r["class"], r["position"]) for r in rows[:3]] == [
+        ("p_s", "cat", 1),
+        ("p_s", "cat", 2),
+        ("p_s", "snow owl", 1),
+    ]
+    assert {r["prompt"] for r in rows} == {"p_s", "p_d"}
+    assert {r["prompt"] for r in analyse.nearest_words(at, 0)} == {"p_s"}
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "message"),
+    [
+        ("fedot", lambda at: analyse.nearest_words(at, 1), "learns no prompts"),
+        ("coop", lambda at: at.model(0), "no global model; choose a client"),
+        ("fedot", lambda at: at.model(7), "clients are 1 to 3"),
+        ("fedot", lambda at: at.test_rows(6), "there are 1 to 5"),
+        ("promptfl", lambda at: last(analyse.feature_space(at, 0, 1, most=1)), "too few"),
+    ],
+)
+def test_what_there_is_not_is_said(name, call, message):
+    at, _ = looked_at(name, {**COSINE, **PRODUCT}[name])
+    with pytest.raises(FedLensError, match=message):
+        call(at)
+
+
+def test_a_map_weighs_channels_by_their_mean_gradient():
+    hidden = torch.zeros(1, 5, 2)  # class token, then 2 x 2 patches of two channels
+    hidden[0, 1:, 0] = torch.tensor([4.0, 0, 0, 0])
+    hidden[0, 1:, 1] = torch.tensor([0.0, 0, 0, 8])
+    gradient = torch.zeros(1, 5, 2)
+    gradient[0, 1:, 0], gradient[0, 1:, 1] = 1.0, -1.0
+    gradient[0, 0] = 100.0  # the class token has no place
+    found = analyse._map(hidden, gradient, 2)
+    assert found[0].tolist() == [[1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "maps"),
+    [
+        ("zero-shot", "mini-vit", {"prediction"}),
+        ("fedot", "mini-rn", {"prediction"}),
+        ("fedavg-lora", "mini-vit", {"prediction"}),
+        ("feddeap", "mini-vit", {"prediction", "semantic", "domain"}),
+    ],
+)
+def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, model, maps):
+    backbone = load(model)
+    federation_of = tiny_federation(
+        backbone, "layer:1" if name == "fedavg-lora" else "embedding", samples=(2, 2, 2)
+    )
+    config = {"prompt_length": 2} if name == "feddeap" else {}
+    method = build(name, federation_of, **config)
+    loop = run_rounds(method, federation_of, 0)
+    side = backbone.facts.image_size
+    pictures = [Image.new("RGB", (side, side), (40 * (i % 5), 200, 90)) for i in range(40)]
+    images = SimpleNamespace(read=lambda i: pictures[i])
+    at = Snapshot(loop.cohorts, loop.state, images, 0)
+    found = last(analyse.evidence(at, 1, 1, count=3))
+    assert {n.removeprefix("map/") for n in found if n.startswith("map/")} == maps
+    for i, row in enumerate(found["sample"].tolist()):
+        assert found["pixels"][i, side // 2, side // 2].tolist() == [40 * (row % 5), 200, 90]
+    for score in maps:
+        heat = found[f"map/{score}"].astype(float)
+        assert heat.shape == (3, side, side)
+        assert (heat >= 0).all()
+        assert heat.max() <= 1

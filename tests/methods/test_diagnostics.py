@@ -1,0 +1,100 @@
+"""Figures of a round against the formula, sample by sample: loss terms, prototypes. FedOT's gradients and
+FedDEAP's networks are in the methods' own files.
+
+With lr = 0 and one batch, a round's mean over steps is the loss of the first parameters.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.methods.against import build, diagnostics, engine_batches, samples
+from tests.methods.oracles import fedalign as aligned
+from tests.methods.oracles import promptfl as prompts
+from tests.methods.oracles import sdfed
+
+STILL = {"lr": 0.0, "batch_size": 64}
+
+
+def test_fedalign_s_terms_prototypes_and_uploaded_features(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(), "layer:1", samples=(12, 5, 7))
+    method = build("fedalign", federation, rank=2, style="st", **STILL)
+    event = run_rounds(method, federation, 1).finished[-1]
+    state = method.init(federation.problem.generator)
+    factors = tuple(v for n, v in state.server.items() if n.startswith("global_"))
+    tail = aligned.ImageTail(federation.problem.backbone.model.visual, 1)
+    seen = []
+    for client, (xs, labels) in enumerate(zip(*samples(federation), strict=True)):
+        features = [aligned.image_feature(tail, factors, method.config.gamma, x) for x in xs]
+        said = [int(prompts.scores(state.shared["text"], f, method.scale).argmax()) for f in features]
+        hits = [y for y, k in zip(labels.tolist(), said, strict=True) if y == k]
+        seen.append((len(set(hits)), len(hits)))
+        expected = {
+            "cross_entropy": prompts.mean_loss(
+                state.shared["text"], torch.stack(features), labels, method.scale
+            ),
+            "orthogonality": aligned.orthogonality(features, labels.tolist(), True),
+            "prototypes": len(set(hits)),
+            "uploaded_features": len(hits),
+        }
+        for name, value in expected.items():
+            assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
+    assert any(classes < found for classes, found in seen), "the case tells classes from features"
+
+
+def test_fedalign_s_attention_is_a_row_per_client_and_leaves_itself_out(
+    tiny_backbone, tiny_federation, run_rounds
+):
+    federation = tiny_federation(tiny_backbone(), "layer:1", samples=(12, 5, 7))
+    event = run_rounds(build("fedalign", federation, rank=2, style="st", **STILL), federation, 1).finished[-1]
+    start = torch.tensor(diagnostics(event, "attention")).view(3, 3)
+    serving = torch.tensor(diagnostics(event, "attention_serving")).view(3, 3)
+    for alpha in (start, serving):
+        torch.testing.assert_close(alpha.sum(1), torch.ones(3), atol=1e-6, rtol=0)
+    fell_back = torch.tensor(diagnostics(event, "global_fallback")).bool()
+    assert not fell_back.all()
+    assert (start.diagonal()[~fell_back] == 0).all() and (serving.diagonal()[~fell_back] > 0).any()
+
+
+def test_sdfed_s_terms(tiny_backbone, tiny_federation, run_rounds):
+    """Cross-entropy of both prompts, L_str and L_sep."""
+    federation = tiny_federation(tiny_backbone())
+    method = build("sdfed", federation, global_length=3, local_length="2,5,3", margin=1.5, **STILL)
+    event = run_rounds(method, federation, 1).finished[-1]
+    problem, state = federation.problem, method.init(federation.problem.generator)
+    where = (problem.backbone.model, problem.backbone.tokenizer)
+    g_s, scale = state.shared["global_prompt"], problem.backbone.logit_scale
+    common = prompts.text_features(*where, g_s, problem.classes)
+    r = sdfed.projector(g_s, method.config.truncation)
+    for client, (x, y) in enumerate(zip(*samples(federation), strict=True)):
+        g_c = state.local["local_prompt"][client, : method.lengths[client]]
+        local = prompts.text_features(*where, g_c, problem.classes)
+        refined = prompts.text_features(*where, g_c @ r, problem.classes)
+        gaps = [(a - b).norm() for a, b in zip(local, common, strict=True)]
+        expected = {
+            "ce_local": prompts.mean_loss(local, x, y, scale),
+            "ce_global": prompts.mean_loss(common, x, y, scale),
+            "stretch": sum(((a - b) ** 2).sum() for a, b in zip(local, refined, strict=True)) / len(local),
+            "separate": sum(torch.clamp(1.5 - gap, min=0) for gap in gaps) / len(gaps),
+        }
+        for name, value in expected.items():
+            assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
+
+
+def test_terms_are_means_over_a_client_s_own_steps(tiny_backbone, tiny_federation, run_rounds):
+    """Two epochs of three, two and two batches, the last of them short: every step weighs the same."""
+    federation = tiny_federation(tiny_backbone(), "layer:1")
+    method = build("fedalign", federation, rank=2, style="st", lr=0.0, batch_size=4, local_epochs=2)
+    event = run_rounds(method, federation, 1).finished[-1]
+    assert [c.steps for c in event.clients] == [6, 4, 4]
+    state = method.init(federation.problem.generator)
+    factors = tuple(v for n, v in state.server.items() if n.startswith("global_"))
+    tail = aligned.ImageTail(federation.problem.backbone.model.visual, 1)
+    ((*drawn,),) = engine_batches(federation, method, 1)
+    for client, (xs, labels) in enumerate(zip(*samples(federation), strict=True)):
+        features = torch.stack([aligned.image_feature(tail, factors, method.config.gamma, x) for x in xs])
+        text = state.shared["text"]
+        steps = [prompts.mean_loss(text, features[i], labels[i], method.scale) for i in drawn[client]]
+        expected = float(sum(steps)) / len(steps)
+        assert diagnostics(event, "cross_entropy")[client] == pytest.approx(expected, abs=1e-8)

@@ -1,0 +1,92 @@
+"""What holds for every trained method: who is computed beside whom, and in what order, changes nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from fedcore.federation import Federation
+from fedcore.methods import registry
+from fedcore.methods.base import Method
+from tests import tiny
+from tests.methods.against import build
+
+SMALL = {
+    "fedot": {"lr": 0.01},
+    "sdfed": {"global_length": 2, "local_length": "fixed:2", "lr": 0.05},
+    "fedalign": {"rank": 2, "style": "st", "lr": 0.01, "server_lr": 0.01, "average": "factors"},
+    "feddeap": {"prompt_length": 2, "lr": 0.02},
+    "promptfl": {"context_length": 2, "lr": 0.05},
+    "coop": {"context_length": 2, "lr": 0.05},
+    "fedavg-lora": {"rank": 2, "lr": 0.01},
+    "fedprox-lora": {"rank": 2, "lr": 0.01},
+}
+"""Prompts and ranks that the tiny CLIP has room for; methods that are not named run as they are."""
+TRAINED = [
+    name
+    for name, cls in registry.load_all().items()
+    if cls.__module__.startswith("fedcore.methods.") and cls.phases is not Method.phases
+]
+
+
+@cache
+def backbone(dtype: torch.dtype = torch.float64):
+    return tiny.tiny_backbone(dtype)
+
+
+def federation(name: str, dtype: torch.dtype = torch.float64, **options: object) -> Federation:
+    cls = registry.get(name)
+    config = registry.build_config(name, SMALL.get(name, {}))
+    return tiny.tiny_federation(backbone(dtype), cls.reads(config, backbone(dtype).facts), **options)
+
+
+def trained(name: str, held: Federation, **options: object):
+    method = build(name, held, batch_size=4, **SMALL.get(name, {}))
+    return tiny.run_rounds(method, held, 2, **options)
+
+
+def parts(loop) -> dict[str, torch.Tensor]:
+    return {
+        f"{part}.{n}": v
+        for part in ("shared", "personal", "local", "server")
+        for n, v in getattr(loop.state, part).items()
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_client_batched_and_one_by_one_agree(name, dtype):
+    held = federation(name, dtype)
+    together, alone = (trained(name, held, chunk=chunk) for chunk in (3, 1))
+    near = 1e-9 if dtype == torch.float64 else 1e-5
+    for key, value in parts(together).items():
+        torch.testing.assert_close(parts(alone)[key], value, atol=near, rtol=0, msg=key)
+    start = together.method.init(held.problem.generator)
+    moved = [
+        not torch.equal(v, getattr(start, k.split(".")[0])[k.split(".")[1]])
+        for k, v in parts(together).items()
+    ]
+    assert any(moved), "it trained"
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_two_runs_of_one_seed_agree_exactly_and_of_another_do_not(name):
+    one, again = (trained(name, federation(name)) for _ in range(2))
+    for key, value in parts(one).items():
+        assert torch.equal(parts(again)[key], value), key
+    assert [e.cells for e in one.finished] == [e.cells for e in again.finished]
+    other = parts(trained(name, federation(name, seed=2)))
+    assert any(not torch.equal(other[key], value) for key, value in parts(one).items())
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_order_of_clients_does_not_matter(name):
+    order = (2, 0, 1)
+    usual, other = trained(name, federation(name)), trained(name, federation(name, order=order))
+    for key, value in parts(usual).items():
+        clients = len(value) == 3 and key.split(".")[0] in ("personal", "local")
+        clients = clients or key.startswith("server.serving")
+        expected = value[list(order)] if clients else value
+        torch.testing.assert_close(parts(other)[key], expected, atol=1e-6, rtol=0, msg=key)

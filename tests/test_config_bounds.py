@@ -1,0 +1,169 @@
+"""Every field of an experiment refuses what it cannot be, by name; so does what does not go together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic.fields import FieldInfo
+
+from fedcore import config
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+from tests.methods.test_bounds import SIGNS, choices, inside, is_whole, limits, outside
+
+PARTS = {
+    "": config.Experiment,
+    "data": config.DataConfig,
+    "partition": config.PartitionConfig,
+    "backbone": config.BackboneConfig,
+    "cohorts.0": config.CohortConfig,
+    "methods.0": config.MethodEntry,
+    "reproduces.0": config.Reproduces,
+}
+FIELDS = [(part, name, info) for part, model in PARTS.items() for name, info in model.model_fields.items()]
+LIMITS = [(*field, *limit) for field in FIELDS for limit in limits(field[2])]
+REST = {"partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5}, "cohorts.0": {"clients": 1}}
+"""What a part needs besides the field in question."""
+NO_TEXT = {"methods.0": {"name": "fedot"}, "reproduces.0": {"paper": "fedot", "table": "1"}}
+
+
+def path(part: str, name: str) -> str:
+    return f"{part}.{name}" if part else name
+
+
+def with_value(part: str, name: str, value: object) -> dict[str, Any]:
+    """An experiment, right but for one field."""
+    content: dict[str, Any] = {"methods": [{"name": "fedot"}]}
+    if not part:
+        return content | {name: value}
+    own = {**REST.get(part, {}), **NO_TEXT.get(part, {}), name: value}
+    key, _, listed = part.partition(".")
+    return content | {key: [own] if listed else own}
+
+
+def refused(content: dict[str, Any]) -> FedLensError:
+    with pytest.raises(FedLensError) as caught:
+        config.parse(content)
+    assert "\n" not in caught.value.line()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "info", "sign", "limit"),
+    [v for v in LIMITS if v[3] in SIGNS],
+    ids=lambda v: str(v)[:24],
+)
+def test_a_number_beyond_its_limit_is_refused_and_the_last_within_is_not(part, name, info, sign, limit):
+    whole = is_whole(info) or int in get_args(info.annotation)
+    value = outside(sign, limit, whole)
+    error = refused(with_value(part, name, value))
+    assert error.field == path(part, name) and SIGNS[sign] in str(error) and f"(got {value!r})" in str(error)
+    config.parse(with_value(part, name, inside(sign, limit, whole)))
+
+
+def literals(info: FieldInfo) -> bool:
+    return get_origin(info.annotation) is Literal
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "info"), [f for f in FIELDS if literals(f[2])], ids=lambda v: str(v)[:24]
+)
+def test_a_word_that_is_no_choice_is_refused_and_the_choices_are_named(part, name, info):
+    error = refused(with_value(part, name, "no such choice"))
+    assert error.field == path(part, name) and all(f"'{c}'" in str(error) for c in choices(info))
+
+
+@pytest.mark.parametrize(("part", "name", "info"), FIELDS, ids=lambda v: str(v)[:24])
+def test_no_field_takes_a_value_of_another_type(part, name, info):
+    takes_tables = str(info.annotation).startswith("dict")
+    error = refused(with_value(part, name, 3 if takes_tables else {"a": object()}))
+    assert error.field is not None and error.field.startswith(path(part, name)), error.field
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("part", "name"), [("partition", "alpha"), ("", "participation")])
+def test_what_is_no_finite_number_is_refused(part, name, value):
+    assert refused(with_value(part, name, value)).field == path(part, name)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_field_that_does_not_exist_is_refused(part):
+    error = refused(with_value(part, "colour", "red"))
+    assert error.field == path(part, "colour") and "no such field" in str(error)
+
+
+COMBINATIONS = [
+    # what is given, at which field, in which words
+    ('[data]\nname = "no-such"', "data.name", "unknown data set"),
+    ('[data]\nname = "shapes"\ndomains = []', "data.domains", "no domain"),
+    ('[data]\nname = "shapes"\ndomains = ["photo", "mars"]', "data.domains", "mars"),
+    ('[data]\nname = "shapes"\ndomains = ["photo", "photo"]', "data.domains", "twice"),
+    ('[data]\nname = "shapes"\nsplit = "official"', "data.split", "official"),
+    ('[data]\nname = "folder"', "data.root", "folder"),
+    ('[data]\nname = "shapes"\ntemplate = "a {} and {}"', "data.template", "exactly one {}"),
+    ('held_out = ["photo", "photo"]\n[data]\nname = "shapes"', "held_out", "twice"),
+    ('held_out = ["each", "photo"]\n[data]\nname = "shapes"', "held_out", "each"),
+    ('held_out = ["photo"]\n[data]\nname = "shapes"\ndomains = ["photo"]', "held_out", "only domain"),
+    ('[partition]\nkind = "iid"', "partition", "needs clients"),
+    ('[partition]\nkind = "dirichlet"\nclients = 3', "partition", "needs alpha"),
+    ('[partition]\nkind = "pathological"\nclients = 3', "partition", "needs classes_per_client"),
+    ('[partition]\nkind = "natural"', "partition.kind", "names no clients"),
+    ("[partition]\nclients = 5", "partition.clients", "leave clients empty"),
+    ("[partition]\nclients_per_domain = 1000", "partition.clients_per_domain", "too few for 1000 clients"),
+    (
+        '[partition]\nkind = "pathological"\nclients = 5\nclasses_per_client = 3',
+        "partition.classes_per_client",
+        "need 15 classes",
+    ),
+    ('[partition]\nkind = "iid"\nclients = 4\nmin_samples = 500', "partition.min_samples", "too few"),
+    ("[data]\nshots = 1\n[partition]\nmin_samples = 11", "partition.min_samples", "fewer than 11"),
+    ('[backbone]\nname = "ViT-B-32"\npretrained = "openia"', "backbone.pretrained", "openai"),
+]
+
+
+@pytest.mark.parametrize(("text", "field", "message"), COMBINATIONS, ids=lambda v: str(v)[:40])
+def test_what_does_not_go_together_is_refused_before_anything_runs(text, field, message):
+    with pytest.raises(FedLensError) as caught:
+        plan(config.loads(f'{text}\n[[methods]]\nname = "fedot"\n'))
+    assert caught.value.field == field, (caught.value.field, str(caught.value))
+    assert message in str(caught.value) and "\n" not in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            '[partition]\nkind = "iid"\nclients = 3\nalpha = 0.1',
+            "partition.alpha = 0.1 is not used by kind 'iid'",
+        ),
+        (
+            "[partition]\nclasses_per_client = 2",
+            "partition.classes_per_client = 2 is not used by kind 'domain'",
+        ),
+        (
+            '[partition]\nkind = "dirichlet"\nclients = 3\nalpha = 1\nclients_per_domain = 4',
+            "partition.clients_per_domain = 4 is not used by kind 'dirichlet'",
+        ),
+        (
+            '[partition]\nkind = "iid"\nclients = 3\nleftover = "spread"',
+            "partition.leftover = spread is not used by kind 'iid'",
+        ),
+        ('[backbone]\npretrained = "openai"', "mini-vit brings its own weights; pretrained is not used"),
+    ],
+    ids=lambda v: str(v)[:40],
+)
+def test_what_is_set_but_not_read_is_said(text, warning):
+    found = plan(config.loads(f'{text}\n[[methods]]\nname = "fedot"\n')).warnings
+    assert warning in found
+
+
+def test_a_plain_experiment_has_nothing_to_be_warned_of():
+    assert plan(config.parse({"methods": [{"name": "fedot"}]})).warnings == ()
+    swept = {"partition.kind": ["iid", "dirichlet"]}
+    content = {"kind": "iid", "clients": 3, "alpha": 0.5}
+    assert (
+        plan(config.parse({"methods": [{"name": "fedot"}], "partition": content, "sweep": swept})).warnings
+        == ()
+    )
