@@ -1,8 +1,9 @@
 """Runs and their records: ``runs.db`` (SQLite) is the only truth about what was asked for and what came out.
 
 ``store`` writes experiments, ``queries`` answers pages and reports, ``lease`` is a claimed run's right to
-write, ``worker`` the supervisor that starts processes, ``job`` the process that trains, ``recorder`` and
-``importing`` the doors for results made elsewhere. Nothing here loads torch but the training inside ``job``.
+write, ``worker`` the supervisor that starts processes, ``job`` the process that trains, ``tasks`` the other
+work in the background, ``recorder`` and ``importing`` the doors for results made elsewhere. Nothing here
+loads torch but those processes.
 """
 
 from fedcore.runs.database import Access, artifacts_folder, default_path, prepare
@@ -16,11 +17,13 @@ from fedcore.runs.store import (
     create_experiment,
     delete,
     edit,
+    prioritise,
     resume,
     retry,
     set_priority,
     stop,
 )
+from fedcore.runs.transfer import import_json
 from fedcore.runs.worker import ensure_worker, force_stop
 
 __all__ = [
@@ -37,8 +40,10 @@ __all__ = [
     "ensure_worker",
     "force_stop",
     "import_csv",
+    "import_json",
     "merge",
     "prepare",
+    "prioritise",
     "reconcile",
     "resume",
     "retry",

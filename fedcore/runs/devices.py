@@ -102,13 +102,29 @@ PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
 made training three to six times slower (measured on two cores). To be set before torch is loaded."""
 
 
-def environment_for(device: str) -> dict[str, str]:
-    """Environment variables of a process that may use this device only."""
-    return {
+def environment_for(device: str, sharers: int = 1) -> dict[str, str]:
+    """Environment variables of a process that may use this device only.
+
+    Args:
+        sharers: runs that may train on it at once; on the CPU they divide its threads among them.
+    """
+    found = {
         "CUDA_VISIBLE_DEVICES": "" if device == CPU else device,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **PATIENT_THREADS,
     }
+    if device == CPU and sharers > 1 and "FEDLENS_THREADS" not in os.environ:
+        found["FEDLENS_THREADS"] = found["OMP_NUM_THREADS"] = str(max(1, _cores() // sharers))
+    return found
+
+
+def _cores() -> int:
+    """Threads that torch would take by itself: OMP_NUM_THREADS, else the physical cores that we may use."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, psutil.cpu_count(logical=False) or usable)
 
 
 def default_device() -> str:

@@ -1,4 +1,4 @@
-"""A thread that says "still alive" for the runs of a process, and hears when one is asked to stop."""
+"""A thread that says "still alive" for a process' runs or task, and hears when one is asked to stop."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.runs.database import reading, writing
+from fedcore.runs.liveness import RUNS, Work
 
 BEAT_SECONDS = 5.0
 LOOK_SECONDS = 0.5
 
 
 class Heart:
-    """Use as a context manager around training.
+    """Use as a context manager around the work.
 
     Attributes:
-        stop_asked: the watched run's row says ``stopping``.
-        lost: the watched run is no longer this owner's; nothing may be written to it.
+        stop_asked: the watched row says ``stopping``.
+        lost: the watched row is no longer this owner's; nothing may be written to it.
     """
 
     def __init__(
@@ -28,8 +29,9 @@ class Heart:
         owner: str,
         beat_seconds: float = BEAT_SECONDS,
         look_seconds: float = LOOK_SECONDS,
+        work: Work = RUNS,
     ) -> None:
-        self._db, self._owner = db, owner
+        self._db, self._owner, self._table = db, owner, work.table
         self._beat_seconds, self._look_seconds = beat_seconds, look_seconds
         self._watched: tuple[int, int] | None = None
         self._end = threading.Event()
@@ -44,10 +46,10 @@ class Heart:
         self._end.set()
         self._thread.join(timeout=30)
 
-    def watch(self, run_id: int, attempt: int) -> None:
-        """From now on, look at this run for a stop."""
+    def watch(self, number: int, attempt: int) -> None:
+        """From now on, look at this run (or task) for a stop."""
         self.stop_asked = self.lost = False
-        self._watched = (run_id, attempt)
+        self._watched = (number, attempt)
         self._look()
 
     def _live(self) -> None:
@@ -66,7 +68,7 @@ class Heart:
     def _beat(self) -> None:
         with writing(self._db) as database:
             database.execute(
-                "UPDATE runs SET heartbeat_at=? WHERE owner=? AND status IN ('running','stopping')",
+                f"UPDATE {self._table} SET heartbeat_at=? WHERE owner=? AND status IN ('running','stopping')",
                 [time.time(), self._owner],
             )
 
@@ -76,7 +78,7 @@ class Heart:
             return
         with reading(self._db) as connection:
             row = connection.execute(
-                "SELECT status, owner, attempt FROM runs WHERE id=?", [watched[0]]
+                f"SELECT status, owner, attempt FROM {self._table} WHERE id=?", [watched[0]]
             ).fetchone()
         if watched != self._watched:  # the next run began meanwhile
             return

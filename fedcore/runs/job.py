@@ -20,7 +20,8 @@ from typing import Protocol
 from fedcore.config import RunConfig
 from fedcore.engine.events import Event, Finished, Notice, Progress, RoundFinished, Started
 from fedcore.errors import FedLensError
-from fedcore.runs.database import artifacts_folder, reading
+from fedcore.runs import processes, queries
+from fedcore.runs.database import artifacts_folder
 from fedcore.runs.devices import accepts, list_devices, torch_name
 from fedcore.runs.heart import Heart
 from fedcore.runs.lease import Lease, LostRun, claim
@@ -145,7 +146,7 @@ def _train(
     if heart.stop_asked or heart.lost or terminated():
         return _end_early(lease, heart, log, ends_as)
     config, earlier = lease.config(), lease.environment()
-    checkpoint = newest_checkpoint(lease)
+    checkpoint = queries.newest_checkpoint(lease.db, lease.run_id)
     lease.rewind(None if checkpoint is None else checkpoint[0])
     log.write(f"attempt {lease.attempt}" + (f", resuming after round {checkpoint[0]}" if checkpoint else ""))
     events = (train or engine())(
@@ -157,7 +158,7 @@ def _train(
         environment=earlier,
         should_stop=lambda: heart.stop_asked or heart.lost or terminated(),
     )
-    writer, finished = EventWriter(lease, log), False
+    writer, finished = EventWriter(lease, log, device), False
     try:
         for event in events:
             writer.write(event)
@@ -183,30 +184,11 @@ def _end_early(lease: Lease, heart: Heart, log: RunLog, ends_as: str) -> str:
     return status
 
 
-def newest_checkpoint(lease: Lease) -> tuple[int, Path] | None:
-    """Round and file of the newest checkpoint whose round is in the database; None: start from the beginning.
-
-    A crash may leave a checkpoint that is one round ahead of the database; its round is then trained again.
-    """
-    with reading(lease.db) as connection:  # not rounds_done: its 0 is "round 0" and "nothing yet" alike
-        (done,) = connection.execute(
-            "SELECT max(round) FROM rounds WHERE run_id=?", [lease.run_id]
-        ).fetchone()
-    if done is None:
-        return None
-    found = [
-        (int(path.stem.removeprefix("round-")), path)
-        for path in lease.folder.glob("round-*.safetensors")
-        if path.stem.removeprefix("round-").isdigit()
-    ]
-    return max((item for item in found if item[0] <= done), default=None)
-
-
 class EventWriter:
     """Writes the engine's events to the run's row, tables and log."""
 
-    def __init__(self, lease: Lease, log: RunLog) -> None:
-        self._lease, self._log = lease, log
+    def __init__(self, lease: Lease, log: RunLog, device: str) -> None:
+        self._lease, self._log, self._device = lease, log, device
         self._said = 0.0
 
     def write(self, event: Event) -> None:
@@ -216,7 +198,7 @@ class EventWriter:
             LostRun: when the run is no longer this process'.
         """
         if isinstance(event, RoundFinished):
-            self._lease.write_round(event)
+            self._lease.write_round(event, processes.peak_memory(self._device))
             loss = "" if event.train_loss is None else f", loss {event.train_loss:.4f}"
             self._log.write(f"round {event.round}{loss}")
         elif isinstance(event, Progress):
@@ -249,9 +231,8 @@ class RunLog:
 
 def work(first: Lease, device: str, *, train: Train | None = None, beat_seconds: float = 5.0) -> int:
     """Train a claimed run, then queued runs of its experiment on the same device; returns an exit status."""
-    from fedcore.runs.queries import runs
 
-    experiment_id = runs(first.db, [first.run_id])[0].experiment_id
+    experiment_id = queries.runs(first.db, [first.run_id])[0].experiment_id
     gpu = next((d.id for d in list_devices() if d.id != "cpu"), None) if device == "cpu" else device
     lease: Lease | None = first
     with Terminated() as terminated, Heart(first.db, first.owner, beat_seconds) as heart:

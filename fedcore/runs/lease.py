@@ -1,17 +1,16 @@
-"""A claimed run: every write carries owner and attempt, so that a process that lost the run cannot write."""
+"""A claimed run: what its process may write, and nobody else."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
+from fedcore.runs.claims import Claim, LostRun
 from fedcore.runs.database import artifacts_folder, reading, resolve, writing
-from fedcore.runs.liveness import this_process
 from fedcore.runs.rounds import OwnRound, delete_rounds_after, insert_round, update_summary
 
 if TYPE_CHECKING:
@@ -19,11 +18,7 @@ if TYPE_CHECKING:
 
     from fedcore.engine.events import RoundFinished, Started
 
-MINE = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
-
-
-class LostRun(RuntimeError):
-    """This process no longer owns the run: it was declared dead, or resumed elsewhere. It must not write."""
+__all__ = ["Lease", "LostRun", "claim", "insert_entities", "next_queued", "run_folder"]
 
 
 def claim(
@@ -39,33 +34,44 @@ def claim(
     Args:
         device: what the run will use, ``cpu`` or a GPU's UUID; stored.
         accepts: values of ``device_asked`` that this device serves.
-        experiment_id: only runs of this experiment.
+        experiment_id: only runs of this experiment, and none while another's have a higher priority.
     """
     places = ",".join("?" * len(accepts))
-    only, extra = ("AND experiment_id=?", [experiment_id]) if experiment_id is not None else ("", [])
+    waits = f"status='queued' AND device_asked IN ({places})"
+    only, extra = "", []
+    if experiment_id is not None:
+        only = f"AND experiment_id=? AND priority=(SELECT max(priority) FROM runs WHERE {waits})"
+        extra = [experiment_id, *accepts]
     with writing(db) as database:
         row = database.execute(
             "UPDATE runs SET status='running', owner=?, attempt=attempt+1, device=?, heartbeat_at=?, "
             "pid=NULL, pid_started=NULL, finished_at=NULL, reason=NULL, error=NULL, message='starting' "
-            f"WHERE id=(SELECT id FROM runs WHERE status='queued' AND device_asked IN ({places}) {only} "
+            f"WHERE id=(SELECT id FROM runs WHERE {waits} {only} "
             "ORDER BY priority DESC, id LIMIT 1) AND status='queued' RETURNING id, attempt",
             [owner, device, time.time(), *accepts, *extra],
         ).fetchone()
     return Lease(resolve(db), row["id"], owner, row["attempt"]) if row else None
 
 
-@dataclass(frozen=True)
-class Lease:
-    """The right to write to one run.
+def next_queued(db: str | Path, accepts: tuple[str, ...]) -> int | None:
+    """The run that ``claim`` would take."""
+    places = ",".join("?" * len(accepts))
+    with reading(db) as connection:
+        row = connection.execute(
+            f"SELECT id FROM runs WHERE status='queued' AND device_asked IN ({places}) "
+            "ORDER BY priority DESC, id LIMIT 1",
+            accepts,
+        ).fetchone()
+    return None if row is None else row["id"]
 
-    Raises (all methods that write):
-        LostRun: when the row is no longer this owner's and attempt's.
-    """
 
-    db: Path
-    run_id: int
-    owner: str
-    attempt: int
+class Lease(Claim):
+    """The right to write to one run (see ``Claim``)."""
+
+    @property
+    def run_id(self) -> int:
+        """The run."""
+        return self.id
 
     @property
     def folder(self) -> Path:
@@ -83,19 +89,6 @@ class Lease:
         with reading(self.db) as connection:
             (text,) = connection.execute("SELECT environment FROM runs WHERE id=?", [self.run_id]).fetchone()
         return json.loads(text) if text else None
-
-    def set_process(self, pid: int, started: float) -> None:
-        """Record which process trains."""
-        self._update("pid=:pid, pid_started=:started", pid=pid, started=started)
-
-    def begin(self) -> None:
-        """This process starts (or goes on) with the run."""
-        pid, started = this_process()
-        now = time.time()
-        self._update(
-            "pid=:pid, pid_started=:started, started_at=coalesce(started_at, :now), heartbeat_at=:now",
-            pid=pid, started=started, now=now,
-        )  # fmt: skip
 
     def say(self, message: str | None) -> None:
         """What the run is doing at the moment, e.g. ``encoding 300/1800``."""
@@ -118,13 +111,15 @@ class Lease:
             )
             insert_entities(database, self.run_id, event.entities)
 
-    def write_round(self, event: RoundFinished | OwnRound) -> None:
-        """Record a round, all of it in one transaction."""
+    def write_round(self, event: RoundFinished | OwnRound, peak_memory: int | None = None) -> None:
+        """Record a round, all of it in one transaction. peak_memory: bytes that this process used so far."""
         with writing(self.db) as database:
             self._fenced(
                 database,
-                "rounds_done=max(rounds_done, :round), heartbeat_at=:now, message=NULL",
+                "rounds_done=max(rounds_done, :round), heartbeat_at=:now, message=NULL, "
+                "peak_memory=coalesce(max(:peak, coalesce(peak_memory, 0)), peak_memory)",
                 round=int(event.round),
+                peak=peak_memory,
                 now=time.time(),
             )
             insert_round(database, self.run_id, event)
@@ -143,20 +138,7 @@ class Lease:
 
     def finish(self, status: str, reason: str | None = None, error: str | None = None) -> None:
         """Give the run back as ``done``, ``failed``, ``stopped`` or ``interrupted``."""
-        self._update(
-            "status=:status, reason=:reason, error=:error, finished_at=:now, heartbeat_at=:now, "
-            "message=NULL, pid=NULL, pid_started=NULL",
-            status=status, reason=reason, error=error, now=time.time(),
-        )  # fmt: skip
-
-    def _update(self, assignments: str, **values: object) -> None:
-        with writing(self.db) as database:
-            self._fenced(database, assignments, **values)
-
-    def _fenced(self, database: Database, assignments: str, **values: object) -> None:
-        key = {"id": self.run_id, "owner": self.owner, "attempt": self.attempt}
-        if database.execute(f"UPDATE runs SET {assignments} WHERE {MINE}", {**values, **key}).rowcount == 0:
-            raise LostRun(f"run {self.run_id}, attempt {self.attempt}, is no longer {self.owner}'s")
+        self._end("status=:status, reason=:reason, error=:error", status=status, reason=reason, error=error)
 
 
 def insert_entities(database: Database, run_id: int, entities: tuple[Any, ...]) -> None:

@@ -8,6 +8,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,29 +70,56 @@ def is_alive(row: Mapping[str, Any], now: float | None = None, stale: float = ST
     return fresh
 
 
-LIVE = "SELECT id, experiment_id, status, owner, attempt, device, pid, pid_started, heartbeat_at FROM runs "
-LIVE += "WHERE status IN ('running','stopping')"
+_FIELDS = "id, status, owner, attempt, device, pid, pid_started, heartbeat_at"
 
 
-def orphans(db: str | Path, stale: float = STALE_SECONDS) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Work:
+    """A table of work that processes claim.
+
+    Attributes:
+        name: of one row, for messages.
+        remark: column that says in one line why a row ended.
+        remedy: what to do when its process is gone.
+    """
+
+    table: str
+    name: str
+    remark: str
+    remedy: str
+
+    @property
+    def live(self) -> str:
+        """SQL: the rows that say ``running`` or ``stopping``."""
+        return f"SELECT {_FIELDS} FROM {self.table} WHERE status IN ('running','stopping')"
+
+
+RUNS = Work("runs", "run", "reason", "resume goes on after the last round")
+TASKS = Work("tasks", "task", "error", "start it again")
+
+
+def orphans(db: str | Path, stale: float = STALE_SECONDS, work: Work = RUNS) -> list[dict[str, Any]]:
     """Rows that say ``running`` or ``stopping`` while their process is dead."""
     with reading(db) as connection:
-        rows = [dict(row) for row in connection.execute(LIVE)]
+        rows = [dict(row) for row in connection.execute(work.live)]
     return [row for row in rows if not is_alive(row, stale=stale)]
 
 
 def reconcile(
-    db: str | Path, stale: float = STALE_SECONDS, reason: Callable[[str], str | None] = lambda owner: None
+    db: str | Path,
+    stale: float = STALE_SECONDS,
+    reason: Callable[[str], str | None] = lambda owner: None,
+    work: Work = RUNS,
 ) -> list[int]:
-    """Mark runs whose process is gone: ``interrupted``, or ``stopped`` where a stop had been asked for.
+    """Mark work whose process is gone: ``interrupted``, or ``stopped`` where a stop had been asked for.
 
     Cheap when there is nothing to do (one indexed read): pages call it at each poll. ``reason`` says what
     is known about the end of an owner's process.
 
-    Returns: ids of the runs that were marked. They are not queued again by themselves: a run that kills its
+    Returns: ids of the rows that were marked. They are not queued again by themselves: a run that kills its
     process (memory, a driver) would do so again and again; `resume` goes on from the last checkpoint.
     """
-    dead = orphans(db, stale)
+    dead = orphans(db, stale, work)
     if not dead:
         return []
     marked = []
@@ -99,16 +127,18 @@ def reconcile(
         for row in dead:
             why = reason(row["owner"]) or "its process ended without a word"
             cursor = database.execute(
-                "UPDATE runs SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
-                "finished_at=?, reason=?, message=NULL, pid=NULL, pid_started=NULL "
+                f"UPDATE {work.table} "
+                "SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
+                f"finished_at=?, {work.remark}=?, message=NULL, pid=NULL, pid_started=NULL "
                 "WHERE id=? AND owner=? AND attempt=? AND status IN ('running','stopping')",
-                [
-                    time.time(),
-                    f"{why}; resume goes on after the last round",
-                    row["id"],
-                    row["owner"],
-                    row["attempt"],
-                ],
+                [time.time(), f"{why}; {work.remedy}", row["id"], row["owner"], row["attempt"]],
             )
             marked += [row["id"]] if cursor.rowcount else []
     return marked
+
+
+def state(row: Mapping[str, Any], now: float | None = None) -> str:
+    """The truth about a row: its status, unless its process is gone and nobody has written so yet."""
+    if row["status"] not in ("running", "stopping") or is_alive(row, now):
+        return row["status"]
+    return "stopped" if row["status"] == "stopping" else "interrupted"

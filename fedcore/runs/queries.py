@@ -17,10 +17,11 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.runs.database import reading
 from fedcore.runs.lease import run_folder
-from fedcore.runs.liveness import is_alive
+from fedcore.runs.liveness import state
 from fedcore.runs.rows import (
     ClientRoundRow,
     CurvePoint,
+    DiagnosticMean,
     DiagnosticRow,
     EntityRow,
     ExperimentRow,
@@ -29,6 +30,7 @@ from fedcore.runs.rows import (
     OwnAccuracy,
     RoundRow,
     RunRow,
+    WaitingRow,
 )
 from fedcore.runs.statements import STATEMENTS
 
@@ -86,6 +88,23 @@ def environment(db: str | Path, run_id: int) -> dict[str, Any]:
     return json.loads(_run_text(db, run_id)["environment"] or "{}")
 
 
+def newest_checkpoint(db: str | Path, run_id: int) -> tuple[int, Path] | None:
+    """Round and file of a run's newest checkpoint whose round is in the database; None: there is none.
+
+    A crash may leave a checkpoint that is one round ahead of the database; its round is then trained again.
+    """
+    with reading(db) as connection:  # not rounds_done: its 0 is "round 0" and "nothing yet" alike
+        (done,) = connection.execute("SELECT max(round) FROM rounds WHERE run_id=?", [run_id]).fetchone()
+    if done is None:
+        return None
+    found = [
+        (int(path.stem.removeprefix("round-")), path)
+        for path in run_folder(db, run_id).glob("round-*.safetensors")
+        if path.stem.removeprefix("round-").isdigit()
+    ]
+    return max((item for item in found if item[0] <= done), default=None)
+
+
 def error_text(db: str | Path, run_id: int) -> str | None:
     """The traceback of a failed run."""
     return _run_text(db, run_id)["error"]
@@ -109,8 +128,13 @@ def queue(db: str | Path) -> list[int]:
     return [r["id"] for r in _all(db, "queue", {})]
 
 
+def waiting(db: str | Path) -> list[WaitingRow]:
+    """Queued runs in the order in which they will start, with what a reader needs to move them."""
+    return [WaitingRow(*r) for r in _all(db, "waiting", {})]
+
+
 def entities(db: str | Path, run_id: int) -> list[EntityRow]:
-    """Models and test sets of a run in order of their codes: global, clients, domains."""
+    """Models and test sets of a run in order of their codes: global, clients, domains, class sets."""
     rows = _all(db, "entities", {"run": run_id})
     return [
         EntityRow(*r[:5], tuple(json.loads(r["class_counts"])) if r["class_counts"] else None) for r in rows
@@ -163,19 +187,37 @@ def rounds(db: str | Path, run_ids: Iterable[int]) -> list[RoundRow]:
     return [RoundRow(*r) for r in _all(db, "rounds", _ids(run_ids))]
 
 
+def traffic(db: str | Path, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
+    """Bytes that all clients of a run have sent and received so far; None where it was not measured."""
+    return {r["run_id"]: (r["up"], r["down"]) for r in _all(db, "traffic", _ids(run_ids))}
+
+
 def client_rounds(db: str | Path, run_id: int) -> list[ClientRoundRow]:
     """Who took part, with steps, loss and traffic, by round, then client."""
     return [ClientRoundRow(*r) for r in _all(db, "client_rounds", {"run": run_id})]
 
 
-def diagnostic_names(db: str | Path, run_id: int) -> list[str]:
-    """Names of the figures that a run recorded."""
-    return [r["name"] for r in _all(db, "diagnostic_names", {"run": run_id})]
+def diagnostic_names(db: str | Path, run_id: int, matrices: bool = True) -> list[str]:
+    """Names of the figures that a run recorded; those of pairs of clients only with ``matrices``."""
+    return [r["name"] for r in _all(db, "diagnostic_names", {"run": run_id}) if matrices or r["b"] == -1]
+
+
+def diagnostic_means(db: str | Path, run_ids: Iterable[int], name: str) -> list[DiagnosticMean]:
+    """One figure per round, mean and reach over clients, by run, then round."""
+    return [DiagnosticMean(*r) for r in _all(db, "diagnostic_means", {**_ids(run_ids), "name": name})]
 
 
 def diagnostics(db: str | Path, run_id: int, name: str) -> list[DiagnosticRow]:
     """One figure over all rounds."""
     return [DiagnosticRow(*r) for r in _all(db, "diagnostics", {"run": run_id, "name": name})]
+
+
+def diagnostics_at(db: str | Path, run_id: int, name: str, round_: int) -> list[DiagnosticRow]:
+    """One figure as it was last recorded up to a round; empty where it was not."""
+    return [
+        DiagnosticRow(*r)
+        for r in _all(db, "diagnostics_at", {"run": run_id, "name": name, "round": round_})
+    ]
 
 
 def cells(
@@ -191,6 +233,19 @@ def cells_at(
     """The cells of one chosen round per run, with names: a comparison's tables and heatmaps."""
     pairs = json.dumps([[int(run), int(round_)] for run, round_ in rounds_by_run.items()])
     return [NamedCell(*r) for r in _all(db, "cells_at", {"pairs": pairs, "split": split, "point": point})]
+
+
+def peak_memory(db: str | Path, latest: int = 200) -> dict[int, int]:
+    """Bytes that runs took at most, of the newest runs that were measured."""
+    return {r["id"]: r["peak_memory"] for r in _all(db, "peak_memory", {"latest": latest})}
+
+
+def measured(
+    db: str | Path, rounds_by_run: dict[int, Iterable[int]], split: int = TEST, point: int = BROADCAST
+) -> list[NamedCell]:
+    """Own models on their own samples and the global model on the domains' test sets, in chosen rounds."""
+    pairs = json.dumps([[int(run), int(r)] for run, rounds_ in rounds_by_run.items() for r in rounds_])
+    return [NamedCell(*r) for r in _all(db, "measured", {"pairs": pairs, "split": split, "point": point})]
 
 
 def _all(db: str | Path, name: str, values: dict[str, Any]) -> list[sqlite3.Row]:
@@ -213,16 +268,10 @@ def _runs(rows: Iterable[sqlite3.Row]) -> list[RunRow]:
     now, found = time.time(), []
     for row in rows:
         values = dict(row)
-        values["state"] = _state(values, now)
+        values["state"] = state(values, now)
         values["notices"] = tuple(json.loads(values["notices"]))
         found.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
     return found
-
-
-def _state(row: dict[str, Any], now: float) -> str:
-    if row["status"] not in ("running", "stopping") or is_alive(row, now):
-        return row["status"]
-    return "stopped" if row["status"] == "stopping" else "interrupted"
 
 
 def _experiment(row: sqlite3.Row, its_runs: Sequence[RunRow]) -> ExperimentRow:

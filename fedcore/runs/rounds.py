@@ -20,7 +20,8 @@ SELECT a.run_id, a.split, a.point, a.round,
   avg(CASE WHEN a.model = a.test_set THEN 1.0 * correct / total END),
   1.0 * sum(CASE WHEN a.model = a.test_set THEN correct END) / sum(CASE WHEN a.model = a.test_set THEN total
   END), min(CASE WHEN a.model = a.test_set THEN 1.0 * correct / total END), avg(CASE WHEN a.model = 0 AND
-  t.kind = 'client' THEN 1.0 * correct / total END)
+  t.kind = 'client' THEN 1.0 * correct / total END),
+  avg(CASE WHEN t.kind = 'classes' THEN 1.0 * correct / total END)
 FROM accuracy a JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
 WHERE a.run_id = :run AND a.split = :split AND a.point = :point AND a.round = :round
 GROUP BY a.run_id, a.split, a.point, a.round
@@ -29,7 +30,8 @@ GROUP BY a.run_id, a.split, a.point, a.round
 
 personal_mean: every client's model on its own samples, clients weighing equally; personal_weighted: the same,
 weighing by samples; personal_worst: the least of them; global_mean: the global model (code 0) over the
-clients' test sets, clients weighing equally.
+clients' test sets, clients weighing equally; classes_mean: every client's model on all test samples of its
+classes (FedAlign's local performance), NULL where that is not measured.
 """
 
 SUMMARY = """

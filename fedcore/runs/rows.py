@@ -63,8 +63,21 @@ class ExperimentRow:
     runs: tuple[RunRow, ...]
 
 
+class WaitingRow(NamedTuple):
+    """A queued run. need: most bytes that a run of its setting has taken, None where none was measured."""
+
+    id: int
+    experiment: str
+    label: str
+    seed: int
+    held_out: str | None
+    device_asked: str
+    rounds_total: int
+    need: int | None
+
+
 class EntityRow(NamedTuple):
-    """A model or test set: global model (0), clients, domains. class_counts: training samples per class."""
+    """A model or test set: global model (0), clients, domains, class sets. class_counts: training samples."""
 
     entity: int
     kind: str
@@ -93,6 +106,7 @@ class CurvePoint(NamedTuple):
     personal_weighted: float | None
     personal_worst: float | None
     global_mean: float | None
+    classes_mean: float | None
 
 
 class OwnAccuracy(NamedTuple):
@@ -129,6 +143,17 @@ class ClientRoundRow(NamedTuple):
     train_loss: float | None
     bytes_up: int | None
     bytes_down: int | None
+
+
+class DiagnosticMean(NamedTuple):
+    """One figure of one round over the clients that have it; ``count`` is 1 for a figure without an index."""
+
+    run_id: int
+    round: int
+    mean: float
+    low: float
+    high: float
+    count: int
 
 
 class DiagnosticRow(NamedTuple):

@@ -113,3 +113,34 @@ def _kinds(db: Database) -> None:
     """A client may bear its domain's name: the kinds tell their rows apart."""
     db.execute("DROP VIEW accuracy_named")
     db.execute(NAMED_VIEW)
+
+
+@migrations(name="0003_class_sets")
+def _class_sets(db: Database) -> None:
+    """Test sets of a client's classes (kind ``classes``) and their mean. SQLite cannot change a CHECK."""
+    db.execute("DROP VIEW accuracy_named")
+    db.execute("ALTER TABLE entities RENAME TO entities_before")
+    db.execute("""
+CREATE TABLE entities(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, entity INTEGER NOT NULL,
+  kind TEXT NOT NULL CHECK(kind IN ('global','client','domain','classes')), name TEXT NOT NULL, domain TEXT,
+  samples INTEGER, class_counts TEXT, PRIMARY KEY(run_id, entity)) STRICT, WITHOUT ROWID
+""")
+    db.execute("INSERT INTO entities SELECT * FROM entities_before")
+    db.execute("DROP TABLE entities_before")
+    db.execute("ALTER TABLE scores ADD COLUMN classes_mean REAL")
+    db.execute(NAMED_VIEW)
+
+
+@migrations(name="0004_tasks_and_slots")
+def _tasks_and_slots(db: Database) -> None:
+    """Tasks are claimed as runs are; a run's measured memory says whether another fits beside it."""
+    for column in (
+        "attempt INTEGER NOT NULL DEFAULT 0", "device TEXT", "created_at REAL NOT NULL DEFAULT 0",
+        "started_at REAL", "finished_at REAL", "error TEXT",
+    ):  # fmt: skip
+        db.execute(f"ALTER TABLE tasks ADD COLUMN {column}")
+    db.execute("CREATE INDEX tasks_status ON tasks(status)")
+    db.execute("ALTER TABLE runs ADD COLUMN peak_memory INTEGER")
+    db.execute("CREATE INDEX runs_measured ON runs(group_hash, peak_memory) WHERE peak_memory IS NOT NULL")
+    db.execute("CREATE TABLE slots(device TEXT PRIMARY KEY, slots INTEGER NOT NULL CHECK(slots > 0)) STRICT")

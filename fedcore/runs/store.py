@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.config import Experiment, MethodEntry, RunConfig
 from fedcore.errors import FedLensError
@@ -21,6 +21,7 @@ from fedcore.runs.database import reading, resolve, writing
 from fedcore.runs.lease import Lease, run_folder
 from fedcore.runs.liveness import this_process
 from fedcore.runs.rounds import delete_rounds_after, update_summary
+from fedcore.runs.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -190,6 +191,7 @@ def retry(db: str | Path, run_ids: Iterable[int]) -> list[int]:
         )
         for run_id in ids:
             delete_rounds_after(database, run_id, None)
+            database.execute("DELETE FROM tasks WHERE run_id=?", [run_id])  # they looked at what is deleted
             update_summary(database, run_id)
             # before the commit makes it 'queued' for others: a worker may be in the folder a moment later
             _remove_folder(run_folder(db, run_id))
@@ -205,6 +207,28 @@ QUEUED = (
 def set_priority(db: str | Path, run_ids: Iterable[int], priority: int) -> list[int]:
     """Queued runs of higher priority start first (default 0)."""
     return _change(db, run_ids, f"priority={int(priority)}", "status='queued'")
+
+
+def prioritise(
+    db: str | Path, run_ids: Iterable[int], move: Literal["top", "up", "down", "bottom"] = "top"
+) -> list[int]:
+    """Move queued runs within the queue; their order among each other stays. Later ones queue behind all.
+
+    Returns: those that were moved; others had started or ended meanwhile.
+    """
+    asked = set(run_ids)
+    with writing(db) as database:
+        order = [row["id"] for row in database.execute(STATEMENTS["queue"])]
+        chosen = [run for run in order if run in asked]
+        if not chosen:
+            return []
+        rest = [run for run in order if run not in asked]
+        first, last = order.index(chosen[0]), order.index(chosen[-1]) - len(chosen) + 1
+        place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}
+        rest[place[move] : place[move]] = chosen
+        for priority, run in enumerate(reversed(rest)):
+            database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])
+    return chosen
 
 
 def _change(db: str | Path, run_ids: Iterable[int], assignments: str, condition: str) -> list[int]:

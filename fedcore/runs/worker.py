@@ -1,5 +1,7 @@
 """The supervisor, `python -m fedcore worker`: one per database, torch-free, it starts a process for each run.
 
+Runs train in the slots of the devices; tasks (checks, encodings, analyses) have slots of their own beside.
+
 Where containers or batch schedulers kill detached processes, run it in the foreground.
 """
 
@@ -18,19 +20,38 @@ from typing import Any
 import psutil
 
 from fedcore.errors import FedLensError
-from fedcore.runs import devices, processes
+from fedcore.runs import devices, processes, tasks
+from fedcore.runs.claims import LostRun
 from fedcore.runs.database import artifacts_folder, prepare, reading, resolve
-from fedcore.runs.lease import Lease, LostRun, claim
-from fedcore.runs.liveness import LIVE, STALE_SECONDS, is_alive, new_owner, orphans, process_alive, reconcile
+from fedcore.runs.lease import Lease, claim, next_queued
+from fedcore.runs.liveness import (
+    RUNS,
+    STALE_SECONDS,
+    TASKS,
+    is_alive,
+    new_owner,
+    orphans,
+    process_alive,
+    reconcile,
+)
 from fedcore.runs.locks import SupervisorLock
+from fedcore.runs.slots import fits, set_slots, slots
+from fedcore.runs.tasks import TaskClaim
 
 TICK_SECONDS = 0.5
 IDLE_SECONDS = 600.0
 PATIENCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
+TASK_LANE, TASK_SLOTS = "tasks", 2
+"""Where tasks run: beside the devices, so that a check does not wait for hours of training."""
+WAITING = """
+SELECT 1 WHERE EXISTS (SELECT 1 FROM runs WHERE status='queued')
+OR EXISTS (SELECT 1 FROM tasks WHERE status='queued')
+"""
 logger = logging.getLogger(__name__)
 
 Spawn = Callable[[Lease, str], "subprocess.Popen[bytes]"]
+SpawnTask = Callable[[TaskClaim], "subprocess.Popen[bytes]"]
 
 
 def spawn_job(lease: Lease, device: str) -> subprocess.Popen[bytes]:
@@ -39,12 +60,31 @@ def spawn_job(lease: Lease, device: str) -> subprocess.Popen[bytes]:
         "fedcore.runs.job", "--db", str(lease.db), "--run", str(lease.run_id), "--owner", lease.owner,
         "--attempt", str(lease.attempt), "--device", device,
     ]  # fmt: skip
-    return processes.start(arguments, lease.folder / "process.log", devices.environment_for(device))
+    sharers = slots(lease.db).get(device, 1)
+    return processes.start(arguments, lease.folder / "process.log", devices.environment_for(device, sharers))
+
+
+def spawn_task(claimed: TaskClaim) -> subprocess.Popen[bytes]:
+    """Start the process that does a claimed task.
+
+    It sees the device on which runs would train: what it encodes is for them, and encodings of another
+    device are others.
+    """
+    device = devices.default_device()
+    arguments = [
+        "fedcore", "task", str(claimed.id), "--db", str(claimed.db), "--owner", claimed.owner,
+        "--attempt", str(claimed.attempt), "--device", device,
+    ]  # fmt: skip
+    environment = devices.environment_for(device, slots(claimed.db).get(device, 1))
+    return processes.start(arguments, tasks.get(claimed.db, claimed.id).log, environment)
 
 
 @dataclass
 class Child:
-    """A process that trains. ``handle`` is None for one that an earlier supervisor started."""
+    """A process that works. ``device`` is the lane that it takes.
+
+    ``handle`` is None for one that an earlier supervisor started.
+    """
 
     owner: str
     device: str
@@ -81,16 +121,17 @@ class Supervisor:
         db: str | Path,
         *,
         device_ids: Sequence[str] | None = None,
-        slots: int = 1,
         spawn: Spawn = spawn_job,
+        spawn_task: SpawnTask = spawn_task,
         tick: float = TICK_SECONDS,
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
     ) -> None:
         self._db = resolve(db)
-        self._devices = tuple(device_ids or (d.id for d in devices.list_devices()))
-        self._gpu = next((d for d in self._devices if d != devices.CPU), None)
-        self._slots, self._spawn, self._tick, self._idle, self._stale = slots, spawn, tick, idle, stale
+        self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
+        self._gpu = next((d for d in self.device_ids if d != devices.CPU), None)
+        self._spawn, self._spawn_task = spawn, spawn_task
+        self._tick, self._idle, self._stale = tick, idle, stale
         self._children: dict[str, Child] = {}
         self._told: str | None = None
         self.ending = False
@@ -123,9 +164,9 @@ class Supervisor:
         return bool(started or self._children)
 
     def _adopt(self) -> None:
-        """Know every process that trains here: an earlier supervisor's children, runs in the foreground."""
+        """Know every process that works here: an earlier supervisor's children, those in the foreground."""
         with reading(self._db) as connection:
-            rows = [dict(row) for row in connection.execute(LIVE)]
+            rows = [dict(row) for work in (RUNS, TASKS) for row in connection.execute(work.live)]
         for row in rows:
             known = row["owner"] in self._children or row["device"] is None or row["pid"] is None
             if not known and is_alive(row, stale=self._stale):
@@ -134,8 +175,9 @@ class Supervisor:
                 )
 
     def _bury(self) -> None:
-        for run_id in reconcile(self._db, self._stale, self._obituary):
-            logger.warning("run %d: its process is gone; resume goes on after its last round", run_id)
+        for work in (RUNS, TASKS):
+            for number in reconcile(self._db, self._stale, self._obituary, work):
+                logger.warning("%s %d: its process is gone; %s", work.name, number, work.remedy)
         self._children = {owner: child for owner, child in self._children.items() if not child.ended()}
 
     def _obituary(self, owner: str) -> str | None:
@@ -143,29 +185,45 @@ class Supervisor:
 
     def _start_queued(self) -> int:
         started = 0
-        for device in self._devices:
-            taken = sum(child.device == device for child in self._children.values())
-            for _ in range(self._slots - taken):
-                lease = claim(self._db, new_owner(), device, accepts=devices.accepts(device, self._gpu))
-                if lease is None:
-                    break
-                self._start(lease, device)
+        for lane in (*self.device_ids, TASK_LANE):
+            while (claimed := self._next(lane)) is not None and self._start(claimed, lane):
                 started += 1
         return started
 
-    def _start(self, lease: Lease, device: str) -> None:
-        logger.info("run %d starts on %s", lease.run_id, device)
+    def _next(self, lane: str) -> Lease | TaskClaim | None:
+        """Claim what may start there now."""
+        taken = sum(child.device == lane for child in self._children.values())
+        if lane == TASK_LANE:
+            return tasks.claim(self._db, new_owner(), lane) if taken < TASK_SLOTS else None
+        accepts = devices.accepts(lane, self._gpu)
+        if taken and not self._one_more(lane, taken, accepts):
+            return None
+        return claim(self._db, new_owner(), lane, accepts=accepts)
+
+    def _one_more(self, device: str, taken: int, accepts: tuple[str, ...]) -> bool:
+        if taken >= slots(self._db).get(device, 1):
+            return False
+        waiting = next_queued(self._db, accepts)
+        facts = next((d for d in devices.list_devices() if d.id == device), None)
+        return waiting is not None and facts is not None and fits(self._db, facts, waiting)
+
+    def _start(self, claimed: Lease | TaskClaim, lane: str) -> bool:
+        """Start its process. Returns: whether there is one."""
+        logger.info("%s %d starts on %s", claimed.work.name, claimed.id, lane)
         try:
-            handle = self._spawn(lease, device)
+            handle = (
+                self._spawn_task(claimed) if isinstance(claimed, TaskClaim) else self._spawn(claimed, lane)
+            )
         except OSError as error:
-            lease.finish("failed", f"its process could not be started: {error.strerror}")
-            return
+            claimed.finish("failed", f"its process could not be started: {error.strerror}")
+            return False
         try:
             created: float | None = psutil.Process(handle.pid).create_time()
-            lease.set_process(handle.pid, created)
+            claimed.set_process(handle.pid, created)
         except (psutil.NoSuchProcess, LostRun):  # it has ended already: the next step says how
             created = None
-        self._children[lease.owner] = Child(lease.owner, device, handle.pid, created, handle)
+        self._children[claimed.owner] = Child(claimed.owner, lane, handle.pid, created, handle)
+        return True
 
     def _leave(self, lock: SupervisorLock) -> bool:
         """Let go of the lock, then look once more; returns whether to exit.
@@ -174,12 +232,12 @@ class Supervisor:
         """
         lock.release()
         with reading(self._db) as connection:
-            waiting = connection.execute("SELECT 1 FROM runs WHERE status='queued' LIMIT 1").fetchone()
+            waiting = connection.execute(WAITING).fetchone()
         return waiting is None or not lock.acquire(PATIENCE_SECONDS)
 
     def _end_children(self) -> None:
         """Ask our processes to end between two steps; their runs become ``interrupted``, to be resumed."""
-        ours = [child for child in self._children.values() if child.handle is not None or _is_job(child)]
+        ours = [child for child in self._children.values() if child.handle is not None or _was_given(child)]
         for child in ours:
             _signal(child.pid, child.started)
         end = time.monotonic() + GRACE_SECONDS
@@ -188,9 +246,10 @@ class Supervisor:
         self._bury()
 
 
-def _is_job(child: Child) -> bool:
+def _was_given(child: Child) -> bool:
+    """Whether a supervisor started it: then its owner stands on its command line. A user's own stays."""
     try:
-        return "fedcore.runs.job" in psutil.Process(child.pid).cmdline()
+        return child.owner in psutil.Process(child.pid).cmdline()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
 
@@ -213,7 +272,7 @@ def force_stop(db: str | Path, run_id: int) -> bool:
         FedLensError: unless a stop was asked for before: signals only escalate.
     """
     with reading(db) as connection:
-        row = connection.execute(LIVE + " AND id=?", [run_id]).fetchone()
+        row = connection.execute(RUNS.live + " AND id=?", [run_id]).fetchone()
     if row is None or row["status"] != "stopping":
         raise FedLensError(f"run {run_id} was not asked to stop; stop it first, kill it only if it does not")
     killed = row["pid"] is not None and is_alive(row) and _signal(row["pid"], row["pid_started"], kill=True)
@@ -224,10 +283,11 @@ def force_stop(db: str | Path, run_id: int) -> bool:
     return killed
 
 
-def serve(db: str | Path | None = None, **options: Any) -> int:
+def serve(db: str | Path | None = None, *, slots: int | None = None, **options: Any) -> int:
     """Be the database's supervisor, in the foreground; what ``python -m fedcore worker`` does.
 
     Args:
+        slots: runs at once on each device, stored for later workers too; None: as stored.
         options: of ``Supervisor``.
 
     Returns: exit status 0, also when another supervisor lives: then the work is in good hands.
@@ -241,6 +301,8 @@ def serve(db: str | Path | None = None, **options: Any) -> int:
         logger.info("a worker is serving %s already", access.path)
         return 0
     supervisor = Supervisor(access.path, **options)
+    for device in supervisor.device_ids if slots is not None else ():
+        set_slots(access.path, device, slots)
 
     def end(*_: object) -> None:
         supervisor.ending = True
@@ -260,7 +322,7 @@ RESTART_SECONDS = 5.0
 
 
 def ensure_worker(db: str | Path) -> bool:
-    """Start a detached supervisor when runs are queued, or dead ones need to be marked, and none lives.
+    """Start a detached supervisor when runs or tasks wait, or dead ones need to be marked, and none lives.
 
     Cheap enough for every poll of a page: two indexed reads when there is nothing to do.
 
@@ -273,8 +335,9 @@ def ensure_worker(db: str | Path) -> bool:
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
     with reading(path) as connection:
-        queued = connection.execute("SELECT 1 FROM runs WHERE status='queued' LIMIT 1").fetchone() is not None
-    if not (queued or orphans(path)) or not SupervisorLock(path).is_free():
+        queued = connection.execute(WAITING).fetchone() is not None
+    work = queued or orphans(path) or orphans(path, work=TASKS)
+    if not work or not SupervisorLock(path).is_free():
         return False
     log = artifacts_folder(path) / "logs" / "worker.log"
     _STARTED[path] = (time.monotonic(), processes.start(["fedcore", "worker", "--db", str(path)], log))

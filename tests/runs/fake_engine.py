@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from fedcore.config import RunConfig
 from fedcore.engine.events import (
     Cell,
@@ -26,8 +28,9 @@ from fedcore.engine.events import (
     Started,
 )
 from fedcore.engine.local import Stopped
-from fedcore.runs import job, processes, worker
+from fedcore.runs import job, processes, task_job, tasks, worker
 from fedcore.runs.lease import Lease
+from fedcore.runs.tasks import Context, TaskClaim
 
 CLIENTS = 3
 TOTAL = 1000
@@ -126,14 +129,45 @@ def spawn(lease: Lease, device: str) -> object:
     return processes.start(arguments, lease.folder / "process.log")
 
 
+def handle(args: dict, context: Context) -> Iterator[Progress | dict]:
+    """A task: ``steps`` of ``seconds``; ``fail`` raises, ``arrays`` writes a file, ``result`` comes back."""
+    for step in range(1, args.get("steps", 1) + 1):
+        yield Progress("stepping", step, args.get("steps", 1))
+        time.sleep(args.get("seconds", 0))
+    if args.get("fail"):
+        raise ZeroDivisionError("the fake task was told to\nfail")
+    if args.get("arrays"):
+        context.write_arrays(squares=np.arange(args["arrays"]) ** 2)
+    yield {"sum": args.get("result", 0)}
+
+
+def spawn_task(claim: TaskClaim) -> object:
+    """Starts this file as the process of a task."""
+    arguments = [
+        "tests.runs.fake_engine",
+        "task",
+        str(claim.db),
+        str(claim.id),
+        claim.owner,
+        str(claim.attempt),
+    ]
+    return processes.start(arguments, tasks.get(claim.db, claim.id).log)
+
+
 def main() -> int:
-    """``job DB RUN OWNER ATTEMPT``, or ``supervisor DB IDLE``."""
+    """``job DB RUN OWNER ATTEMPT``, ``task DB TASK OWNER ATTEMPT``, or ``supervisor DB IDLE``."""
     kind, db, *rest = sys.argv[1:]
+    if kind == "task":
+        claim = task_job.take(db, int(rest[0]), rest[1], int(rest[2]))
+        task_job.work(claim, handler=handle, beat_seconds=0.2)
+        return 0
     if kind == "job":
         return job.work(
             Lease(Path(db), int(rest[0]), rest[1], int(rest[2])), "cpu", train=train, beat_seconds=0.2
         )
-    return worker.serve(db, device_ids=["cpu"], spawn=spawn, tick=0.02, idle=float(rest[0]))
+    return worker.serve(
+        db, device_ids=["cpu"], spawn=spawn, spawn_task=spawn_task, tick=0.02, idle=float(rest[0])
+    )
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def test_a_checkpoint_of_round_0_without_its_round_is_not_resumed_from(db, queue
     lease = claim(db, new_owner(), "cpu")
     lease.folder.mkdir(parents=True)
     (lease.folder / "round-0.safetensors").write_text("0 a state nobody recorded")
-    assert job.newest_checkpoint(lease) is None
+    assert queries.newest_checkpoint(lease.db, lease.run_id) is None
     lease.finish("interrupted", "its process ended")
     store.resume(db, [run_id])
     assert execute(db) == (run_id, "done")
@@ -202,5 +202,5 @@ def test_a_recorded_round_0_is_resumed_from(db, queued):
     (run_id,) = queued(rounds=2, fail_at=1)
     assert execute(db) == (run_id, "failed")
     store.resume(db, [run_id])
-    found = job.newest_checkpoint(claim(db, new_owner(), "cpu"))
+    found = queries.newest_checkpoint(db, run_id)
     assert found is not None and found[0] == 0

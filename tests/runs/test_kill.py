@@ -159,7 +159,7 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
     lease.finish("interrupted")
     store.resume(db, [run_id])
     again = claim(db, new_owner(), "cpu")
-    assert job.newest_checkpoint(again)[0] == 5
+    assert queries.newest_checkpoint(again.db, again.run_id)[0] == 5
     with Heart(db, again.owner) as heart:
         assert job.execute(again, heart, train=fake_engine.train) == "done"
     assert recorded(db, run_id) == expected

@@ -10,7 +10,7 @@ from fedcore.runs import Recorder, job, queries
 from fedcore.runs.database import reading, writing
 from fedcore.runs.heart import Heart
 from fedcore.runs.lease import claim
-from fedcore.runs.liveness import LIVE, host_id, new_owner
+from fedcore.runs.liveness import RUNS, TASKS, host_id, new_owner
 from fedcore.runs.statements import STATEMENTS
 from tests.runs import fake_engine
 
@@ -23,6 +23,7 @@ VALUES = {
     "round": 3,
     "name": "alpha",
     "archived": 0,
+    "latest": 200,
 }
 VALUES["pairs"] = "[[1,3],[2,3]]"
 LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entities")
@@ -60,10 +61,11 @@ def test_the_check_of_plans_would_catch_a_scan(trained):
     assert plan[0]["detail"].startswith("SCAN accuracy")
 
 
-def test_looking_for_live_runs_uses_its_index(trained):
+@pytest.mark.parametrize(("work", "index"), [(RUNS, "runs_live"), (TASKS, "tasks_status")])
+def test_looking_for_live_work_uses_its_index(trained, work, index):
     with reading(trained) as connection:
-        (plan,) = connection.execute("EXPLAIN QUERY PLAN " + LIVE).fetchall()
-    assert "runs_live" in plan["detail"]
+        (plan,) = connection.execute("EXPLAIN QUERY PLAN " + work.live).fetchall()
+    assert index in plan["detail"]
 
 
 def test_heatmap_defaults_to_the_last_round(trained):
