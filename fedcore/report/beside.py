@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from fedcore import sweeps
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -54,6 +55,18 @@ class Beside:
             return self.why if self.status == "elsewhere" else self.status
         return self.ours.text(_digits(self.figure.value))
 
+    @property
+    def printed(self) -> str:
+        """The paper's figure as it prints it."""
+        return Stat(self.figure.value, self.figure.std, 1).text(_digits(self.figure.value))
+
+    @property
+    def difference(self) -> str:
+        """Ours minus the printed one, with its sign; empty where there is none of ours."""
+        if self.ours is None:
+            return ""
+        return f"{self.ours.mean - self.figure.value:+.{_digits(self.figure.value)}f}"
+
 
 def beside(db: str | Path, preset: Experiment) -> list[Beside]:
     """All printed figures that a preset names, ours beside them as far as its runs are done.
@@ -71,7 +84,8 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
     if not preset.reproduces:
         raise FedLensError("this experiment names no published figures; add [[reproduces]]", "reproduces")
     reader = _Reader(db)
-    configs = [_full_config(preset, i) for i in range(len(preset.methods))]
+    variants = variants_of(preset)
+    configs = _full_configs(preset)
     runs: dict[Rule, dict[int, list[RunValue]]] = {}
     found = []
     for figure in published.named_by(preset):
@@ -80,9 +94,6 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
             status: Status = "not implemented" if meant.kind == "method" else "elsewhere"
             found.append(Beside(figure, status, why=meant.why))
             continue
-        if _on_another_test_set(figure):
-            found.append(Beside(figure, "measured on another test set", why=ANOTHER_TEST_SET))
-            continue
         rule = RULES[figure.paper]
         if rule not in runs:
             runs[rule] = _matching(db, preset, configs, rule)
@@ -90,43 +101,48 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
         if entry is None:
             found.append(Beside(figure, "not run", why="the experiment has no such method"))
             continue
-        stat = reader.stat(figure, runs[rule].get(entry, []), preset.held_out)
-        label = preset.methods[entry].label or registry.get(preset.methods[entry].name).title
-        found.append(Beside(figure, "measured" if stat else "not run", stat, label))
+        done = runs[rule].get(entry, [])
+        stat = reader.stat(figure, done, preset.held_out)
+        label = variants[entry].method.label or registry.get(variants[entry].method.name).title
+        if stat is None and done and figure.metric == "local":
+            found.append(Beside(figure, "measured on another test set", label=label, why=ANOTHER_TEST_SET))
+        else:
+            found.append(Beside(figure, "measured" if stat else "not run", stat, label))
     return found
 
 
 ANOTHER_TEST_SET = (
-    "printed: the whole test set's samples of the classes that a client holds; ours: the client's own share"
+    "printed: the whole test set's samples of the classes that a client holds; these runs measured the "
+    "client's own share only"
 )
-"""Why FedAlign's local performance has nothing of ours beside it, where classes are not disjoint."""
-
-
-def _on_another_test_set(figure: Figure) -> bool:
-    """FedAlign's local performance under IID and Dirichlet. Under Path the two test sets are one.
-
-    The store has counts per test set, not per class, so the printed quantity cannot be computed from it.
-    """
-    return figure.paper == "fedalign" and figure.metric == "local" and not figure.setting.startswith("Path")
+"""Why a finished run has no local performance of FedAlign's: it was recorded without class sets."""
 
 
 def entry_of(preset: Experiment, meant: Ours) -> int | None:
-    """Position of the preset's method that a printed one is: same name, all of its fields equal."""
-    for i, entry in enumerate(preset.methods):
-        config = _full_config(preset, i)["method"]["config"]
-        if entry.name == meant.name and all(config[k] == v for k, v in meant.config.items()):
+    """Position among ``variants_of`` of what a printed method is: same name, all of its fields equal.
+
+    Of a sweep over anything else it is the first: what is printed comes first among its values.
+    """
+    for i, content in enumerate(_full_configs(preset)):
+        method = content["method"]
+        if method["name"] == meant.name and all(method["config"][k] == v for k, v in meant.config.items()):
             return i
     return None
 
 
-def _full_config(preset: Experiment, entry: int) -> dict[str, Any]:
-    """What runs of one method have in common, every hyper-parameter written out.
+def variants_of(preset: Experiment) -> list[RunConfig]:
+    """One run per method and combination of swept values, of the first seed."""
+    return preset.model_copy(update={"held_out": (), "seeds": preset.seeds[:1]}).expand()
+
+
+def _full_configs(preset: Experiment) -> list[dict[str, Any]]:
+    """What runs of each variant have in common, every hyper-parameter written out.
 
     Raises:
         FedLensError: for a method or hyper-parameter that FedLens has not.
     """
-    alone = preset.model_copy(update={"methods": (preset.methods[entry],), "held_out": ()})
-    return _content(alone.expand()[0], f"methods.{entry}")
+    pairs = zip(sweeps.variants(preset), variants_of(preset), strict=True)
+    return [_content(run, f"methods.{variant.index}") for variant, run in pairs]
 
 
 def _content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
@@ -145,11 +161,7 @@ def _matching(
     """Finished runs of each of the preset's methods; of a repeated (seed, held-out domain) the newest."""
     if not Path(db).exists():
         return {}
-    ids = [
-        e.id
-        for e in queries.experiments(db)
-        if e.config.data.name == preset.data.name and e.config.backbone.name == preset.backbone.name
-    ]
+    ids = [e.id for e in queries.experiments(db) if e.config.data.name == preset.data.name]
     newest: dict[int, dict[tuple[int, str | None], RunValue]] = {}
     names = {entry.name for entry in preset.methods}
     for group in compare(db, ids, rule, partial_seeds=True).groups if ids else ():
@@ -245,8 +257,18 @@ def _whole_test(reader: _Reader, figure: Figure, value: RunValue, out: str | Non
 
 
 def _local_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
-    """FedAlign's local performance under Path, where classes are disjoint: models before aggregation."""
-    return reader.over_rounds(value, queries.LOCAL, _own)
+    """FedAlign's local performance: clients' models on all test samples of the classes that they train on.
+
+    Under Path these are a client's own samples, and the models are those before aggregation; under IID and
+    Dirichlet those after it.
+    """
+    if figure.setting.startswith("Path"):
+        return reader.over_rounds(value, queries.LOCAL, _own)
+    return reader.over_rounds(value, queries.BROADCAST, _on_own_classes)
+
+
+def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
+    return [c.correct / c.total for c in cells if c.test_set_kind == "classes"]
 
 
 def _generalization(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
@@ -328,9 +350,9 @@ def text(rows: Sequence[Beside]) -> str:
             r.figure.method,
             r.figure.target,
             r.figure.metric,
-            Stat(r.figure.value, r.figure.std, 1).text(_digits(r.figure.value)),
+            r.printed,
             r.text,
-            "-" if r.ours is None else f"{r.ours.mean - r.figure.value:+.{_digits(r.figure.value)}f}",
+            r.difference or "-",
         )
         for r in rows
     ]

@@ -30,7 +30,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Series:
-    """One line. ``std`` per point, None where there is one seed."""
+    """One line. ``std`` per point, None where there is one seed; ``low`` to ``high``: the reach of a mean."""
 
     label: str
     method: str
@@ -38,10 +38,22 @@ class Series:
     y: tuple[float, ...]
     std: tuple[float | None, ...]
     n: int
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 Until = Mapping[int, int]
 """Run -> the last round to be shown."""
+
+
+def labels(runs: Iterable[RunRow]) -> dict[int, str]:
+    """Names that tell runs of one method apart, where they hold different domains out."""
+    runs = list(runs)
+    held: dict[str, set[str | None]] = {}
+    for run in runs:
+        held.setdefault(run.label, set()).add(run.held_out)
+    several = {label for label, domains in held.items() if len(domains) > 1}
+    return {r.id: f"{r.label}, without {r.held_out}" if r.label in several else r.label for r in runs}
 
 
 def live_accuracy(
@@ -53,7 +65,7 @@ def live_accuracy(
         share = getattr(p, CURVE_METRICS[metric])
         if share is not None and p.round <= until[p.run_id]:
             values[p.run_id].append((p.round, 100 * share))
-    return [_line(r, values[r.id]) for r in queries.runs(db, until)]
+    return _lines(db, values)
 
 
 def live_loss(db: str | Path, until: Until) -> list[Series]:
@@ -62,24 +74,27 @@ def live_loss(db: str | Path, until: Until) -> list[Series]:
     for row in queries.rounds(db, until):
         if row.train_loss is not None and row.round <= until[row.run_id]:
             values[row.run_id].append((row.round, row.train_loss))
-    return [_line(r, values[r.id]) for r in queries.runs(db, until)]
+    return _lines(db, values)
 
 
-def live_diagnostic(db: str | Path, until: Until, name: str) -> list[Series]:
-    """One recorded figure per round of some runs; figures with an index are averaged over it."""
+def live_traffic(db: str | Path, until: Until) -> list[Series]:
+    """What all clients have sent and received up to each round of some runs, MB; runs that measured it."""
+    spent = cumulative(db, until, "megabytes")
+    values = {i: [(r, mb) for r, mb in spent[i].items() if r <= last] for i, last in until.items()}
+    found = _lines(db, values)
+    return [s for s in found if any(s.y)]
+
+
+def _lines(db: str | Path, values: Mapping[int, Sequence[tuple[float, float]]]) -> list[Series]:
+    """A line for every run that has points."""
+    runs = queries.runs(db, values)
+    names = labels(runs)
     found = []
-    for run in queries.runs(db, until):
-        by_round: dict[int, list[float]] = {}
-        for row in queries.diagnostics(db, run.id, name):
-            if row.value is not None and row.round <= until[run.id]:
-                by_round.setdefault(row.round, []).append(row.value)
-        found.append(_line(run, [(r, float(np.mean(v))) for r, v in sorted(by_round.items())]))
-    return [s for s in found if s.x]
-
-
-def _line(run: RunRow, points: Sequence[tuple[float, float]]) -> Series:
-    x, y = zip(*points, strict=True) if points else ((), ())
-    return Series(run.label, run.method, tuple(x), tuple(y), tuple(None for _ in x), 1)
+    for run in runs:
+        if values[run.id]:
+            x, y = zip(*values[run.id], strict=True)
+            found.append(Series(names[run.id], run.method, tuple(x), tuple(y), (None,) * len(x), 1))
+    return found
 
 
 def compared(
@@ -189,3 +204,21 @@ def _mean_known(values: Iterable[float | None]) -> float | None:
     """Mean over the runs that measured it; None where none did."""
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None
+
+
+Against = Literal["megabytes", "seconds"]
+
+
+def front(found: Sequence[Cost], against: Against) -> list[Cost]:
+    """The Pareto front: rows that no other beats in accuracy without costing more, cheapest first.
+
+    Of two equal rows both belong to it; a row without accuracy or cost does not.
+    """
+    known = [(c.accuracy, getattr(c, against), c) for c in found]
+    known = [(a, x, c) for a, x, c in known if a is not None and x is not None]
+    kept = [
+        (x, -a, i)
+        for i, (a, x, _) in enumerate(known)
+        if not any(b >= a and y <= x and (b > a or y < x) for b, y, _ in known)
+    ]
+    return [known[i][2] for _, _, i in sorted(kept)]

@@ -1,8 +1,9 @@
-"""Comparison files: summary and rounds as CSV, LaTeX, JSON. Two decimals; the numbers of the screen."""
+"""Comparison files: summary, rounds, clients as CSV, LaTeX, JSON. Two decimals; the numbers of the screen."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -11,8 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcore.report.statistics import TESTS, Paired, Stat, Test
 from fedcore.report.tables import (
+    METRIC_HEADS,
     METRICS,
+    PARTS,
     RULES,
     Comparison,
     Group,
@@ -22,32 +26,44 @@ from fedcore.report.tables import (
     difference,
     per_seed,
     ranks,
+    shown_metrics,
+    significance,
 )
 from fedcore.runs import queries
+from fedcore.runs.rows import ExperimentRow
 
 SUMMARY_FIELDS = (
-    "setting", "method", "metric", "selection_rule", "mean", "std", "n", "seeds", "runs",
-    "difference_to_baseline", "baseline", "rounds", "method_name",
+    "setting", "method", "metric", "of", "selection_rule", "mean", "std", "n", "seeds", "runs",
+    "difference_to_baseline", "baseline", "test", "pairs", "p", "p_holm", "remark", "rounds", "method_name",
 )  # fmt: skip
 ROUND_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
     "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
 )  # fmt: skip
+CLIENT_FIELDS = (
+    "experiment", "run", "method", "label", "seed", "held_out", "round", "client", "domain",
+    "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
+    "own_total", "own_accuracy",
+)  # fmt: skip
 SPLITS = {0: "train", 1: "validation", 2: "test"}
 POINTS = {0: "local", 1: "broadcast"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 
 
 def guarded(value: object) -> object:
     """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay numbers."""
-    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.match(value):
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.match(value):
         return "'" + value
     return value
 
 
-def summary_rows(comparison: Comparison, baseline: str | None = None) -> list[dict[str, Any]]:
-    """A row per setting, method and metric; numbers rounded to two decimals.
+def summary_rows(
+    comparison: Comparison, baseline: str | None = None, test: Test = "t"
+) -> list[dict[str, Any]]:
+    """A row per setting, method and metric, then per domain, client and held-out domain (column ``of``).
+
+    Numbers have two decimals, p-values three significant digits.
 
     Args:
         baseline: label of the row that differences are taken to.
@@ -56,27 +72,44 @@ def summary_rows(comparison: Comparison, baseline: str | None = None) -> list[di
     for setting, title in comparison.settings.items():
         groups = comparison.of(setting)
         pinned = next((g for g in groups if g.label == baseline), None)
+        tested = {m: significance(groups, pinned, m, test) for m in METRICS} if pinned else {}
         for group in groups:
             for metric, stat in group.stats.items():
                 gap = difference(group, pinned, metric)
-                rows.append(
-                    {
-                        "setting": title,
-                        "method": group.label,
-                        "metric": METRICS[metric],
-                        "selection_rule": RULES[comparison.rule],
-                        "mean": _two(stat.mean),
-                        "std": _two(stat.std),
-                        "n": stat.n,
-                        "seeds": " ".join(map(str, per_seed(group.runs, metric))),
-                        "runs": " ".join(str(v.run.id) for v in group.runs),
-                        "difference_to_baseline": "" if gap is None else f"{gap:+.2f}",
-                        "baseline": pinned.label if pinned else "",
-                        "rounds": group.config.rounds,
-                        "method_name": group.method,
-                    }
-                )
+                row = _summary_row(comparison, title, group, METRICS[metric], stat)
+                row["seeds"] = " ".join(map(str, per_seed(group.runs, metric)))
+                row["difference_to_baseline"] = "" if gap is None else f"{gap:+.2f}"
+                row["baseline"] = pinned.label if pinned else ""
+                rows.append(row | _tested(tested.get(metric, {}).get(group.key)))
+            for part, stats in group.parts.items():
+                for name, stat in stats.items():
+                    rows.append(_summary_row(comparison, title, group, PARTS[part], stat) | {"of": name})
     return rows
+
+
+def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, stat: Stat) -> dict[str, Any]:
+    return dict.fromkeys(SUMMARY_FIELDS, "") | {
+        "setting": title,
+        "method": group.label,
+        "metric": metric,
+        "selection_rule": RULES[comparison.rule],
+        "mean": _two(stat.mean),
+        "std": _two(stat.std),
+        "n": stat.n,
+        "seeds": " ".join(map(str, group.seeds)),
+        "runs": " ".join(str(v.run.id) for v in group.runs),
+        "rounds": group.config.rounds,
+        "method_name": group.method,
+    }
+
+
+def _tested(found: Paired | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    p, adjusted = ("" if p is None else f"{p:.3g}" for p in (found.p, found.adjusted))
+    return {
+        "test": TESTS[found.test], "pairs": found.n, "p": p, "p_holm": adjusted, "remark": found.why
+    }  # fmt: skip
 
 
 def _two(value: float | None) -> str:
@@ -89,13 +122,13 @@ def summary_csv(
     rules: Sequence[Rule] = tuple(RULES),
     baseline: str | None = None,
     *,
+    test: Test = "t",
     unfinished: bool = False,
 ) -> str:
     """Mean, spread and n of every method and metric, by each rule that selects a round."""
     ids = list(experiment_ids)
-    rows = [
-        r for rule in rules for r in summary_rows(compare(db, ids, rule, unfinished=unfinished), baseline)
-    ]
+    found = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
+    rows = [row for comparison in found for row in summary_rows(comparison, baseline, test)]
     return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
 
 
@@ -118,6 +151,34 @@ def rounds_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
     return _csv(ROUND_FIELDS, rows())
 
 
+def clients_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
+    """Long: a row per run, round and client: whether it took part, loss, traffic, its own test accuracy."""
+    runs = queries.runs_of(db, experiment_ids)
+    names = {e.id: e.name for e in queries.experiments(db, archived=True)}
+
+    def rows() -> Iterable[list[object]]:
+        for run in runs:
+            took_part = {(c.round, c.client): c for c in queries.client_rounds(db, run.id)}
+            own = {(o.round, o.client): o for o in queries.own_accuracy(db, run.id)}
+            clients = {e.entity: e for e in queries.entities(db, run.id) if e.kind == "client"}
+            for round_, code in sorted(key for key in took_part.keys() | own.keys() if key[1] in clients):
+                part, score, client = took_part.get((round_, code)), own.get((round_, code)), clients[code]
+                yield [
+                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
+                    round_, client.name, client.domain or "", _blank(client.samples), int(part is not None),
+                    *([part.steps, _blank(part.train_loss, ".4f"), _blank(part.bytes_up),
+                       _blank(part.bytes_down)] if part else [""] * 4),
+                    *([score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
+                      if score else [""] * 3),
+                ]  # fmt: skip
+
+    return _csv(CLIENT_FIELDS, rows())
+
+
+def _blank(value: float | None, digits: str = "") -> str:
+    return "" if value is None else f"{value:{digits}}"
+
+
 def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -136,8 +197,12 @@ def summary_latex(
 ) -> str:
     """A booktabs table per setting: best bold, second underlined, spread in small type."""
     comparison = compare(db, experiment_ids, rule, unfinished=unfinished)
-    chosen = [m for m in metrics or comparison.metrics if m in comparison.metrics]
-    return "\n".join(_latex_table(comparison, s, title, chosen) for s, title in comparison.settings.items())
+    tables = []
+    for setting, title in comparison.settings.items():
+        there = shown_metrics(comparison.of(setting))
+        chosen = there if metrics is None else [m for m in metrics if m in comparison.metrics]
+        tables.append(_latex_table(comparison, setting, title, chosen))
+    return "\n".join(tables)
 
 
 def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric]) -> str:
@@ -151,7 +216,7 @@ def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequ
         r"mean $\pm$ standard deviation over seeds.}",
         rf"  \begin{{tabular}}{{l{'r' * len(metrics)}r}}",
         r"    \toprule",
-        "    " + " & ".join(["Method", *(tex(METRICS[m]) for m in metrics), "$n$"]) + r" \\",
+        "    " + " & ".join(["Method", *(tex(METRIC_HEADS[m]) for m in metrics), "$n$"]) + r" \\",
         r"    \midrule",
     ]
     for group in groups:
@@ -215,7 +280,22 @@ def summary_json(
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def file_name(name: str, table: str, suffix: str) -> str:
-    """``fedlens-rotated-digits-summary-20261121.csv``: safe on every file system."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "experiments"
-    return f"fedlens-{slug}-{table}-{time.strftime('%Y%m%d')}.{suffix}"
+def file_name(name: str, table: str, suffix: str, mark: str = "") -> str:
+    """``fedlens-rotated-digits-summary-20261121-1f0c2a7b.csv``: safe on every file system.
+
+    Args:
+        mark: of the data in it, see ``fingerprint``.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60].strip("-") or "experiments"
+    return (
+        "-".join(["fedlens", slug, table, time.strftime("%Y%m%d"), *([mark] if mark else [])]) + f".{suffix}"
+    )
+
+
+def fingerprint(experiments: Iterable[ExperimentRow]) -> str:
+    """Eight letters that change when the recorded data does: two files with the same ones agree."""
+    content = [
+        [e.token, *([r.group_hash, r.label, r.seed, r.held_out, r.state, r.rounds_done] for r in e.runs)]
+        for e in experiments
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]

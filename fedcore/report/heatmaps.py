@@ -1,22 +1,25 @@
-"""Accuracy matrices side by side under one colour axis, and differences to a baseline."""
+"""Matrices side by side under one colour axis: accuracies, differences to a baseline, weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from typing import Literal
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fedcore.report.charts import Chart, plain, ticks
+from fedcore.report.charts import LABEL, Chart, plain, ticks
 from fedcore.report.palette import Look
 from fedcore.report.panels import Panel
 
+HELD_OUT = "held out"  # rows of FedOT's ACC matrix
 CELL = 30  # pixels, height of a row
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns
-DARK_TEXT_FROM = 48.0  # Cividis is lighter than middle grey above 48 % of its range
+DARK_TEXT_FROM = {"accuracy": 48.0, "weights": 66.0}  # where Cividis and Magma are lighter than middle grey
+Kind = Literal["accuracy", "difference", "weights"]
 
 
 def heatmap_grid(
@@ -36,13 +39,21 @@ def heatmap_grid(
     return Chart(figure, _grid_finding(panels))
 
 
+def weights_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Chart:
+    """Weights from 0 to 1 (who learns from whom): in colours of their own, being no accuracies."""
+    figure = _grid(panels, look, columns, 0.0, 1.0, "weights")
+    axis = {"colorscale": "Magma", "cmin": 0, "cmax": 1, "colorbar": _colorbar("Weight", look)}
+    figure.update_layout(coloraxis=axis)
+    return Chart(figure, _weights_finding(panels))
+
+
 def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Chart:
     """Differences to a baseline, in points, diverging around 0."""
     known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
     reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
     middle = look.paper if look.dark else "#f5f5f5"
     scale = [[0.0, "#B35806"], [0.25, "#E08214"], [0.5, middle], [0.75, "#5E9CC9"], [1.0, "#1F5FA8"]]
-    figure = _grid(panels, look, columns, -reach, reach, signed=True)
+    figure = _grid(panels, look, columns, -reach, reach, "difference")
     figure.update_layout(
         coloraxis={
             "colorscale": scale,
@@ -61,7 +72,7 @@ def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Ch
 
 
 def _grid(
-    panels: Sequence[Panel], look: Look, columns: int, low: float, high: float, signed: bool = False
+    panels: Sequence[Panel], look: Look, columns: int, low: float, high: float, kind: Kind = "accuracy"
 ) -> go.Figure:
     count = max(1, len(panels))
     columns = max(1, min(columns, count))
@@ -70,24 +81,30 @@ def _grid(
     cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
     body = max(7 * CELL, cell * tallest)
     gap = 92 if any(len(p.columns) for p in panels) else 60
-    height = rows * body + (rows - 1) * gap + 162
-    inner = height - 162
+    inner = rows * body + (rows - 1) * gap
+    gaps = any(np.isnan(p.values).any() for p in panels)
+    margin = {"l": 8, "r": 8, "t": 54, "b": 88 if gaps else 64, "pad": 0}
+    name = max((min(len(n), LABEL) for p in panels for n in p.rows), default=0)
     figure = make_subplots(
         rows=rows,
         cols=columns,
         subplot_titles=[f"<b>{plain(p.title)}</b>" for p in panels],
-        horizontal_spacing=min(0.12, 0.34 / columns),
+        horizontal_spacing=min(0.12, 0.34 / columns, 0.03 + name * 0.0065),
         vertical_spacing=gap / inner if rows > 1 else 0,
     )
     for i, panel in enumerate(panels):
         row, column = i // columns + 1, i % columns + 1
-        figure.add_trace(_heat(panel, signed), row=row, col=column)
-        if panel.values.size and len(panel.columns) <= TEXT_COLUMNS and len(panel.rows) <= MANY_ROWS:
-            figure.add_trace(_numbers(panel, look, signed, low, high), row=row, col=column)
+        figure.add_trace(_heat(panel, kind), row=row, col=column)
+        fit = len(panel.columns) <= min(TEXT_COLUMNS, 3 * TEXT_COLUMNS // columns)
+        if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
+            figure.add_trace(_numbers(panel, look, kind, low, high), row=row, col=column)
         _panel_axes(figure, panel, look, row, column)
+    if gaps:
+        figure.add_trace(_gap_in_legend(look), row=1, col=1)
     figure.update_layout(
-        height=int(height),
-        margin={"l": 8, "r": 8, "t": 54, "b": 60, "pad": 0},
+        height=int(inner + margin["t"] + margin["b"]),
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        margin=margin,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor=look.no_data,
         font={"color": look.ink, "size": 12},
@@ -99,21 +116,45 @@ def _grid(
     return figure
 
 
-def _heat(panel: Panel, signed: bool) -> go.Heatmap:
-    names = [[f"{plain(r)} on {plain(c)}" for c in panel.columns] for r in panel.rows]
+def _gap_in_legend(look: Look) -> go.Scatter:
+    return go.Scatter(
+        x=[None],
+        y=[None],
+        mode="markers",
+        marker={"symbol": "square", "size": 13, "color": look.no_data},
+        name="took no part, or not measured",
+        showlegend=True,
+        hoverinfo="skip",
+    )
+
+
+def _place(panel: Panel, row: str, column: str) -> str:
+    """A cell in words."""
+    row, column = plain(row), plain(column)
+    if panel.weights:
+        return f"{row} learns from {column}"
     if panel.row_title == "client":
-        names = [[f"{plain(r)}, round {plain(c)}" for c in panel.columns] for r in panel.rows]
-    counts = np.where(panel.total > 0, panel.correct, 0)
-    custom = np.dstack([np.array(names, dtype=object), counts, panel.total]) if panel.values.size else None
-    value = "%{z:+.1f} points" if signed else "%{z:.1f} %"
+        return f"{row}, round {column}"
+    if panel.row_title == HELD_OUT:
+        model = "global model (G)" if row == column else "own models (P)"
+        return f"{row} held out, {model} on {column}"
+    return f"{row} on {column}"
+
+
+def _heat(panel: Panel, kind: Kind) -> go.Heatmap:
+    places = [[_place(panel, r, c) for c in panel.columns] for r in panel.rows]
+    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "weights": "%{z:.3f}"}[kind]
+    text = f"%{{customdata[0]}}<br><b>{value}</b>"
+    parts = [np.array(places, dtype=object)]
+    if panel.total.any():
+        parts += [np.where(panel.total > 0, panel.correct, 0), panel.total]
+        text += " (%{customdata[1]} of %{customdata[2]})"
     return go.Heatmap(
-        z=np.round(panel.values, 3),
+        z=np.round(panel.values, 4),
         x=list(range(len(panel.columns))),
         y=list(range(len(panel.rows))),
-        customdata=custom,
-        hovertemplate="%{customdata[0]}<br><b>"
-        + value
-        + "</b> (%{customdata[1]} of %{customdata[2]})<extra></extra>",
+        customdata=np.dstack(parts) if panel.values.size else None,
+        hovertemplate=text + "<extra></extra>",
         coloraxis="coloraxis",
         xgap=1,
         ygap=1,
@@ -121,20 +162,24 @@ def _heat(panel: Panel, signed: bool) -> go.Heatmap:
     )
 
 
-def _numbers(panel: Panel, look: Look, signed: bool, low: float, high: float) -> go.Scatter:
+def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> go.Scatter:
     """The values in the cells, dark on light and light on dark."""
     y, x = np.nonzero(~np.isnan(panel.values))
     values = panel.values[y, x]
-    if signed:
+    if kind == "difference":
         strong = np.abs(values) > 0.6 * high
         colours = np.where(strong, "#ffffff", look.ink)
     else:
         share = 100 * (values - low) / max(high - low, 1e-9)
-        colours = np.where(share >= DARK_TEXT_FROM, "#000000", "#ffffff")
+        colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
+    form = {"accuracy": ".0f", "difference": "+.0f", "weights": ".2f"}[kind]
     return go.Scatter(
         x=x,
         y=y,
-        text=[f"{v:+.0f}" if signed else f"{v:.0f}" for v in values],
+        text=[
+            f"<b>{v:{form}}</b>" if panel.row_title == HELD_OUT and panel.own[i] == j else f"{v:{form}}"
+            for i, j, v in zip(y, x, values, strict=True)
+        ],
         mode="text",
         textfont={"size": 11, "color": colours.tolist()},
         hoverinfo="skip",
@@ -146,6 +191,7 @@ def _numbers(panel: Panel, look: Look, signed: bool, low: float, high: float) ->
 def _panel_axes(figure: go.Figure, panel: Panel, look: Look, row: int, column: int) -> None:
     names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": look.ink}, "ticks": ""}
+    shared["automargin"] = True
     figure.update_xaxes(
         tickmode="array",
         tickvals=names_x[0],
@@ -171,7 +217,7 @@ def _panel_axes(figure: go.Figure, panel: Panel, look: Look, row: int, column: i
         figure.update_yaxes(title=title, row=row, col=column)
     if not panel.values.size:
         figure.add_annotation(
-            text="no round yet",
+            text=panel.nothing,
             showarrow=False,
             x=0.5,
             y=0.5,
@@ -195,8 +241,23 @@ def _grid_finding(panels: Sequence[Panel]) -> str:
     parts = []
     for p in panels:
         mean = p.own_mean
+        if p.row_title == HELD_OUT and mean is not None:
+            beside = [v for i, j in enumerate(p.own) for c, v in enumerate(p.values[i]) if c != j]
+            parts.append(f"{p.title}, G {mean:.1f} %, P {np.nanmean(beside):.1f} %")
+            continue
         parts.append(f"{p.title}, no data yet" if mean is None else f"{p.title}, own accuracy {mean:.1f} %")
     return "Accuracy heatmaps. " + "; ".join(parts) + "." if parts else "No heatmaps yet."
+
+
+def _weights_finding(panels: Sequence[Panel]) -> str:
+    parts = []
+    for p in panels:
+        if not p.values.size:
+            parts.append(f"{p.title}, {p.nothing}")
+            continue
+        own = [p.values[i, j] for i, j in enumerate(p.own) if not np.isnan(p.values[i, j])]
+        parts.append(f"{p.title}, on average {np.mean(own):.2f} from itself" if own else p.title)
+    return "Who learns from whom. " + "; ".join(parts) + "." if parts else "No weights yet."
 
 
 def _points(value: float) -> str:
@@ -207,5 +268,6 @@ def panel_table(panel: Panel) -> Mapping[str, list[object]]:
     """A panel as a table: one column per test set, numbers as printed; for ``show as table``."""
     table: dict[str, list[object]] = {panel.row_title: list(panel.rows)}
     for j, name in enumerate(panel.columns):
-        table[name] = [None if np.isnan(v) else round(float(v), 1) for v in panel.values[:, j]]
+        digits = 3 if panel.weights else 1
+        table[name] = [None if np.isnan(v) else round(float(v), digits) for v in panel.values[:, j]]
     return table

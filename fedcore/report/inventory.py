@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from fedcore.config import Experiment, dumps
+from fedcore.clip import encodings as files
+from fedcore.config import SHARED, Experiment, dumps
 from fedcore.data.images import ImageSet
+from fedcore.errors import FedLensError
 from fedcore.runs import queries
 from fedcore.runs.database import artifacts_folder
-
-SIDE = 56  # pixels of a picture on a contact sheet
 
 
 @dataclass(frozen=True)
@@ -33,46 +33,75 @@ def count(images: ImageSet) -> DataCounts:
     return DataCounts(images.domains, images.classes, counts)
 
 
-def contact_sheet(images: ImageSet, columns: int = 10, rows: int = 8) -> Image.Image:
-    """A row of pictures per domain, a column per class: the first sample of each."""
-    domains, classes = images.domains[:rows], images.classes[:columns]
-    sheet = Image.new("RGB", (len(classes) * SIDE, len(domains) * SIDE), (127, 127, 127))
-    for i in range(len(domains)):
-        for j in range(len(classes)):
-            found = np.flatnonzero((np.asarray(images.domain) == i) & (np.asarray(images.labels) == j))
-            if found.size:
-                picture = images.read(int(found[0])).convert("RGB").resize((SIDE - 2, SIDE - 2))
-                sheet.paste(picture, (j * SIDE + 1, i * SIDE + 1))
-    return sheet
-
-
 @dataclass(frozen=True)
 class Encoding:
-    """A file of cached image features; made again when it is needed and not there."""
+    """A file of cached image features; made again when it is needed and not there.
+
+    Attributes:
+        name: of its file without suffix; what ``delete_encoding`` takes.
+        backbone, reads: empty for files of an older release, which did not say.
+        images: rows on the disk.
+        total: rows when it is complete.
+    """
 
     name: str
     megabytes: float
     written: str
+    data: str = ""
+    backbone: str = ""
+    reads: str = ""
+    images: int = 0
+    total: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether runs can use it; an interrupted one goes on where it was when a run wants it."""
+        return self.images == self.total
 
 
 def encodings(db: str | Path) -> list[Encoding]:
-    """Cached encodings beside the database, largest first."""
-    folder = artifacts_folder(db) / "encodings"
-    files = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"] if folder.is_dir() else []
+    """Cached encodings beside the database, unfinished ones too, largest first."""
+    folder = _encodings_folder(db)
     found = []
-    for path in files:
-        facts = path.stat()
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.st_mtime))
-        found.append(Encoding(str(path.relative_to(folder)), facts.st_size / 1e6, day))
-    return sorted(found, key=lambda e: -e.megabytes)
+    for path in [*folder.glob("*.npy"), *folder.glob("*.part")]:
+        with suppress(FileNotFoundError):  # a part that was finished, and so renamed, since it was listed
+            found.append(_encoding(path))
+    return sorted(found, key=lambda e: (-e.megabytes, e.name))
+
+
+def delete_encoding(db: str | Path, name: str) -> float:
+    """Delete a cached encoding by its name. Returns: megabytes that came free.
+
+    Raises:
+        FedLensError: when there is none of that name, or a run reads or writes it.
+    """
+    if name not in {e.name for e in encodings(db)}:
+        raise FedLensError(f"no encoding '{name}' any more; reload the page")
+    return files.delete(_encodings_folder(db) / f"{name}.npy") / 1e6
+
+
+def _encodings_folder(db: str | Path) -> Path:
+    return artifacts_folder(db) / "encodings"
+
+
+def _encoding(path: Path) -> Encoding:
+    stat, about = path.stat(), files.about(path)
+    shape = about.get("shape")
+    total = int(shape[0]) if isinstance(shape, list) and shape else 0
+    return Encoding(
+        path.stem,
+        stat.st_size / 1e6,
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime)),
+        *(str(about.get(key, "")) for key in ("data", "backbone", "reads")),
+        total if path.suffix == ".npy" else files.rows_done(path),
+        total,
+    )
 
 
 def run_toml(db: str | Path, run_id: int) -> str:
     """An experiment file that repeats one run, with all of its method's hyper-parameters written out."""
     run = queries.run_config(db, run_id)
-    shared = run.model_dump(
-        include={"data", "partition", "backbone", "rounds", "participation", "evaluate_every"}
-    )
+    shared = run.model_dump(include=SHARED)
     held_out = (run.held_out,) if run.held_out is not None else ()
     experiment = Experiment(
         name=f"Run {run_id} again", methods=(run.method,), seeds=(run.seed,), held_out=held_out, **shared

@@ -1,53 +1,40 @@
-"""Accuracy matrices as panels: what one heatmap shows, in per cent, NaN where there is no data."""
+"""Matrices as panels: what one heatmap shows, NaN where there is no data; accuracies in per cent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from fedcore.report.domains import (
+    by_domains,
+    domain_by_domain,
+    domain_names,
+    domains_of,
+    held_out_matrix,
+    live_held_out,
+    method_by_domain,
+)
+from fedcore.report.panel import Named, Panel, accuracy_matrix, mean_shares, paired, percent, weights_panel
 from fedcore.report.tables import Comparison, Group
 from fedcore.runs import queries
 from fedcore.runs.queries import BROADCAST, TEST, NamedCell, RunRow
 
-View = Literal["matrix", "clients"]
-VIEWS: dict[View, str] = {"matrix": "Model by test set", "clients": "Client by round"}
+View = Literal["matrix", "clients", "domains", "held_out", "attention"]
+VIEWS: dict[View, str] = {
+    "matrix": "Model by test set",
+    "clients": "Client by round",
+    "domains": "Domain of the model by domain of the images",
+    "held_out": "Held-out domain by domain",
+    "attention": "Attention: who learns from whom",
+}
+ATTENTION = "attention"
+"""The recorded weights with which clients are mixed (FedAlign's alpha); a row sums to 1."""
 FULL_MATRIX_CLIENTS = 16
 """With more clients only their models' own samples are recorded in every round."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One heatmap.
-
-    Shape: values (rows, columns) per cent, NaN without data; correct, total (rows, columns), 0 without data.
-
-    Attributes:
-        title: of the panel, e.g. ``FedOT: round 4/10``.
-        own: for each row the column of the model's own test samples, -1 where it has none.
-    """
-
-    title: str
-    method: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    values: np.ndarray
-    correct: np.ndarray
-    total: np.ndarray
-    own: tuple[int, ...] = ()
-    row_title: str = "model"
-    column_title: str = "test set"
-
-    @property
-    def own_mean(self) -> float | None:
-        """Mean accuracy of the models on their own samples, per cent."""
-        own = [
-            self.values[i, j] for i, j in enumerate(self.own) if j >= 0 and not np.isnan(self.values[i, j])
-        ]
-        return float(np.mean(own)) if own else None
 
 
 def round_title(run: RunRow, round_: int | None) -> str:
@@ -55,6 +42,32 @@ def round_title(run: RunRow, round_: int | None) -> str:
     if round_ is None:
         return f"{run.label}: {'waiting' if run.state == 'queued' else 'no round yet'}"
     return f"{run.label}: round {round_}/{run.rounds_total}"
+
+
+def live_panels(
+    db: str | Path,
+    runs: Sequence[RunRow],
+    view: View = "matrix",
+    split: int = TEST,
+    point: int = BROADCAST,
+    until: Mapping[int, int] | None = None,
+) -> list[Panel]:
+    """A panel per run, for attention only of those that record it; of held-out domains one per method.
+
+    Args:
+        until: run -> the last round to be shown; default: all.
+    """
+    until = until or {}
+    if view == "attention":
+        recording = [r for r in runs if ATTENTION in queries.diagnostic_names(db, r.id)]
+        runs = recording or runs
+    if view != "held_out":
+        return [live_panel(db, r, view, split, point, until.get(r.id)) for r in runs]
+    methods: dict[tuple[str, str], list[RunRow]] = {}
+    for run in runs:
+        if run.held_out is not None:
+            methods.setdefault((run.label, run.group_hash), []).append(run)
+    return [live_held_out(db, members, split, point, until) for members in methods.values()]
 
 
 def live_panel(
@@ -69,53 +82,27 @@ def live_panel(
     entities = queries.entities(db, run.id)
     evaluated = queries.evaluated_rounds(db, run.id, split, point)
     rounds = [r for r in evaluated if until is None or r <= until]
+    if view == "attention":
+        return _attention_panel(db, run, entities, rounds[-1] if rounds else None)
     if view == "clients":
         return _clients_panel(db, run, entities, split, point, rounds)
-    cells = queries.heatmap(db, run.id, rounds[-1], split, point) if rounds else []
-    names = {e.entity: (e.name, e.kind) for e in entities}
-    triples = [(names[c.model], names[c.test_set], c.correct, c.total) for c in cells]
     title = round_title(run, rounds[-1] if rounds else None)
-    return _matrix(title, run.method, triples, [(e.name, e.kind) for e in entities])
+    if view == "domains":
+        cells = queries.cells_at(db, {run.id: rounds[-1]}, split, point) if rounds else []
+        domains = domain_names([entities])
+        pairs = by_domains(cells, domains_of(entities))
+        domains = domains if pairs else []
+        panel = paired(title, run.method, domains, domains, pairs)
+        return replace(panel, nothing="no domains recorded") if cells else panel
+    heat = queries.heatmap(db, run.id, rounds[-1], split, point) if rounds else []
+    names = {e.entity: (e.name, e.kind) for e in entities}
+    triples = [(names[c.model], names[c.test_set], c.correct, c.total) for c in heat]
+    return accuracy_matrix(title, run.method, triples, [(e.name, e.kind) for e in entities])
 
 
 def default_view(clients: int) -> View:
     """The view that says most for so many clients."""
     return "matrix" if clients <= FULL_MATRIX_CLIENTS else "clients"
-
-
-Named = tuple[str, str]
-
-
-def _matrix(
-    title: str, method: str, cells: Sequence[tuple[Named, Named, int, int]], entities: Sequence[Named]
-) -> Panel:
-    """Entities give the order; a domain that is just one client's samples is not shown twice."""
-    clients = {name for name, kind in entities if kind == "client"}
-    test_sets = [e for e in entities if e[1] == "client" or (e[1] == "domain" and e[0] not in clients)]
-    models = [e for e in entities if e[1] != "domain"]
-    seen_models = {c[0] for c in cells}
-    models = [m for m in models if m in seen_models or not cells] if models else []
-    row = {m: i for i, m in enumerate(models)}
-    column = {t: j for j, t in enumerate(test_sets)}
-    correct, total = np.zeros((2, len(models), len(test_sets)), dtype=np.int64)
-    for model, test_set, right, count in cells:
-        if model in row and test_set in column:
-            correct[row[model], column[test_set]] += right
-            total[row[model], column[test_set]] += count
-    return Panel(
-        title,
-        method,
-        tuple(name for name, _ in models),
-        tuple(name for name, _ in test_sets),
-        _percent(correct, total),
-        correct,
-        total,
-        tuple(column.get(m, -1) if m[1] == "client" else -1 for m in models),
-    )
-
-
-def _percent(correct: np.ndarray, total: np.ndarray) -> np.ndarray:
-    return np.where(total > 0, 100.0 * correct / np.maximum(total, 1), np.nan)
 
 
 def _clients_panel(
@@ -127,7 +114,12 @@ def _clients_panel(
     rounds: Sequence[int],
 ) -> Panel:
     clients = [e for e in entities if e.kind == "client"]
-    own = [o for o in queries.own_accuracy(db, run.id, split, point) if o.round in set(rounds)]
+    absent = absences(db, run.id)
+    own = [
+        o
+        for o in queries.own_accuracy(db, run.id, split, point)
+        if o.round in set(rounds) and o.client not in absent.get(o.round, ())
+    ]
     row = {e.entity: i for i, e in enumerate(clients)}
     column = {r: j for j, r in enumerate(rounds)}
     correct, total = np.zeros((2, len(clients), len(rounds)), dtype=np.int64)
@@ -139,13 +131,34 @@ def _clients_panel(
         run.method,
         tuple(e.name for e in clients),
         tuple(map(str, rounds)),
-        _percent(correct, total),
+        percent(correct, total),
         correct,
         total,
         tuple(len(rounds) - 1 for _ in clients),
         "client",
         "round",
     )
+
+
+def absences(db: str | Path, run_id: int) -> dict[int, frozenset[int]]:
+    """round -> clients that took no part in it; rounds of which nobody's part was recorded are left out."""
+    took: dict[int, set[int]] = {}
+    for row in queries.client_rounds(db, run_id):
+        took.setdefault(row.round, set()).add(row.client)
+    clients = {e.entity for e in queries.entities(db, run_id) if e.kind == "client"}
+    return {r: frozenset(clients - there) for r, there in took.items()}
+
+
+def _attention_panel(
+    db: str | Path, run: RunRow, entities: Sequence[queries.EntityRow], until: int | None
+) -> Panel:
+    """A client's row: how much of whom is in its next starting point. Empty where a run records none."""
+    found = [] if until is None else queries.diagnostics_at(db, run.id, ATTENTION, until)
+    names = {e.entity: e.name for e in entities if e.kind == "client"} if found else {}
+    pairs = {(names[d.a], names[d.b]): (d.value, 0, 0) for d in found if d.value is not None}
+    title = round_title(run, found[0].round if found else until)
+    panel = weights_panel(title, run.method, list(names.values()), pairs)
+    return replace(panel, nothing="records no attention") if until else panel
 
 
 def compared_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
@@ -166,7 +179,7 @@ def _group_panel(db: str | Path, group: Group) -> Panel:
     flat = [
         (m, t, sum(c.correct for c in found), sum(c.total for c in found)) for (m, t), found in cells.items()
     ]
-    panel = _matrix(group.label, group.method, flat, list(entities))
+    panel = accuracy_matrix(group.label, group.method, flat, list(entities))
     means = {
         pair: 100 * float(np.mean([c.correct / c.total for c in found])) for pair, found in cells.items()
     }
@@ -206,3 +219,47 @@ def minus(panel: Panel, baseline: Panel) -> Panel:
         panel.total,
         panel.own,
     )
+
+
+def attention(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
+    """A panel per row of the comparison that records who learns from whom: weights, mean over seeds.
+
+    Taken from the last of the rule's rounds, where clients are the same by name.
+    """
+    found = {}
+    for group in comparison.of(setting):
+        single = [live_panel(db, v.run, "attention", until=v.rounds[-1]) for v in group.runs]
+        single = [p for p in single if p.values.size]
+        names = list(dict.fromkeys(n for p in single for n in p.rows))
+        pairs = mean_shares(
+            {
+                (r, c): (float(p.values[i, j]), 0, 0)
+                for i, r in enumerate(p.rows)
+                for j, c in enumerate(p.columns)
+                if not np.isnan(p.values[i, j])
+            }
+            for p in single
+        )
+        if pairs:
+            found[group.key] = weights_panel(group.label, group.method, names, pairs)
+    return found
+
+
+__all__ = [
+    "FULL_MATRIX_CLIENTS",
+    "VIEWS",
+    "Panel",
+    "View",
+    "absences",
+    "attention",
+    "compared_panels",
+    "default_view",
+    "domain_by_domain",
+    "held_out_matrix",
+    "live_held_out",
+    "live_panel",
+    "live_panels",
+    "method_by_domain",
+    "minus",
+    "round_title",
+]

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.config import RunConfig
+from fedcore.config import RunConfig, backbone_names
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 
 RECENT_ROUNDS = 5
 LOG_BYTES = 16_384
+MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Progress:
     """How far a run is.
 
     share: of the rounds, 0..1. seconds_left: None while unknown. place: in the queue, from 1.
-    pace: seconds of a recent round, None before the first.
+    pace: seconds of a recent round, None before the first. megabytes: of all clients so far, None unmeasured.
     """
 
     run: RunRow
@@ -29,6 +30,8 @@ class Progress:
     seconds: float | None
     place: int | None
     pace: float | None = None
+    megabytes_up: float | None = None
+    megabytes_down: float | None = None
 
     @property
     def text(self) -> str:
@@ -51,6 +54,7 @@ def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
         parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
         if row.round > 0 and any(p is not None for p in parts):
             pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
+    sent = queries.traffic(db, [r.id for r in runs])
     queued = {run_id: i for i, run_id in enumerate(queries.queue(db), start=1)}
     now = time.time()
     found = []
@@ -59,7 +63,8 @@ def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
         left = (run.rounds_total - run.rounds_done) * sum(recent) / len(recent) if recent else None
         share = run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done")
         mean = sum(recent) / len(recent) if recent else None
-        found.append(Progress(run, share, left, elapsed(run, now), queued.get(run.id), mean))
+        up, down = (None if b is None else b / MEGABYTE for b in sent.get(run.id, (None, None)))
+        found.append(Progress(run, share, left, elapsed(run, now), queued.get(run.id), mean, up, down))
     return found
 
 
@@ -104,8 +109,22 @@ def estimate(db: str | Path, runs: Sequence[RunConfig]) -> float | None:
     return total
 
 
+def memory(db: str | Path, runs: Sequence[RunConfig]) -> int | None:
+    """Bytes that the largest of some planned runs will take, by measured runs of the same kind.
+
+    None as soon as one of them has no such precedent.
+    """
+    measured = queries.peak_memory(db)
+    known: dict[tuple[str, str, str], int] = {}
+    for run_id, config in queries.configs(db, measured).items():
+        kind = _kind(config)
+        known[kind] = max(known.get(kind, 0), measured[run_id])
+    found = [known.get(_kind(planned)) for planned in runs]
+    return None if not found or None in found else max(n for n in found if n is not None)
+
+
 def _kind(config: RunConfig) -> tuple[str, str, str]:
-    return config.method.name, config.data.name, config.backbone.name
+    return config.method.name, config.data.name, backbone_names(config)
 
 
 def log_tail(db: str | Path, run_id: int, lines: int = 40) -> str:

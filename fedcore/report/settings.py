@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcore.config import RunConfig
+from fedcore.config import RunConfig, backbone_names
 from fedcore.data.entries import ENTRIES
 from fedcore.runs import queries
 
+_SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
 
 
@@ -22,7 +23,7 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
         environment: what the run ran under. Its ``data`` tells data sets of one name apart, wherever they
             lie; runs without it are told apart by their folder. Embedded data is the same everywhere.
     """
-    part = config.model_dump(mode="json", include={"data", "partition", "backbone"})
+    part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
     root = part["data"].pop("root")
     if config.data.name not in _EMBEDDED:
         found = (environment or {}).get("data")
@@ -39,7 +40,7 @@ def setting_title(config: RunConfig) -> str:
         "iid": "IID",
         "dirichlet": f"Dirichlet({part.alpha:g})" if part.alpha else "Dirichlet",
     }
-    parts = [config.data.name, who.get(part.kind, part.kind), config.backbone.name]
+    parts = [config.data.name, who.get(part.kind, part.kind), backbone_names(config)]
     parts += ["one domain held out"] if config.held_out is not None else []
     return " · ".join(parts)
 
@@ -52,20 +53,29 @@ def keys_of(db: str | Path, configs: Mapping[int, RunConfig]) -> dict[int, str]:
     }
 
 
-def distinct_titles(settings: dict[str, str]) -> dict[str, str]:
-    """Titles that tell settings apart, by key where the words are equal."""
-    titles = list(settings.values())
-    return {k: f"{t} [{k[:4]}]" if titles.count(t) > 1 else t for k, t in settings.items()}
+def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
+    """Key -> title. Where titles are equal, what differs is added; where nothing does, the key."""
+    titles = {key: setting_title(config) for key, config in settings.items()}
+    found = {}
+    for key, title in titles.items():
+        twins = [k for k, t in titles.items() if t == title]
+        flat = {k: {n: v for n, v in flatten(settings[k]).items() if n.startswith(_SETTING)} for k in twins}
+        names = [n for n in flat[key] if len({str(flat[k].get(n)) for k in twins}) > 1]
+        said = [", ".join(f"{n.rpartition('.')[2]} {flat[k].get(n)}" for n in names) for k in twins]
+        distinct = len(twins) == len(set(said)) and len(said[0]) <= 80
+        more = said[twins.index(key)] if distinct else key[:4]
+        found[key] = title if len(twins) == 1 else f"{title} [{more}]"
+    return found
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
     """A run's config as dotted names, lists as text."""
 
     def walk(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             for key, inner in value.items():
                 yield from walk(inner, f"{prefix}.{key}" if prefix else key)
         else:
-            yield prefix, json.dumps(value) if isinstance(value, (list, dict)) else value
+            yield prefix, json.dumps(value) if isinstance(value, list) else value
 
     return dict(walk(config.model_dump(mode="json"), ""))

@@ -6,98 +6,39 @@ hold the same numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fedcore.config import RunConfig
-from fedcore.report.settings import distinct_titles, flatten, keys_of, setting_title
+from fedcore.report.settings import distinct_titles, flatten, keys_of
+from fedcore.report.statistics import Paired, Stat, Test, holm, paired, spread
+from fedcore.report.values import (
+    LAST_TEN,
+    METRIC_HEADS,
+    METRIC_HELP,
+    METRICS,
+    PARTS,
+    RULES,
+    Metric,
+    Part,
+    Rule,
+    RunValue,
+    chosen_rounds,
+    run_values,
+)
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 
-Rule = Literal["last", "best", "mean10"]
-RULES: dict[Rule, str] = {
-    "last": "last round",
-    "best": "best on validation",
-    "mean10": "mean of last ten rounds",
-}
-"""How a run's round is chosen. Never by test accuracy."""
-
-Metric = Literal["personal", "weighted", "worst", "global", "held_out"]
-METRICS: dict[Metric, str] = {
-    "personal": "Personal accuracy",
-    "weighted": "Personal accuracy, weighted by samples",
-    "worst": "Worst client",
-    "global": "Global model",
-    "held_out": "Held-out domain",
-}
-METRIC_HEADS: dict[Metric, str] = {
-    "personal": "Personal",
-    "weighted": "Weighted",
-    "worst": "Worst client",
-    "global": "Global",
-    "held_out": "Held-out domain",
-}
-METRIC_HELP: dict[Metric, str] = {
-    "personal": "each client's own model on its own test samples, clients weighing equally",
-    "weighted": "the same, every test sample weighing equally",
-    "worst": "the client whose own model does worst on its own test samples",
-    "global": "the global model on the clients' test samples; empty where a method has none",
-    "held_out": "the global model, or the mean of the clients' models, on the domain nobody trained on",
-}
-_SCORE_FIELDS: dict[Metric, str] = {
-    "personal": "personal_mean",
-    "weighted": "personal_weighted",
-    "worst": "personal_worst",
-    "global": "global_mean",
-}
-LAST_TEN = 10
+__all__ = [
+    "METRICS", "METRIC_HEADS", "METRIC_HELP", "PARTS", "RULES", "Comparison", "Group", "Metric", "Part",
+    "Rule", "RunValue", "Stat", "chosen_rounds", "compare", "config_differences", "difference", "per_seed",
+    "ranks", "shown_metrics", "significance", "spread", "whole_seeds",
+]  # fmt: skip
 _NOT_CONFIG = ("seed", "held_out", "method.label")
-
-
-@dataclass(frozen=True)
-class Stat:
-    """Mean over seeds. ``std`` is the sample standard deviation (ddof = 1), None for a single seed."""
-
-    mean: float
-    std: float | None
-    n: int
-
-    def text(self, digits: int = 1) -> str:
-        """``85.3 ± 0.4``; without the spread for one seed."""
-        spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}"
-
-
-def spread(values: Iterable[float | None]) -> Stat | None:
-    """Mean and sample standard deviation of the values that are there; None where there are none."""
-    known = np.array([v for v in values if v is not None and not math.isnan(v)], dtype=np.float64)
-    if known.size == 0:
-        return None
-    std = float(known.std(ddof=1)) if known.size > 1 else None
-    return Stat(float(known.mean()), std, int(known.size))
-
-
-@dataclass(frozen=True)
-class RunValue:
-    """One run with its accuracies (per cent) in the chosen rounds."""
-
-    run: RunRow
-    rounds: tuple[int, ...]
-    values: dict[Metric, float | None]
-
-    @property
-    def taken(self) -> str:
-        """The chosen rounds in words: ``7``, ``0 (before training)``, ``mean of 11 to 20``."""
-        if len(self.rounds) == 1:
-            return f"{self.rounds[0]}{' (before training)' if self.rounds == (0,) else ''}"
-        full = len(self.rounds) == self.rounds[-1] - self.rounds[0] + 1
-        count = "" if full else f", {len(self.rounds)} evaluated"
-        return f"mean of {self.rounds[0]} to {self.rounds[-1]}{count}"
 
 
 @dataclass(frozen=True)
@@ -116,6 +57,7 @@ class Group:
     runs: tuple[RunValue, ...]
     stats: dict[Metric, Stat]
     config: RunConfig
+    parts: dict[Part, dict[str, Stat]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -142,18 +84,6 @@ class Comparison:
         return tuple(m for m in METRICS if any(m in g.stats for g in self.groups))
 
 
-def chosen_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> tuple[int, ...]:
-    """The rounds a rule picks among the evaluated ones (ascending); empty where it has no answer."""
-    if not evaluated:
-        return ()
-    if rule == "last":
-        return (evaluated[-1],)
-    if rule == "best":
-        return (best,) if best is not None and best in evaluated else ()
-    trained = [r for r in evaluated if r > max(0, evaluated[-1] - LAST_TEN)]
-    return tuple(trained or evaluated)  # a run that does not train has round 0 only
-
-
 def compare(
     db: str | Path,
     experiment_ids: Iterable[int],
@@ -172,7 +102,7 @@ def compare(
     configs = queries.configs(db, [r.id for r in runs])
     keys = keys_of(db, configs)
     kept, notes = _select(runs, keys, unfinished)
-    values = _run_values(db, kept, rule)
+    values = run_values(db, kept, rule)
     notes += _round_notes(values, rule)
     grouped: dict[tuple[str, str], list[RunValue]] = {}
     for value in values:
@@ -182,7 +112,7 @@ def compare(
     if not partial_seeds:
         grouped, lost = _without_partial(grouped)
         notes += lost
-    settings = {s: setting_title(configs[members[0].run.id]) for (s, _), members in grouped.items()}
+    settings = {s: configs[members[0].run.id] for (s, _), members in grouped.items()}
     groups = [
         Group(
             key,
@@ -192,9 +122,11 @@ def compare(
             tuple(members),
             _stats(members),
             configs[members[0].run.id],
+            _parts(members),
         )
         for (setting, key), members in grouped.items()
     ]
+    notes += _domain_notes(groups)
     return Comparison(rule, tuple(_distinct(groups)), distinct_titles(settings), tuple(notes))
 
 
@@ -261,47 +193,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{' is' if number == 1 else 's are'}"
 
 
-def _run_values(db: str | Path, runs: Sequence[RunRow], rule: Rule) -> list[RunValue]:
-    points: dict[int, dict[int, queries.CurvePoint]] = {r.id: {} for r in runs}
-    for point in queries.curves(db, points):
-        points[point.run_id][point.round] = point
-    chosen = {r.id: chosen_rounds(sorted(points[r.id]), r.best_round, rule) for r in runs}
-    held_out = _held_out(db, [r for r in runs if r.held_out is not None], chosen)
-    found = []
-    for run in runs:
-        rows = [points[run.id][r] for r in chosen[run.id]]
-        values: dict[Metric, float | None] = {
-            metric: _mean_percent([getattr(row, name) for row in rows])
-            for metric, name in _SCORE_FIELDS.items()
-        }
-        values["held_out"] = held_out.get(run.id)
-        found.append(RunValue(run, chosen[run.id], values))
-    return found
-
-
-def _held_out(
-    db: str | Path, runs: Sequence[RunRow], chosen: Mapping[int, tuple[int, ...]]
-) -> dict[int, float | None]:
-    """Accuracy on the domain that nobody trained on, per cent."""
-    shares: dict[int, list[float]] = {}
-    for depth in range(max((len(chosen[r.id]) for r in runs), default=0)):
-        at = {r.id: chosen[r.id][depth] for r in runs if len(chosen[r.id]) > depth}
-        cells: dict[int, dict[str, list[float]]] = {}
-        for c in queries.cells_at(db, at):
-            if c.test_set_kind == "domain" and c.test_set == next(
-                r.held_out for r in runs if r.id == c.run_id
-            ):
-                cells.setdefault(c.run_id, {}).setdefault(c.model_kind, []).append(c.correct / c.total)
-        for run_id, kinds in cells.items():
-            shares.setdefault(run_id, []).append(float(np.mean(kinds.get("global") or kinds["client"])))
-    return {run_id: 100 * float(np.mean(values)) for run_id, values in shares.items()}
-
-
-def _mean_percent(shares: Sequence[float | None]) -> float | None:
-    known = [s for s in shares if s is not None]
-    return 100 * float(np.mean(known)) if known else None
-
-
 def whole_seeds(runs: Iterable[RunValue]) -> list[RunValue]:
     """The runs of seeds that have every held-out domain that any seed has.
 
@@ -311,16 +202,46 @@ def whole_seeds(runs: Iterable[RunValue]) -> list[RunValue]:
     domains: dict[int, set[str | None]] = {}
     for value in runs:
         domains.setdefault(value.run.seed, set()).add(value.run.held_out)
-    wanted = set().union(*domains.values())
+    wanted = set[str | None]().union(*domains.values())
     return [v for v in runs if domains[v.run.seed] == wanted]
 
 
 def per_seed(runs: Iterable[RunValue], metric: Metric) -> dict[int, float]:
     """One value per whole seed: the mean over its held-out domains (one value where there is none)."""
     by_seed: dict[int, list[float]] = {}
-    for value in whole_seeds(v for v in runs if v.values[metric] is not None):
+    for value in whole_seeds(v for v in runs if v.values.get(metric) is not None):
         by_seed.setdefault(value.run.seed, []).append(value.values[metric])
     return {seed: float(np.mean(numbers)) for seed, numbers in sorted(by_seed.items())}
+
+
+def _parts(runs: Sequence[RunValue]) -> dict[Part, dict[str, Stat]]:
+    """Mean over a seed's runs that have a name, then over seeds."""
+    by_seed: dict[Part, dict[str, dict[int, list[float]]]] = {}
+    for value in whole_seeds(runs):
+        for part, shares in value.parts.items():
+            for name, share in shares.items():
+                seeds = by_seed.setdefault(part, {}).setdefault(name, {})
+                seeds.setdefault(value.run.seed, []).append(share)
+    found: dict[Part, dict[str, Stat]] = {}
+    order = {d: i for i, d in enumerate(dict.fromkeys(d for v in runs for d in v.domains))}
+    for part, names in by_seed.items():
+        # a run that holds the first domain out names it last; a table has the data set's order
+        for name, seeds in sorted(names.items(), key=lambda item: order.get(item[0], len(order))):
+            stat = spread(float(np.mean(numbers)) for numbers in seeds.values())
+            if stat is not None:
+                found.setdefault(part, {})[name] = stat
+    return found
+
+
+def _domain_notes(groups: Sequence[Group]) -> list[str]:
+    """Where G, P and C are means over fewer domains than there are: another quantity than a paper's."""
+    found = {}
+    for group in groups:
+        held = dict.fromkeys(v.run.held_out for v in group.runs if v.run.held_out is not None)
+        domains = {d for v in group.runs for d in v.domains}
+        if held and len(held) < len(domains):
+            found[f"G, P and C over {len(held)} of {len(domains)} domains held out: {', '.join(held)}"] = None
+    return list(found)
 
 
 def _stats(runs: Sequence[RunValue]) -> dict[Metric, Stat]:
@@ -365,6 +286,26 @@ def difference(group: Group, baseline: Group | None, metric: Metric) -> float | 
     if metric not in group.stats or metric not in baseline.stats:
         return None
     return group.stats[metric].mean - baseline.stats[metric].mean
+
+
+def significance(
+    groups: Sequence[Group], baseline: Group, metric: Metric, test: Test = "t"
+) -> dict[str, Paired]:
+    """Each row of the baseline's setting against it, paired by seed; Holm's correction over these rows."""
+    rows = [g for g in groups if g.setting == baseline.setting and g.key != baseline.key]
+    rows = [g for g in rows if metric in g.stats and metric in baseline.stats]
+    theirs = per_seed(baseline.runs, metric)
+    found = holm([paired(per_seed(g.runs, metric), theirs, test) for g in rows])
+    return {g.key: p for g, p in zip(rows, found, strict=True)}
+
+
+def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
+    """The metrics that a table of some rows has columns for.
+
+    Where domains were held out, the mean personal accuracy is P under another name.
+    """
+    found = tuple(m for m in METRICS if any(m in g.stats for g in groups))
+    return tuple(m for m in found if m != "personal" or "personalisation" not in found)
 
 
 def ranks(groups: Sequence[Group], metric: Metric) -> tuple[set[str], set[str]]:

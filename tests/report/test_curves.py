@@ -1,6 +1,7 @@
 """Curves and costs of runs whose time and traffic are not all known."""
 
-from fedcore.report import curves, tables
+from fedcore.report import comparison_figures, curves, tables
+from fedcore.report.palette import Look
 from fedcore.runs import Recorder
 
 
@@ -23,3 +24,27 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
     assert costs["measured"].seconds == 5.0
     drawn = {s.label: s.x for s in curves.compared(db, found, setting, "personal", "megabytes")}
     assert drawn == {"measured": (1.0, 2.0)}
+
+
+def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float | None = 1.0) -> curves.Cost:
+    return curves.Cost(label, "fedot", accuracy, up, up, seconds, None, None)
+
+
+def test_the_front_by_hand():
+    """b costs more than a and does worse; d equals c; e has no accuracy; f costs nothing known."""
+    found = [
+        a_cost("c", 80.0, 10.0), a_cost("a", 70.0, 1.0), a_cost("b", 69.0, 2.0), a_cost("d", 80.0, 10.0),
+        a_cost("e", None, 0.1), a_cost("f", 99.0, None), a_cost("g", 80.0, 11.0), a_cost("h", 79.0, 10.0),
+    ]  # fmt: skip
+    assert [c.label for c in curves.front(found, "megabytes")] == ["a", "c", "d"]
+    assert [c.label for c in curves.front(found, "seconds")] == ["f"], "all took one second"
+    assert curves.front([], "seconds") == []
+
+
+def test_the_front_is_drawn_cheapest_first():
+    found = [a_cost("dear", 80.0, 10.0), a_cost("cheap <b>", 70.0, 1.0), a_cost("poor", 60.0, 5.0)]
+    chart = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy, %")
+    line, *points = chart.figure.data
+    assert (list(line.x), list(line.y)) == ([2.0, 20.0], [70.0, 80.0])
+    assert [p.text[0] for p in points] == ["<b>dear</b>", "<b>cheap &lt;b&gt;</b>", "poor"]
+    assert "cheap <b> 70.0 % at 2.0 (front); poor 60.0 % at 10.0." in chart.alt

@@ -22,11 +22,12 @@ def rows(text: str) -> list[dict[str, str]]:
 def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
     found = tables.compare(filled, [1], "last")
     table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL"))
-    assert len(table) == sum(len(g.stats) for g in found.groups)
+    overall = [r for r in table if not r["of"]]
+    assert len(overall) == sum(len(g.stats) for g in found.groups)
     for group in found.groups:
         for metric, stat in group.stats.items():
             (row,) = [
-                r for r in table if r["method"] == group.label and r["metric"] == tables.METRICS[metric]
+                r for r in overall if r["method"] == group.label and r["metric"] == tables.METRICS[metric]
             ]
             assert float(row["mean"]) == pytest.approx(stat.mean, abs=0.005)
             assert float(row["std"]) == pytest.approx(stat.std, abs=0.005)
@@ -58,6 +59,10 @@ def test_formulas_are_guarded_and_numbers_are_not() -> None:
     assert export.guarded("-3.50") == "-3.50"
     assert export.guarded("+0.25") == "+0.25"
     assert export.guarded(5) == 5
+    for start in ("=", "+", "-", "@", "\t", "\r", "\n", " =", "\t="):
+        assert export.guarded(f"{start}1+1") == f"'{start}1+1"
+    for number in ("-1e-05", "12.50", "+3"):
+        assert export.guarded(number) == number
 
 
 def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
@@ -84,6 +89,7 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: p
     group = next(g for g in found.groups if g.label == "FedOT")
     first, *rest = group.runs
     runs = (replace(first, values={**first.values, "global": None}), *rest)
+    group = replace(group, parts={})
     stats = {m: tables.spread(tables.per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
     monkeypatch.setattr(export, "compare", lambda *args, **options: changed)
@@ -106,7 +112,72 @@ def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
     assert first["config"] == queries.run_config(filled, first["id"]).model_dump(mode="json")
 
 
+def test_summary_has_every_domain_and_client(filled: Path) -> None:
+    group = next(g for g in tables.compare(filled, [1]).groups if g.label == "SDFed")
+    table = rows(export.summary_csv(filled, [1], ("last",)))
+    for part, stats in group.parts.items():
+        found = {
+            r["of"]: r
+            for r in table
+            if r["method"] == "SDFed" and r["metric"] == tables.PARTS[part] and r["of"]
+        }
+        assert found.keys() == stats.keys()
+        for name, stat in stats.items():
+            assert float(found[name]["mean"]) == pytest.approx(stat.mean, abs=0.005)
+            assert float(found[name]["std"]) == pytest.approx(stat.std, abs=0.005)
+
+
+def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    pinned = next(g for g in found.groups if g.label == "PromptFL")
+    for test, name in (("t", "paired t-test"), ("wilcoxon", "Wilcoxon signed-rank test")):
+        tested = tables.significance(found.groups, pinned, "personal", test)
+        table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL", test=test))
+        for group in found.groups:
+            (row,) = [r for r in table if (r["method"], r["metric"]) == (group.label, "Personal accuracy")]
+            if group.key == pinned.key:
+                assert (row["p"], row["test"]) == ("", "")
+                continue
+            paired = tested[group.key]
+            assert row["test"] == name and row["pairs"] == "3"
+            assert float(row["p"]) == pytest.approx(paired.p, rel=0.01)
+            assert float(row["p_holm"]) == pytest.approx(paired.adjusted, rel=0.01)
+            assert row["remark"] == paired.why
+    assert "n = 3 cannot reach below 0.25" in {r["remark"] for r in table}
+
+
+def test_clients_have_their_rounds(filled: Path) -> None:
+    table = rows(export.clients_csv(filled, [1]))
+    runs = queries.runs_of(filled, [1])
+    assert len(table) == len(runs) * 6 * 11, "six clients in rounds 0 to 10"
+    run = next(r for r in runs if r.method == "fedot")
+    (row,) = [r for r in table if (r["run"], r["round"], r["client"]) == (str(run.id), "4", "30°")]
+    (part,) = [c for c in queries.client_rounds(filled, run.id) if (c.round, c.client) == (4, 3)]
+    (own,) = [o for o in queries.own_accuracy(filled, run.id) if (o.round, o.client) == (4, 3)]
+    assert (row["took_part"], row["steps"], row["bytes_up"]) == ("1", str(part.steps), str(part.bytes_up))
+    assert (row["own_correct"], row["own_total"]) == (str(own.correct), str(own.total))
+    assert (row["domain"], row["training_samples"]) == ("30°", "200")
+    untrained = next(r for r in table if r["round"] == "0")
+    assert (untrained["took_part"], untrained["steps"], untrained["train_loss"]) == ("0", "", "")
+
+
 def test_file_names_are_safe() -> None:
     name = export.file_name('../=<b>"Try it"</b> 😀', "summary", "csv")
     assert name.startswith("fedlens-b-try-it-b-summary-")
     assert name.endswith(".csv")
+    assert export.file_name("a", "summary", "csv", "0badcafe").endswith("-0badcafe.csv")
+
+
+def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    first = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(2,), rounds=2))
+    both = [first, queries.runs(db, [lease.run_id])[0].experiment_id]
+
+    def mark() -> str:
+        return export.fingerprint([queries.experiment(db, i) for i in both])
+
+    before = mark()
+    assert before == mark() and len(before) == 8
+    fill.train(lease)
+    assert mark() != before

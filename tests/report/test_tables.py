@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fedcore.config import DataConfig, MethodEntry
 from fedcore.engine.events import Started
@@ -161,7 +162,7 @@ def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> No
         for c in cells
         if c.model_kind == "global" and c.test_set_kind == "domain" and c.test_set == run.run.held_out
     ]
-    assert run.values["held_out"] == pytest.approx(100 * cell.correct / cell.total)
+    assert run.values["generalisation"] == pytest.approx(100 * cell.correct / cell.total)
 
 
 def a_value(run: queries.RunRow, seed: int, held_out: str, personal: float) -> tables.RunValue:
@@ -189,10 +190,10 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -
             fill.train(lease)
     found = compare(db, [created.experiment_id])
     (group,) = found.groups
-    assert (group.seeds, group.stats["personal"].n, group.stats["held_out"].n) == ((1,), 1, 1)
+    assert (group.seeds, group.stats["personal"].n, group.stats["generalisation"].n) == ((1,), 1, 1)
     own = [shares(db, x.run_id, 2).mean() for x in leases if x.config().seed == 1]
     assert group.stats["personal"].mean == pytest.approx(np.mean(own))
-    assert found.notes[-1] == "FedOT, seed 2: left out, a held-out domain that another seed has is missing"
+    assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
     partial = compare(db, [created.experiment_id], partial_seeds=True)
     assert len(partial.groups[0].runs) == 3 and partial.groups[0].stats == group.stats
     for comparison in (found, partial):
@@ -254,3 +255,19 @@ def test_best_and_second_as_printed(filled: Path) -> None:
     best, second = tables.ranks(found.groups, "personal")
     assert {names[k] for k in best} == {"FedOT"}
     assert {names[k] for k in second} == {"FedAlign"}
+
+
+def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
+    groups = {g.label: g for g in compare(filled, [1]).groups}
+    baseline = groups["PromptFL"]
+    found = tables.significance(list(groups.values()), baseline, "personal")
+    assert baseline.key not in found and len(found) == len(groups) - 1
+    ours, theirs = (list(tables.per_seed(groups[m].runs, "personal").values()) for m in ("FedOT", "PromptFL"))
+    raw = {k: stats.ttest_rel(list(tables.per_seed(g.runs, "personal").values()), theirs).pvalue
+           for k, g in groups.items() if k != "PromptFL"}  # fmt: skip
+    fedot = found[groups["FedOT"].key]
+    assert fedot.difference == pytest.approx(np.mean(np.subtract(ours, theirs)))
+    assert fedot.p == pytest.approx(raw["FedOT"])
+    assert found[min((groups[k].key for k in raw), key=lambda key: found[key].p)].adjusted == pytest.approx(
+        min(1.0, 4 * min(raw.values()))
+    )

@@ -1,0 +1,238 @@
+"""Plotly figures that compare: accuracy against cost, and what a sweep found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from fedcore.report.charts import Chart, plain, short
+from fedcore.report.curves import Against, Cost, front
+from fedcore.report.palette import Look, dash, mark, see_through
+from fedcore.report.sweeps import Family, Grid, Line, Value, ordered, short_name, shown
+
+ABSENT = "n/a"
+"""On the axis of a field that a method does not have."""
+COST_TITLES: dict[Against, str] = {
+    "megabytes": "Traffic of all clients, up and down (MB)",
+    "seconds": "Training and aggregation (s)",
+}
+
+
+def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_title: str) -> Chart:
+    """Accuracy against traffic or time: a mark per row of the table, a line along the Pareto front."""
+    x_title = COST_TITLES[against]
+    best = front(costs, against)
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter(
+            x=[getattr(c, against) for c in best],
+            y=[c.accuracy for c in best],
+            mode="lines",
+            name="Pareto front",
+            line={"shape": "hv", "dash": "dot", "width": 2, "color": look.faint},
+            hoverinfo="skip",
+        )
+    )
+    parts, widest = [], max((getattr(c, against) or 0.0 for c in costs), default=0.0)
+    for c in costs:
+        x = getattr(c, against)
+        if c.accuracy is None or x is None:
+            continue
+        on_front = c in best
+        parts.append(f"{c.label} {c.accuracy:.1f} % at {x:.1f}{' (front)' if on_front else ''}")
+        colour = look.colour(c.method)
+        figure.add_trace(
+            go.Scatter(
+                x=[x],
+                y=[c.accuracy],
+                name=plain(c.label),
+                mode="markers+text",
+                text=[f"<b>{short(c.label)}</b>" if on_front else short(c.label)],
+                textposition="top right" if x < 0.1 * widest else "top center",
+                textfont={"color": look.ink},
+                cliponaxis=False,
+                showlegend=False,
+                marker={
+                    "symbol": mark(c.method),
+                    "size": 15 if on_front else 11,
+                    "color": colour if on_front else see_through(colour, 0.5),
+                    "line": {"width": 2, "color": look.ink if on_front else colour},
+                },
+                hovertemplate="%{fullData.name}<br>%{y:.1f} % at %{x:.2f}"
+                + ("<br>on the Pareto front" if on_front else "")
+                + "<extra></extra>",
+            )
+        )
+    _dress(figure, look, 440)
+    figure.update_layout(showlegend=bool(best), legend={"orientation": "h", "y": 1.08, "x": 0})
+    figure.update_xaxes(title=x_title, rangemode="tozero")
+    figure.update_yaxes(title=accuracy_title, ticksuffix=" %")
+    return Chart(figure, f"{accuracy_title} against {x_title}: " + "; ".join(parts) + ".")
+
+
+def cost_table(costs: Sequence[Cost], best: Sequence[Cost]) -> dict[str, list[object]]:
+    """The rows behind ``cost_chart``."""
+
+    def rounded(name: str, digits: int) -> list[float | None]:
+        values = [getattr(c, name) for c in costs]
+        return [None if v is None else round(v, digits) for v in values]
+
+    return {
+        "method": [c.label for c in costs],
+        "accuracy": rounded("accuracy", 2),
+        "MB up": rounded("megabytes_up", 3),
+        "MB down": rounded("megabytes_down", 3),
+        "s training": rounded("seconds_train", 2),
+        "s aggregation": rounded("seconds_aggregate", 2),
+        "s evaluation": rounded("seconds_evaluate", 2),
+        "Pareto front": ["yes" if c in best else "" for c in costs],
+    }
+
+
+def sweep_lines(lines: Sequence[Line], look: Look, field: str, metric_title: str) -> Chart:
+    """Accuracy over one swept field, with the spread over seeds as bars."""
+    figure = go.Figure()
+    values = ordered(v for line in lines for v in line.x)
+    numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+    dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+    for i, line in enumerate(lines):
+        colour = look.colour(line.method)
+        figure.add_trace(
+            go.Scatter(
+                x=list(line.x) if numeric else [shown(v) for v in line.x],
+                y=[s.mean for s in line.stats],
+                error_y={"array": [s.std or 0.0 for s in line.stats], "color": colour, "thickness": 1.5},
+                name=plain(line.label),
+                mode="lines+markers",
+                line={"color": colour, "width": 2, "dash": dashes[i % 6] if i else dash(line.method)},
+                marker={"symbol": mark(line.method), "size": 8, "color": colour},
+                customdata=[f"{s.text(2)} (n = {s.n})" for s in line.stats],
+                hovertemplate="%{x}: %{customdata} %",
+            )
+        )
+    _dress(figure, look, 440)
+    figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0})
+    name = short_name(field)
+    figure.update_xaxes(title=plain(name), **_scale(values, numeric))
+    figure.update_yaxes(title=f"{metric_title} (%)")
+    ends = [(line, line.stats.index(max(line.stats, key=lambda s: s.mean))) for line in lines]
+    best = [f"{line.label} {line.stats[i].text()} % at {shown(line.x[i])}" for line, i in ends]
+    return Chart(figure, f"{metric_title} over {name}; best: " + "; ".join(best) + ".")
+
+
+def _scale(values: Sequence[Value], numeric: bool) -> dict[str, object]:
+    """A tick at every value; logarithmic where the values span more than an order and a half."""
+    if not numeric:
+        return {"type": "category"}
+    ticks = {"tickmode": "array", "tickvals": list(values), "ticktext": [shown(v) for v in values]}
+    positive = all(v > 0 for v in values)  # type: ignore[operator]
+    wide = positive and max(values) / min(values) > 30  # type: ignore[type-var, operator]
+    return {**ticks, "type": "log" if wide else "linear"}
+
+
+def sweep_grid(found: Grid, look: Look, metric_title: str) -> Chart:
+    """Accuracy over two swept fields, the value in every cell."""
+    z = np.array([[np.nan if s is None else s.mean for s in row] for row in found.stats])
+    texts = [["" if s is None else s.text() for s in row] for row in found.stats]
+    hover = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in found.stats]
+    row, column = short_name(found.row_field), short_name(found.column_field)
+    figure = go.Figure(
+        go.Heatmap(
+            z=z,
+            x=[shown(v) for v in found.columns],
+            y=[shown(v) for v in found.rows],
+            text=texts,
+            texttemplate="%{text}",
+            customdata=hover,
+            hovertemplate=f"{plain(row)} %{{y}}, {plain(column)} %{{x}}<br>"
+            "<b>%{customdata}</b><extra></extra>",
+            colorscale="Cividis",
+            colorbar={"title": {"text": "%"}, "thickness": 14, "tickfont": {"color": look.ink}},
+            xgap=2,
+            ygap=2,
+            hoverongaps=False,
+        )
+    )
+    _dress(figure, look, max(260, 120 + 56 * len(found.rows)))
+    figure.update_layout(plot_bgcolor=look.no_data)
+    figure.update_xaxes(title=plain(column), type="category", showgrid=False)
+    figure.update_yaxes(title=plain(row), type="category", showgrid=False, autorange="reversed")
+    known = [
+        (s.mean, f"{s.text()} % at {row} {shown(r)}, {column} {shown(c)}")
+        for r, stats in zip(found.rows, found.stats, strict=True)
+        for c, s in zip(found.columns, stats, strict=True)
+        if s is not None
+    ]
+    gaps = z.size - len(known)
+    missing = f" {gaps} combination{'s were' if gaps > 1 else ' was'} not run." if gaps else ""
+    best = f"best {max(known)[1]}, worst {min(known)[1]}." if known else "nothing to show."
+    return Chart(figure, f"{metric_title} over {row} and {column}: {best}{missing}")
+
+
+def parallel(families: Sequence[Family], look: Look, metric_title: str) -> Chart:
+    """Every row of a sweep as a line through its values to its accuracy."""
+    points = [(f, p) for f in families for p in f.points]
+    fields = list(dict.fromkeys(field for f in families for field in f.fields))
+    dimensions = []
+    if len(families) > 1:
+        dimensions.append(_dimension("method", [f.title for f, _ in points]))
+    for field in fields:
+        names = [shown(p.values[field]) if field in p.values else ABSENT for _, p in points]
+        order = [
+            ABSENT,
+            *(shown(v) for v in ordered(p.values[field] for _, p in points if field in p.values)),
+        ]
+        dimensions.append(_dimension(short_name(field), names, order))
+    means = [p.stat.mean for _, p in points]
+    dimensions.append({"label": metric_title, "values": means})
+    figure = go.Figure(
+        go.Parcoords(
+            dimensions=dimensions,
+            line={
+                "color": means,
+                "colorscale": "Cividis",
+                "showscale": True,
+                "colorbar": {"title": {"text": "%"}},
+            },
+            labelfont={"color": look.ink},
+            tickfont={"color": look.ink},
+            rangefont={"color": look.faint},
+            unselected={"line": {"color": look.faint, "opacity": 0.15}},
+        )
+    )
+    _dress(figure, look, 420)
+    figure.update_layout(margin={"l": 60, "r": 40, "t": 60, "b": 30})
+    family, best = max(points, key=lambda pair: pair[1].stat.mean)
+    at = ", ".join(f"{short_name(f)} {shown(v)}" for f, v in best.values.items())
+    alt = f"{metric_title} of {len(points)} combinations; best: {family.title} with {at}, "
+    return Chart(figure, f"{alt}{best.stat.text()} %.")
+
+
+def _dimension(label: str, names: Sequence[str], order: Sequence[str] | None = None) -> dict[str, object]:
+    """An axis of words, evenly spaced."""
+    there = [n for n in dict.fromkeys(order or names) if n in set(names)]
+    place = {n: i for i, n in enumerate(there)}
+    return {
+        "label": plain(label),
+        "values": [place[n] for n in names],
+        "tickvals": list(range(len(there))),
+        "ticktext": [short(n) for n in there],
+        "range": [-0.2, max(1, len(there) - 1) + 0.2] if len(there) > 1 else [-1, 1],
+    }
+
+
+def _dress(figure: go.Figure, look: Look, height: int) -> None:
+    """What all charts of these pages look like."""
+    axis = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
+    figure.update_layout(
+        height=height,
+        margin={"l": 8, "r": 8, "t": 24, "b": 8},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": look.ink},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+    )
+    figure.update_xaxes(automargin=True, **axis)
+    figure.update_yaxes(automargin=True, **axis)

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from fedcore.clip import encodings as files
+from fedcore.errors import FedLensError
+from fedcore.report import inventory
+
+ABOUT = {"key": "k", "data": "pacs", "backbone": "ViT-B-32", "reads": "embedding"}
+
+
+@pytest.fixture
+def db(tmp_path):
+    """A finished encoding, an unfinished one, and one of an older release that says nothing of itself."""
+    folder = tmp_path / "artifacts" / "encodings"
+    folder.mkdir(parents=True)
+    for name, rows in (("pacs-1", 10), ("pacs-2", 4)):
+        part = files.Part(folder / f"{name}.npy", 10, (3,), np.dtype(np.float32), ABOUT)
+        part.write(np.zeros((rows, 3), np.float32))
+        part.close()
+    np.save(folder / "digits-0.npy", np.zeros((50, 3), np.float32))
+    return tmp_path / "runs.db"
+
+
+def test_encodings_say_what_they_are_and_how_far(db):
+    old, done, half = inventory.encodings(db)
+    assert (old.name, old.data, old.complete) == ("digits-0", "", True)
+    assert (done.name, done.data, done.backbone, done.reads) == ("pacs-1", "pacs", "ViT-B-32", "embedding")
+    assert (done.images, done.total, done.complete) == (10, 10, True)
+    assert done.megabytes == pytest.approx((128 + 10 * 12) / 1e6)
+    assert (half.name, half.images, half.total, half.complete) == ("pacs-2", 4, 10, False)
+
+
+def test_deleting_frees_the_file_and_leaves_the_others(db):
+    assert inventory.delete_encoding(db, "pacs-2") > 128 / 1e6
+    assert [e.name for e in inventory.encodings(db)] == ["digits-0", "pacs-1"]
+    left = sorted(p.name for p in (db.parent / "artifacts" / "encodings").glob("pacs-2*"))
+    assert left == ["pacs-2.lock"]
+
+
+@pytest.mark.parametrize("name", ["gone", "../../runs", "pacs-1.npy"])
+def test_only_what_is_listed_can_be_deleted(db, name):
+    with pytest.raises(FedLensError, match="no encoding"):
+        inventory.delete_encoding(db, name)
+    assert len(inventory.encodings(db)) == 3
+
+
+def test_one_in_use_is_refused(db):
+    mapped = files.map_shared(db.parent / "artifacts" / "encodings" / "pacs-1.npy")
+    with pytest.raises(FedLensError, match="pacs-1.npy is in use by a run"):
+        inventory.delete_encoding(db, "pacs-1")
+    assert mapped.shape == (10, 3) and len(inventory.encodings(db)) == 3
+
+
+def test_no_folder_means_no_encodings(tmp_path):
+    assert inventory.encodings(tmp_path / "runs.db") == []
