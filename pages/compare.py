@@ -1,19 +1,46 @@
-"""Finished runs side by side: summary, heatmaps, curves, cost, what differs in the configs, export."""
+"""Finished runs side by side: summary, heatmaps, curves, cost, sweeps, printed figures, configs, export."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore.report import curves, export, figures, heatmaps, panels, tables
-from fedcore.report.tables import METRIC_HEADS, METRIC_HELP, METRICS, RULES, Comparison, Group, Metric, Rule
+from fedcore.report import comparison_figures, curves, figures, heatmaps, panels, tables
+from fedcore.report.statistics import TESTS, Test
+from fedcore.report.tables import METRICS, RULES, Comparison, Metric, Rule
 from fedcore.runs import queries
 from fedcore.runs.queries import ExperimentRow
-from pages.parts import common
+from pages.parts import common, exports, published_view, summary, sweep_view
 
-TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Config", "Export")
+TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
+VIEWS = {
+    "models": "Model by test set",
+    "methods": "Method by domain",
+    "domains": "Domain of the model by domain of the images",
+    "held_out": "Held-out domain by domain (G, P)",
+    "attention": "Who learns from whom (FedAlign)",
+}
+ABSENT = {
+    "models": "It appears with the first evaluated round.",
+    "methods": "It needs clients that belong to domains.",
+    "domains": "It needs clients that belong to domains.",
+    "held_out": "It needs runs that hold a domain out: field Held-out domains on the page New.",
+    "attention": "FedAlign records it.",
+}
 Token = tuple[tuple[int, str, int], ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the controls above the tabs say."""
+
+    rule: Rule
+    metric: Metric
+    baseline: str | None
+    test: Test
+    unfinished: bool
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
@@ -23,9 +50,17 @@ def comparison(path: str, ids: tuple[int, ...], rule: Rule, unfinished: bool, to
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def matrices(path: str, found: Comparison, setting: str) -> dict[str, panels.Panel]:
-    """The mean matrix of every row."""
-    return panels.compared_panels(path, found, setting)
+def matrices(path: str, found: Comparison, setting: str, view: str) -> dict[str, panels.Panel]:
+    """The mean matrix of every row that has one."""
+    if view == "methods":
+        return {"": panels.method_by_domain(path, found, setting)}
+    read = {
+        "models": panels.compared_panels,
+        "domains": panels.domain_by_domain,
+        "held_out": panels.held_out_matrix,
+        "attention": panels.attention,
+    }[view]
+    return read(path, found, setting)
 
 
 def choose(path: str) -> list[ExperimentRow]:
@@ -44,125 +79,78 @@ def choose(path: str) -> list[ExperimentRow]:
     return [known[i] for i in st.session_state["compare_ids"]]
 
 
-def controls(found: Sequence[ExperimentRow]) -> tuple[Rule, str | None, bool]:
-    """How a round is chosen, what differences are taken to."""
-    labels = list(dict.fromkeys(r.label for e in found for r in e.runs))
-    left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
-    rule = left.selectbox(
-        "Round of a run",
-        list(RULES),
-        format_func=RULES.get,
-        key="rule",
-        help="Never by test accuracy. Best on validation: the round of the highest mean accuracy there, "
-        "the earliest of equals.",
-    )
-    baseline = middle.selectbox(
-        "Baseline", labels, index=None, placeholder="none: no differences", key="compare_baseline",
-        help="Differences to this method, in points, on the same data, clients and backbone",
-    )  # fmt: skip
-    unfinished = right.toggle("Unfinished runs too", key="compare_unfinished")
-    return rule, baseline, unfinished
-
-
-def summary(found: Comparison, baseline: str | None) -> None:
-    """Mean and spread of every method, one table per setting."""
-    for setting, title in found.settings.items():
-        groups = found.of(setting)
-        pinned = next((g for g in groups if g.label == baseline), None)
-        metrics = [m for m in found.metrics if any(m in g.stats for g in groups)]
-        st.markdown(f"**{common.md(title)}**")
-        header = [("Method", "wide"), *((f"{METRIC_HEADS[m]}, %", "num") for m in metrics)]
-        header += [("Difference, points", "num")] if pinned else []
-        header += [("Seeds (n)", "num"), ("Rounds", "num")]
-        marks = {m: tables.ranks(groups, m) for m in metrics}
-        rows = [row(g, metrics, marks, pinned) for g in groups]
-        st.html(common.table_html(header, rows, f"Summary of {title}"))
-    several = any(len(g.seeds) > 1 for g in found.groups)
-    spread = "mean ± sample standard deviation over seeds" if several else "one seed, hence no spread"
-    st.caption(
-        f"Test accuracy, {spread}; round chosen: {RULES[found.rule]}. **Bold**: best, underlined: second. "
-        + " ".join(f"*{METRIC_HEADS[m]}*: {METRIC_HELP[m]}." for m in found.metrics)
-    )
-    sources(found)
-
-
-def row(group: Group, metrics: Sequence[Metric], marks: dict, pinned: Group | None) -> list[str]:
-    """One method as cells."""
-    cells = [common.method_html(group.label, group.method)]
-    for metric in metrics:
-        stat = group.stats.get(metric)
-        text = "-" if stat is None else stat.text()
-        if group.key in marks[metric][0]:
-            text = f"<b>{text}</b>"
-        elif group.key in marks[metric][1]:
-            text = f"<u>{text}</u>"
-        cells.append(text)
-    if pinned:
-        gap = tables.difference(group, pinned, "personal")
-        cells.append("baseline" if group.key == pinned.key else "-" if gap is None else f"{gap:+.1f}")
-    done = {v.run.rounds_done for v in group.runs}
-    rounds = (
-        str(group.config.rounds) if done == {group.config.rounds} else f"{min(done)} of {group.config.rounds}"
-    )
-    counts = sorted({s.n for m in metrics if (s := group.stats.get(m)) is not None}, reverse=True)
-    return [*cells, "/".join(map(str, counts)) or "0", rounds]
-
-
-def sources(found: Comparison) -> None:
-    """Every number leads to its runs."""
-    with st.expander("Where these numbers come from", icon=":material/fact_check:"):
-        header = [
-            ("Method", "wide"),
-            ("Run", "num"),
-            ("Experiment", "num"),
-            ("Seed", "num"),
-            ("Held out", ""),
+def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
+    """How a round is chosen, what is compared, and with what; all of it in the URL."""
+    columns = st.columns([3, 3, 3, 2], vertical_alignment="bottom")
+    with columns[0]:
+        rule = st.selectbox(
+            "Round of a run", list(RULES), format_func=RULES.get, key="rule", bind="query-params",
+            help="Never by test accuracy. Best on validation: the round of the highest mean accuracy there, "
+            "the earliest of equals.",
+        )  # fmt: skip
+    with columns[3]:
+        unfinished = st.toggle("Unfinished runs too", key="unfinished", bind="query-params")
+    token = tuple((r.id, r.state, r.rounds_done) for e in found for r in e.runs)
+    shown = comparison(path, tuple(e.id for e in found), rule, unfinished, token)
+    with columns[1]:
+        there = [
+            m for m in METRICS if m in {m for s in shown.settings for m in tables.shown_metrics(shown.of(s))}
         ]
-        header += [("Rounds taken", ""), ("Personal accuracy, %", "num"), ("State", "")]
-        rows = []
-        for group in found.groups:
-            for v in group.runs:
-                value = v.values["personal"]
-                rows.append(
-                    [
-                        common.esc(group.label),
-                        f'<a href="/run?id={v.run.id}" target="_self">{v.run.id}</a>',
-                        str(v.run.experiment_id),
-                        str(v.run.seed),
-                        common.esc(v.run.held_out or ""),
-                        common.esc(v.taken),
-                        "-" if value is None else f"{value:.2f}",
-                        common.status_html(v.run.state),
-                    ]
-                )
-        st.html(common.table_html(header, rows, "Runs behind the numbers"))
-        st.caption("A run's page has its whole config and the command that repeats it.")
+        metric = st.selectbox(
+            "Compare by", there or list(METRICS), format_func=METRICS.get, key="by", bind="query-params",
+            help="What differences, costs and sweeps are about. The summary shows every metric.",
+        )  # fmt: skip
+    with columns[2]:
+        labels = list(dict.fromkeys(g.label for g in shown.groups))
+        baseline = st.selectbox(
+            "Baseline", labels, index=None, placeholder="none: no differences", key="baseline",
+            bind="query-params",
+            help="Differences to this method, in points, on the same data, clients and backbone",
+        )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="center", gap="large"):
+        common.table_switch()
+        test: Test = "t"
+        if baseline is not None:
+            test = st.segmented_control(
+                "Test over seeds", list(TESTS), default="t", required=True, format_func=TESTS.get, key="test",
+                label_visibility="collapsed", bind="query-params",
+            )  # fmt: skip
+    return Choice(rule, metric, baseline, test, unfinished), shown
 
 
 def heatmap_tab(path: str, found: Comparison, baseline: str | None) -> None:
     """Every method's matrix under one colour axis, and the differences to the baseline."""
-    with st.container(horizontal=True):
-        fitted = st.toggle("Fit colours to the values", key="compare_fitted")
-    columns = 1 if common.narrow() else 3
-    for i, (setting, title) in enumerate(found.settings.items()):
-        by_key = matrices(path, found, setting)
-        st.markdown(f"**{common.md(title)}**")
-        grid(
-            heatmaps.heatmap_grid(list(by_key.values()), common.look(), columns, fitted),
-            by_key,
-            f"compare_heat_{i}",
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        view = st.selectbox(
+            "Matrix", list(VIEWS), format_func=VIEWS.get, key="matrix", bind="query-params", width=380
         )
+        fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view == "attention")
+    columns, shown = (1 if common.narrow() else 3), False
+    for i, (setting, title) in enumerate(found.settings.items()):
+        by_key = {k: p for k, p in matrices(path, found, setting, view).items() if p.rows and p.columns}
+        if not by_key:
+            continue
+        shown = True
+        st.markdown(f"**{common.md(title)}**")
+        drawn = list(by_key.values())
+        wide = 1 if view == "methods" else columns
+        chart = (
+            heatmaps.weights_grid(drawn, common.look(), columns)
+            if view == "attention"
+            else heatmaps.heatmap_grid(drawn, common.look(), wide, fitted)
+        )
+        grid(chart, by_key, f"compare_heat_{view}_{i}")
         pinned = next((g for g in found.of(setting) if g.label == baseline), None)
-        if pinned is not None:
+        if pinned is not None and pinned.key in by_key and view != "attention":
             base = by_key[pinned.key]
             gaps = {k: panels.minus(p, base) for k, p in by_key.items() if k != pinned.key}
-            st.markdown(f"**Difference to {common.md(pinned.label)}, points**")
-            grid(
-                heatmaps.difference_grid(list(gaps.values()), common.look(), columns),
-                gaps,
-                f"compare_gap_{i}",
-            )
-    if baseline is None:
+            if gaps:
+                st.markdown(f"**Difference to {common.md(pinned.label)}, points**")
+                chart = heatmaps.difference_grid(list(gaps.values()), common.look(), columns)
+                grid(chart, gaps, f"compare_gap_{view}_{i}")
+    if not shown:
+        st.info(f"None of these runs has this matrix. {ABSENT[view]}", icon=":material/grid_off:")
+    elif baseline is None and view not in ("methods", "attention"):
         st.caption("Choose a baseline above to see the differences, cell by cell.")
 
 
@@ -179,8 +167,12 @@ def grid(chart: figures.Chart, shown: dict[str, panels.Panel], key: str) -> None
 def curve_tab(path: str, found: Comparison) -> None:
     """Mean and band over seeds against rounds, seconds or traffic."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        metric = st.selectbox("Accuracy", list(curves.CURVE_METRICS), format_func=METRICS.get, key="metric")
-        axis = st.selectbox("Against", list(curves.AXES), format_func=curves.AXES.get, key="axis")
+        metric = st.selectbox(
+            "Accuracy", list(curves.CURVE_METRICS), format_func=METRICS.get, key="curve", bind="query-params"
+        )
+        axis = st.selectbox(
+            "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"
+        )
     for i, (setting, title) in enumerate(found.settings.items()):
         series = curves.compared(path, found, setting, metric, axis)
         st.markdown(f"**{common.md(title)}**")
@@ -189,32 +181,42 @@ def curve_tab(path: str, found: Comparison) -> None:
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
 
 
-def cost_tab(path: str, found: Comparison) -> None:
-    """Accuracy against what it cost."""
+def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
+    """Accuracy against what it cost, the Pareto front marked."""
     against = st.segmented_control(
-        "Against", ["megabytes", "seconds"], default="megabytes", required=True, key="compare_cost",
-        format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
+        "Against", ["megabytes", "seconds"], default="megabytes", required=True, key="cost",
+        bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
     )  # fmt: skip
     for i, (setting, title) in enumerate(found.settings.items()):
-        costs = curves.costs(path, found, setting)
+        costs = curves.costs(path, found, setting, metric)
+        best = curves.front(costs, against)
         st.markdown(f"**{common.md(title)}**")
-        common.draw(
-            figures.cost_chart(costs, common.look(), against, METRICS["personal"] + ", %"),
-            f"compare_cost_{i}",
-        )
-        header = [("Method", "wide"), ("Personal accuracy, %", "num"), ("Up, MB", "num"), ("Down, MB", "num")]
-        header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num")]
+        chart = comparison_figures.cost_chart(costs, common.look(), against, METRICS[metric])
+        common.draw(chart, f"compare_cost_{i}", comparison_figures.cost_table(costs, best))
+        if st.session_state.get("as_tables"):
+            continue
+        header = [
+            ("Method", "wide"),
+            (f"{METRICS[metric]}, %", "num"),
+            ("Up, MB", "num"),
+            ("Down, MB", "num"),
+        ]
+        header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num"), ("Front", "")]
         rows = [
             [
-                common.esc(c.label),
-                "-" if c.accuracy is None else f"{c.accuracy:.1f}",
+                common.method_html(c.label, c.method),
+                common.number(c.accuracy, 1),
                 *(common.number(v, 2) for v in (c.megabytes_up, c.megabytes_down)),
                 *(common.number(v, 1) for v in (c.seconds_train, c.seconds_aggregate, c.seconds_evaluate)),
+                "yes" if c in best else "",
             ]
             for c in costs
         ]
         st.html(common.table_html(header, rows, f"Cost on {title}"))
-    st.caption("Traffic of all clients over all rounds (1 MB = 1,000,000 bytes), time of whole runs; means.")
+    st.caption(
+        "Front: no other row reaches more without costing more. Traffic of all clients over all rounds "
+        "(1 MB = 1,000,000 bytes), time of whole runs, evaluation aside; means over runs."
+    )
 
 
 def config_tab(found: Comparison) -> None:
@@ -230,80 +232,49 @@ def config_tab(found: Comparison) -> None:
     st.caption("A dash: the method has no such field.")
 
 
-def export_tab(
-    path: str, ids: Sequence[int], found: Comparison, baseline: str | None, unfinished: bool
-) -> None:
-    """Files with the numbers of this page, made when clicked."""
-    name, rule = "-".join(found.settings.values()), found.rule
-    latex = export.summary_latex(path, ids, rule, unfinished=unfinished)
-    files = {
-        "Summary CSV": ("summary", "csv", lambda: summary_text(path, ids, rule, baseline, unfinished)),
-        "Rounds CSV": ("rounds", "csv", lambda: export.rounds_csv(path, ids)),
-        "LaTeX table": ("summary", "tex", lambda: latex),
-        "JSON with configs": (
-            "summary",
-            "json",
-            lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished),
-        ),
-    }
-    with st.container(horizontal=True):
-        for label, (table, suffix, made) in files.items():
-            st.download_button(
-                label,
-                made,
-                export.file_name(name, table, suffix),
-                on_click="ignore",
-                icon=":material/download:",
-                key=f"file_{table}_{suffix}",
-            )
-    st.caption(
-        f"Summary: a row per method and metric, two decimals, {RULES[rule]}, as on this page. "
-        "Rounds: a row per run, round, split, model and test set, with counts, of all these runs. "
-        "Charts: the camera in their menu."
+def nothing_finished(found: Sequence[ExperimentRow]) -> None:
+    """What there will be, and where it is made."""
+    st.info(
+        "None of these runs is finished yet. Unfinished runs too shows what there is.",
+        icon=":material/hourglass:",
     )
-    st.code(latex, language="latex")
-
-
-def summary_text(path: str, ids: Sequence[int], rule: Rule, baseline: str | None, unfinished: bool) -> str:
-    """The summary table as CSV."""
-    return export.summary_csv(path, ids, (rule,), baseline, unfinished=unfinished)
+    if st.button("Watch them", icon=":material/monitoring:"):
+        st.switch_page("pages/live.py", query_params={"id": str(found[0].id)})
 
 
 def page() -> None:
     """The page."""
     path = str(common.database())
     st.title("Compare")
-    found = choose(path)
-    if not found:
+    experiments = choose(path)
+    if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
         if not queries.experiments(path) and st.button(
             "Try it", type="primary", icon=":material/play_circle:"
         ):
             st.switch_page("pages/new.py", query_params={"preset": "demo"})
         return
-    rule, baseline, unfinished = controls(found)
-    ids = tuple(e.id for e in found)
-    token = tuple((r.id, r.state, r.rounds_done) for e in found for r in e.runs)
-    shown = comparison(path, ids, rule, unfinished, token)
+    choice, shown = controls(path, experiments)
     for note in shown.notes:
         st.caption(f":material/info: {common.md(note)}")
     if not shown.groups:
-        st.info(
-            "None of these runs is finished yet. Unfinished runs too shows what there is.",
-            icon=":material/hourglass:",
-        )
+        nothing_finished(experiments)
         return
-    common.table_switch()
-    tabs = dict(zip(TABS, st.tabs(TABS, key="tab", on_change="rerun", bind="query-params"), strict=True))
-    draw = {
-        "Summary": lambda: summary(shown, baseline),
-        "Heatmaps": lambda: heatmap_tab(path, shown, baseline),
+    every = tuple((r.id, r.state) for e in queries.experiments(path) for r in e.runs)
+    draw: dict[str, Callable[[], None]] = {
+        "Summary": lambda: summary.draw(shown, choice.baseline, choice.metric, choice.test),
+        "Heatmaps": lambda: heatmap_tab(path, shown, choice.baseline),
         "Curves": lambda: curve_tab(path, shown),
-        "Cost": lambda: cost_tab(path, shown),
+        "Cost": lambda: cost_tab(path, shown, choice.metric),
+        "Sweep": lambda: sweep_view.draw(shown, experiments, choice.metric),
+        "Published": lambda: published_view.draw(path, experiments, every),
         "Config": lambda: config_tab(shown),
-        "Export": lambda: export_tab(path, ids, shown, baseline, unfinished),
+        "Export": lambda: exports.draw(
+            path, experiments, choice.rule, choice.baseline, choice.test, choice.unfinished
+        ),
     }
-    for name, tab in tabs.items():
+    tabs = st.tabs(TABS, key="tab", on_change="rerun", bind="query-params")
+    for name, tab in zip(TABS, tabs, strict=True):
         if tab.open:
             with tab:
                 draw[name]()

@@ -2,86 +2,64 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import streamlit as st
 from PIL import Image
 
-from fedcore.clip.facts import MINI_MODELS, facts
-from fedcore.data import catalog
+from fedcore.clip import tags
+from fedcore.clip.facts import MINI_MODELS, config_files, facts
+from fedcore.data import catalog, sheet
 from fedcore.data.entries import Entry
 from fedcore.errors import FedLensError
 from fedcore.report import inventory
 from fedcore.report.inventory import DataCounts
-from pages.parts import common, drafts
+from fedcore.runs import tasks
+from pages.parts import background, common, encoded, own_data
 
+SECTIONS = ("Data sets", "Encodings", "Backbones")
+_CODE = re.compile(r"`([^`]*)`")
 BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 
 
 @st.cache_data(show_spinner="Reading the data set…", max_entries=8, ttl=600)
-def look_at(
-    name: str, root: str | None
-) -> tuple[DataCounts, list[str], Image.Image] | tuple[str, str | None]:
-    """Counts, warnings and sample pictures; or what is wrong and where."""
-    try:
-        images, warnings = catalog.load_checked(name, root)
-        return inventory.count(images), warnings, inventory.contact_sheet(images)
-    except FedLensError as error:
-        return str(error), error.field
-
-
-def show_data(name: str, title: str, root: str | None = None) -> bool:
-    """Counts and sample pictures of a data set. Returns: whether it can be used."""
-    found = look_at(name, root)
-    if isinstance(found[0], str):
-        common.show_error(FedLensError(found[0]))
-        return False
-    counts, warnings, sheet = found
-    for line in warnings:
-        st.warning(common.md(line), icon=":material/warning:")
-    total = int(counts.counts.sum())
-    st.markdown(
-        f"**{total:,} images**, {len(counts.classes)} classes, {len(counts.domains)} domains: "
-        + common.md(", ".join(counts.domains))
-    )
-    left, right = st.columns([2, 3])
-    left.image(sheet, caption=f"{title}: a row per domain, a column per class", width="content")
-    table = {"domain": list(counts.domains)}
-    table.update({c: counts.counts[:, j].tolist() for j, c in enumerate(counts.classes)})
-    right.dataframe(table, hide_index=True, key=f"counts_{name}_{root}")
-    return True
-
-
-def own_folder() -> None:
-    """Type a folder, see it checked, start with it."""
-    st.subheader("Add a folder")
-    st.write("A folder of `domain/class/image` or `class/image`. It stays where it is; nothing is copied.")
-    root = st.text_input("Folder on this machine", key="own_folder", placeholder="/data/my-pictures").strip()
-    if (
-        root
-        and show_data("folder", Path(root).name or root, root)
-        and st.button(
-            "New experiment with it", type="primary", icon=":material/add:", disabled=not common.writable()
-        )
-    ):
-        demo = drafts.read_preset("demo")
-        data = {"name": "folder", "root": root}
-        draft = demo.model_copy(update={"name": Path(root).name, "data": type(demo.data)(**data)})
-        drafts.use(draft, "folder")
-        st.switch_page("pages/new.py")
+def look_at(name: str) -> tuple[DataCounts, Image.Image]:
+    """Counts and sample pictures of an embedded data set."""
+    images, _ = catalog.load_checked(name)
+    return inventory.count(images), sheet.contact_sheet(images)
 
 
 def known_sets() -> None:
     """The catalog."""
-    st.subheader("Data sets")
-    entries = catalog.entries()
-    header = [("Name", ""), ("Images from", "wide"), ("Domains", "wide"), ("Terms", "wide"), ("Here?", "")]
+    st.subheader("Data sets with a name")
+    checked = _checked()
+    header = [
+        ("Name", ""),
+        ("Domains", "wide"),
+        ("Classes", "num"),
+        ("Images from", "wide"),
+        ("Terms", "wide"),
+    ]
+    header.append(("Here?", "wide"))
     rows = [
-        [common.esc(e.title), common.esc(e.source), domains(e), common.esc(e.licence), here(e)]
-        for e in entries
+        [
+            common.esc(e.title),
+            common.esc(", ".join(e.domains)) or "any",
+            str(len(e.classes) or e.class_count or "any"),
+            common.esc(e.source),
+            common.esc(e.licence),
+            here(e, checked.get(e.name, [])),
+        ]
+        for e in [*(e for e in catalog.entries() if e.embedded), *own_data.named()]
     ]
     st.html(common.table_html(header, rows, "Data sets"))
-    titles = {e.name: e.title for e in entries if e.embedded}
+
+
+def embedded_sets() -> None:
+    """A look at what comes with FedLens."""
+    st.subheader("Here already")
+    titles = {e.name: e.title for e in catalog.entries() if e.embedded}
     chosen = st.segmented_control(
         "Look at",
         list(titles),
@@ -89,70 +67,137 @@ def known_sets() -> None:
         default=next(iter(titles)),
         required=True,
         key="data_shown",
+        bind="query-params",
     )
-    show_data(chosen, titles[chosen])
-
-
-def domains(entry: Entry) -> str:
-    """Names of the domains, or that any will do."""
-    return common.esc(", ".join(entry.domains)) or "any"
-
-
-def here(entry: Entry) -> str:
-    """Whether a data set is on this machine already."""
-    return (
-        "✓ comes with FedLens" if entry.embedded else f'<span class="fl-faint">{common.esc(entry.how)}</span>'
+    counts, pictures = look_at(chosen)
+    total = int(counts.counts.sum())
+    st.markdown(
+        f"**{total:,} images**, {len(counts.classes)} classes, {len(counts.domains)} domains: "
+        + common.md(", ".join(counts.domains))
     )
+    left, right = st.columns([2, 3])
+    left.image(pictures, caption=f"{titles[chosen]}: a row per domain, a column per class", width="content")
+    table = {"domain": list(counts.domains)}
+    table.update({c: counts.counts[:, j].tolist() for j, c in enumerate(counts.classes)})
+    right.dataframe(table, hide_index=True, key=f"counts_{chosen}")
+
+
+def fetch_data() -> None:
+    """Download a data set through torchvision, on a click alone."""
+    st.subheader("Get a data set")
+    entries = {e.title: e for e in catalog.entries() if e.torchvision}
+    left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
+    entry = entries[left.selectbox("Data set", list(entries), key="download")]
+    root = middle.text_input("Into the folder", key="download_to", placeholder="/data").strip()
+    if right.button(
+        "Download", icon=":material/download:", disabled=not root or not common.writable(), width="stretch"
+    ):
+        folder = str(Path(root).expanduser())
+        background.ask("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
+        st.rerun()
+    size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"
+    st.caption(common.md(f"Fetched through torchvision, {size}. {entry.licence}."))
+    for task in tasks.recent(common.database(), "download", 3):
+        title = catalog.entry(task.args["name"]).title
+        background.follow(task, title)
+        if task.status == "done":
+            st.success(common.md(f"{title} is in {task.args['root']}."), icon=":material/check:")
+            st.button(
+                "Check it",
+                icon=":material/fact_check:",
+                key=f"check_{task.id}",
+                on_click=own_data.fill,
+                args=(title, task.args["root"]),
+            )
+
+
+def _checked() -> dict[str, list[str]]:
+    """Folders that were checked and can be used, by data set."""
+    found: dict[str, list[str]] = {}
+    for task in tasks.recent(common.database(), "check"):
+        if task.status == "done" and task.result and not task.result["report"]["error"]:
+            found.setdefault(task.result["name"], []).append(task.result["report"]["root"])
+    return found
+
+
+def here(entry: Entry, roots: list[str]) -> str:
+    """Whether a data set is on this machine already, and how to get it where it is not."""
+    if entry.embedded:
+        return "✓ comes with FedLens"
+    if roots:
+        return f"✓ {common.esc(', '.join(roots))}"
+    how = _CODE.sub(r"<code>\1</code>", common.esc(entry.how))
+    return f'<span class="fl-faint">{how}</span>'
 
 
 def backbones() -> None:
     """What CLIPs there are, and which need weights."""
     st.subheader("Backbones")
-    header = [
-        ("Name", ""),
-        ("Image tower", ""),
-        ("Embedding width", "num"),
-        ("Image", "num"),
-        ("Weights", "wide"),
-    ]
+    header = [("Name", ""), ("Image tower", ""), ("Embedding width", "num"), ("Image", "num")]
+    header.append(("Weights on this machine", "wide"))
     rows = []
     for name in BACKBONES:
         f = facts(name)
-        weights = (
-            "✓ come with FedLens"
-            if name in MINI_MODELS
-            else "an open_clip tag (downloaded at first use) or a file"
-        )
         tower = {"vit": f"ViT, {f.vision_layers} layers", "resnet": "ResNet"}.get(f.vision, f.vision)
-        rows.append([name, tower, str(f.embed_dim), f"{f.image_size} px", weights])
+        rows.append([name, tower, str(f.embed_dim), f"{f.image_size} px", _weights(name)])
     st.html(common.table_html(header, rows, "Backbones"))
-    st.caption("Any other model of open_clip can be chosen by its name when an experiment is made.")
-
-
-def cache() -> None:
-    """Encoded images, which can be deleted at any time."""
-    st.subheader("Cached encodings")
-    found = inventory.encodings(common.database())
-    if not found:
-        st.caption(
-            "None yet. Every image is encoded once for each backbone; the result is kept beside the database."
-        )
-        return
-    header = [("File", "wide"), ("Size, MB", "num"), ("Written", "")]
-    rows = [[common.esc(e.name), f"{e.megabytes:.1f}", e.written] for e in found]
-    st.html(common.table_html(header, rows, "Cached encodings"))
     st.caption(
-        f"{sum(e.megabytes for e in found):.1f} MB. Files may be deleted: they are made again when needed."
+        "Any other model of open_clip can be chosen by its name when an experiment is made. Weights may be a "
+        "file as well: .pt or .safetensors."
     )
+    fetch_weights()
+
+
+def _weights(name: str) -> str:
+    if name in MINI_MODELS:
+        return "✓ come with FedLens"
+    there = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
+    return f"✓ {common.esc(', '.join(there))}" if there else common.faint("none yet")
+
+
+def fetch_weights() -> None:
+    """Download the weights of a tag, on a click alone."""
+    st.subheader("Get weights")
+    models = [name for name in config_files() if name not in MINI_MODELS and tags.tags(name)]
+    left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
+    model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
+    tag = middle.selectbox("Tag", tags.tags(model), key="tag")
+    there = tags.cached(model, tag)
+    if right.button(
+        "Download",
+        icon=":material/download:",
+        disabled=there is not None or not common.writable(),
+        width="stretch",
+    ):
+        background.ask("weights", f"{model} {tag}", {"name": model, "tag": tag})
+        st.rerun()
+    if there is not None:
+        st.caption(f"✓ on this machine: {common.md(str(there))}")
+    else:
+        st.caption(f"From huggingface.co/{common.md(tags.repository(model, tag)[0])}, into its usual cache.")
+    for task in tasks.recent(common.database(), "weights", 3):
+        background.follow(task, f"Weights {task.args['tag']} of {task.args['name']}")
 
 
 def page() -> None:
     """The page."""
     st.title("Data & models")
-    own_folder()
-    known_sets()
-    backbones()
-    cache()
+    shown = st.segmented_control(
+        "Section", SECTIONS, default=SECTIONS[0], required=True, key="section", bind="query-params",
+        label_visibility="collapsed",
+    )  # fmt: skip
+    try:
+        if shown == "Encodings":
+            encoded.section()
+        elif shown == "Backbones":
+            backbones()
+        else:
+            own_data.section()
+            embedded_sets()
+            known_sets()
+            fetch_data()
+    except FedLensError as error:
+        common.show_error(error)
 
 
 common.through_app()

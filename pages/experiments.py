@@ -1,4 +1,4 @@
-"""All experiments with their runs: find, open, clone, stop, resume, archive, delete."""
+"""All experiments with their runs: find, open, compare, change, import; and the queue."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ import time
 import streamlit as st
 
 from fedcore import runs
-from fedcore.errors import FedLensError
 from fedcore.report import progress
 from fedcore.report.overview import ExperimentSummary, load, matches
 from fedcore.runs import queries
-from pages.parts import common
+from pages.parts import chosen, common, queue
+from pages.parts import experiment_actions as actions
 
+TABLE, MENU = "experiment_table", "experiment_menu"
+POLL_SECONDS = 5
 common.through_app()
 db = common.database()
-
-
-def strip(found: list[ExperimentSummary]) -> None:
-    """Runs by state, and how busy the machine is."""
-    counts: dict[str, int] = {}
-    for item in found:
-        for state, number in item.states.items():
-            counts[state] = counts.get(state, 0) + number
-    parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts += common.machine_html()
-    st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>')
 
 
 def welcome() -> None:
@@ -41,19 +32,27 @@ def welcome() -> None:
             if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it"):
                 st.switch_page("pages/new.py", query_params={"preset": "demo"})
             if st.button("New experiment", icon=":material/add:", key="new_empty"):
-                st.switch_page("pages/new.py")
+                st.switch_page("pages/new.py", query_params={})
 
 
-@st.fragment(run_every=5)
-def changes(ids: list[int], seen: dict[int, tuple[str, int]]) -> None:
-    """Says that there is news instead of moving the table under the reader's hand."""
+def watch(every: list[int], seen: dict[int, tuple[str, int]]) -> None:
+    """Runs by state and how busy the machine is; says that there is news instead of moving the table.
+
+    Args:
+        every: all runs that are counted.
+        seen: status and rounds of those in the table when it was drawn.
+    """
     runs.ensure_worker(db)
-    now = {i: (t[0], t[1]) for i, t in queries.round_tokens(db, ids).items()}
-    changed = sum(1 for i, t in now.items() if seen.get(i) != t)
-    if changed and st.button(
-        f"{changed} run{'s' * (changed > 1)} changed: refresh", icon=":material/refresh:"
-    ):
-        st.rerun()
+    now = queries.runs(db, every)
+    counts = {state: sum(r.state == state for r in now) for state in common.STATUS}
+    parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
+    parts += common.machine_html()
+    changed = sum(1 for r in now if r.id in seen and seen[r.id] != (r.status, r.rounds_done))
+    news = f"{changed} run{'s' * (changed > 1)} changed: refresh" if changed else "Up to date"
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
+        if st.button(news, icon=":material/refresh:", key="refresh", disabled=not changed, type="tertiary"):
+            st.rerun()
 
 
 def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
@@ -61,6 +60,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
     rows = {
         "Status": [common.status_text(i.state) for i in found],
         "Experiment": [i.row.name for i in found],
+        "": [actions.menu(i) for i in found],
         "Methods": [", ".join(i.methods) for i in found],
         "Data": [i.data for i in found],
         "Seeds": [i.seeds for i in found],
@@ -76,23 +76,25 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in found],
     }
     per_cent = {"format": "%.1f", "width": "small"}
-    number = st.column_config.NumberColumn
+    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
     ids = [i.row.id for i in found]
-    if (
-        st.session_state.get("experiment_rows") != ids
-    ):  # a selection is by position: it must not slide to others
-        st.session_state["experiment_rows"] = ids
-        st.session_state["experiment_table_version"] = st.session_state.get("experiment_table_version", 0) + 1
-    event = st.dataframe(
+    selected = chosen.table(
         rows,
-        key=f"experiment_table_{st.session_state['experiment_table_version']}",
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="multi-row",
+        ids,
+        TABLE,
+        first=common.ids_in_url("chosen", ids, []),
         column_config={
-            "Experiment": st.column_config.TextColumn(width="medium"),
-            "Methods": st.column_config.TextColumn(width="medium"),
-            "Best": st.column_config.TextColumn(width="small"),
+            "": st.column_config.ButtonColumn(
+                "",
+                type="tertiary",
+                width=60,
+                help="What can be done with it",
+                key=MENU,
+                on_click=remember_click,
+            ),
+            "Experiment": text(width="medium"),
+            "Methods": text(width="medium"),
+            "Best": text(width="small"),
             "Rounds": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
             "Last": number(
                 help="Personal test accuracy at the last round of the method that is best on validation, %",
@@ -107,76 +109,25 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
             ),
             "Tags": st.column_config.ListColumn(),
         },
+        placeholder="-",
     )
-    return [found[i] for i in event["selection"]["rows"] if i < len(found)]
+    common.remember_ids("chosen", selected)
+    return [i for i in found if i.row.id in selected]
 
 
-def actions(chosen: list[ExperimentSummary]) -> None:
-    """What can be done with the selected experiments."""
-    ids = [i.row.id for i in chosen]
-    one = chosen[0] if len(chosen) == 1 else None
-    stoppable = [r.id for i in chosen for r in i.row.runs if r.state in ("queued", "running")]
-    resumable = [
-        r.id
-        for i in chosen
-        for r in i.row.runs
-        if r.state in ("stopped", "interrupted", "failed") and r.origin == "engine"
-    ]
-    may = common.writable()
-    with st.container(horizontal=True):
-        if st.button("Live", icon=":material/monitoring:", disabled=one is None):
-            st.switch_page("pages/live.py", query_params={"id": str(ids[0])})
-        if st.button("Compare", icon=":material/compare:", disabled=not ids):
-            st.switch_page("pages/compare.py", query_params={"ids": [str(i) for i in ids]})
-        if st.button("Clone", icon=":material/content_copy:", disabled=one is None or not may):
-            st.switch_page("pages/new.py", query_params={"clone": str(ids[0])})
-        if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may):
-            confirm_stop(chosen, stoppable)
-        if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may):
-            runs.resume(db, resumable)
-            st.toast(f"{len(resumable)} run(s) queued again; they go on after their last round.")
-            st.rerun()
-        shown = all(i.row.archived for i in chosen)
-        if st.button(
-            "Unarchive" if shown and chosen else "Archive",
-            icon=":material/archive:",
-            disabled=not ids or not may,
-        ):
-            for i in ids:
-                runs.archive(db, i, not shown)
-            st.rerun()
-        if st.button("Delete", icon=":material/delete:", disabled=one is None or not may) and one is not None:
-            confirm_delete(one)
+def remember_click() -> None:
+    """A click in a row's menu: which experiment stood there, before anything is loaded anew."""
+    click, ids = st.session_state[MENU], chosen.shown(TABLE)
+    if click["row"] < len(ids):
+        st.session_state["experiment_asked"] = (click["label"], ids[click["row"]])
 
 
-@st.dialog("Stop these runs?")
-def confirm_stop(chosen: list[ExperimentSummary], run_ids: list[int]) -> None:
-    """Stop names what it stops."""
-    for item in chosen:
-        names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in run_ids]
-        st.markdown(f"**{common.md(item.row.name)}**: {common.md(', '.join(names))}")
-    st.caption("Their finished rounds stay, and they can be resumed; the round in work is discarded.")
-    if st.button("Stop", type="primary", key="stop_confirmed"):
-        runs.stop(db, run_ids)
-        st.rerun()
-
-
-@st.dialog("Delete this experiment?")
-def confirm_delete(item: ExperimentSummary) -> None:
-    """Delete asks for the name; archiving is the gentler way."""
-    st.write(
-        f"This removes {len(item.row.runs)} runs, their rounds, logs and checkpoints. It cannot be undone."
-    )
-    st.caption("Archive only hides it from this list.")
-    typed = st.text_input("Type its name to delete it", placeholder=item.row.name)
-    if st.button(
-        "Delete", type="primary", disabled=typed.strip() != item.row.name.strip(), key="delete_confirmed"
-    ):
-        try:
-            runs.delete(db, item.row.id)
-            st.rerun()
-        except FedLensError as error:
-            common.show_error(error)
+def clicked(found: list[ExperimentSummary]) -> None:
+    """Do what was chosen in a row's menu, where it still makes sense."""
+    label, number = st.session_state.pop("experiment_asked", ("", 0))
+    items = [i for i in found if i.row.id == number]
+    if label and items and (action := actions.chosen(label)).possible(items):
+        action.do(items)
 
 
 def run_table(chosen: list[ExperimentSummary]) -> None:
@@ -210,18 +161,8 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
         st.html(common.table_html(header, rows, f"Runs of {item.row.name}"))
 
 
-left, right = st.columns([4, 1], vertical_alignment="bottom")
-left.title("Experiments")
-archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
-found = load(db, archived=archived)
-if right.button(
-    "New experiment", type="primary", icon=":material/add:", width="stretch", disabled=not common.writable()
-):
-    st.switch_page("pages/new.py")
-if not found and not archived:
-    welcome()
-else:
-    strip(found)
+def filters() -> tuple[str, list[str]]:
+    """Search text and states, kept in the URL."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
@@ -230,16 +171,49 @@ else:
             "Status", list(common.STATUS), key="status", bind="query-params", placeholder="any"
         )
         st.toggle("Archived too", key="archived", bind="query-params")
-    shown = [i for i in found if matches(i, text or "", states)]
-    all_runs = [r for i in shown for r in i.row.runs]
-    if any(not r.ended for r in all_runs):
-        changes([r.id for r in all_runs], {r.id: (r.status, r.rounds_done) for r in all_runs})
-    if not shown:
-        st.info("Nothing fits these filters.", icon=":material/filter_alt_off:")
-    else:
+    return text or "", states
+
+
+def head() -> None:
+    """Title and the two ways to fill the list."""
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    left.title("Experiments")
+    with right.container(horizontal=True, horizontal_alignment="right"):
+        if st.button("Import", icon=":material/upload_file:", disabled=not common.writable()):
+            actions.import_results()
+        if st.button("New experiment", type="primary", icon=":material/add:", disabled=not common.writable()):
+            st.switch_page("pages/new.py", query_params={})
+
+
+def page() -> None:
+    """The page."""
+    head()
+    archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
+    found = load(db, archived=archived)
+    if not found and not archived:
+        welcome()
+        return
+    strip = st.container()
+    text, states = filters()
+    shown = [i for i in found if matches(i, text, states)]
+    listed = [r for i in shown for r in i.row.runs]
+    every = [r for i in found for r in i.row.runs]
+    live = any(not r.ended for r in every)
+    with strip:
+        st.fragment(watch, run_every=POLL_SECONDS if live else None)(
+            [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}
+        )
+    if shown:
         selected = listing(shown)
-        actions(selected)
+        actions.bar(selected)
+        clicked(shown)
         if selected:
             run_table(selected)
         else:
-            st.caption("Select experiments in the first column to open, compare, clone, stop or resume them.")
+            st.caption("Select experiments in the first column, or open the menu of a row.")
+    else:
+        st.info("Nothing fits these filters.", icon=":material/filter_alt_off:")
+    queue.section()
+
+
+page()

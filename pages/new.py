@@ -9,10 +9,12 @@ from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Method
-from fedcore.report import figures
+from fedcore.report import guide
+from fedcore.report.partition_picture import partition_picture
 from fedcore.report.progress import duration
+from fedcore.report.sweeps import short_name
 from fedcore.runs import devices
-from pages.parts import common, drafts, fields, forms
+from pages.parts import common, drafts, fields, forms, sweep_form
 from pages.parts.fields import Slots
 
 
@@ -96,6 +98,17 @@ def method_fields(key: str, slots: Slots) -> list[dict[str, object]]:
 def method_form(entry: drafts.Entry, method: type[Method], key: str) -> None:
     """A method's name and hyper-parameters; what is typed goes into the entry."""
     st.caption(f"{common.md(method.about)} {common.md(method.source)}.")
+    text = guide.sections().get(entry.name)
+    if text:
+        more = st.popover(
+            "Equations, and how the paper is read",
+            icon=":material/menu_book:",
+            width="content",
+            key=f"{key}.guide",
+            on_change="rerun",
+        )
+        if more.open:
+            more.markdown(text)
     label = st.text_input(
         "Name in tables", value=entry.start_label or "", placeholder=method.title, key=f"{key}.label"
     )
@@ -113,15 +126,19 @@ def method_form(entry: drafts.Entry, method: type[Method], key: str) -> None:
 
 def picture(found: Plan) -> None:
     """Who gets what, as it will be."""
-    chart = figures.partition_chart(found.counts, found.clients, found.classes, common.look())
-    table = {"client": list(found.clients)}
-    table.update({c: found.counts[:, j].tolist() for j, c in enumerate(found.classes)})
-    common.draw(chart, "partition", table)
-    st.caption(common.md(chart.alt))
+    drawn = partition_picture(found.counts, found.clients, found.classes, common.look())
+    if st.session_state.get("as_tables"):
+        table = {"client": list(found.clients)}
+        table.update({c: found.counts[:, j].tolist() for j, c in enumerate(found.classes)})
+        st.dataframe(table, hide_index=True, key="partition_table")
+    else:
+        st.html(drawn.html)
+    st.caption(common.md(drawn.alt))
     if len(found.clients) > 1:
         st.caption(
             f"Heterogeneity {found.heterogeneity:.2f}: mean Jensen-Shannon distance between two clients' "
-            "training labels, from 0 (equal shares) to 1 (no class in common)."
+            "training labels, from 0 (equal shares) to 1 (no class in common). Label entropy "
+            f"{found.entropy:.2f} bits in the mean, of {found.most_entropy:.2f} with all classes alike."
         )
 
 
@@ -133,11 +150,18 @@ def plan_line(experiment: Experiment, found: Plan) -> None:
     if experiment.held_out:
         held = len({r.held_out for r in found.runs})
         parts.append(f"{held} held-out domain{'s' * (held != 1)}")
-    seconds = drafts.estimate(found.runs)
+    if experiment.sweep:
+        swept = ", ".join(f"{len(v)} of {short_name(path)}" for path, v in experiment.sweep.items())
+        parts.append(f"values ({common.md(swept)})")
+    sign = "=" if not any(path.startswith("methods.") for path in experiment.sweep) else "makes"
+    seconds, memory = drafts.estimate(found.runs), drafts.memory(found.runs)
     took = f", about {duration(seconds)} on this machine" if seconds is not None else ""
+    size = f", up to {memory / 1e9:.1f} GB of memory at a time" if memory is not None else ""
     first = "" if seconds is not None else "; how long it takes shows after the first rounds"
+    rounds = sorted({r.rounds for r in found.runs})
+    shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     st.markdown(
-        f"**{' x '.join(parts)} = {count} run{'s' * (count != 1)}**, {experiment.rounds} rounds{took}{first}."
+        f"**{' x '.join(parts)} {sign} {count} run{'s' * (count != 1)}**, {shown} rounds{took}{size}{first}."
     )
     for warning in found.warnings:
         st.warning(common.md(warning), icon=":material/info:")
@@ -167,10 +191,15 @@ def launch(experiment: Experiment | None, found: Plan | None) -> None:
 
 def toml_box(experiment: Experiment | None) -> None:
     """The experiment as a file: to keep, to share, to run on the command line."""
-    with st.expander("This experiment as TOML", icon=":material/description:"):
+    box = st.expander(
+        "This experiment as TOML", icon=":material/description:", key="toml_box", on_change="rerun"
+    )
+    if not box.open:
+        return
+    with box:
         if experiment is not None:
             text = dumps(experiment)
-            st.code(text, language="toml")
+            st.code(text, language="toml", wrap_lines=True)
             st.download_button(
                 "Download", text, "experiment.toml", on_click="ignore", icon=":material/download:"
             )
@@ -220,11 +249,14 @@ def page() -> None:
         st.subheader("Model and methods")
         values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", slots)
         slots.place("backbone")
+        values["cohorts"] = fields.cohort_fields(draft, key, slots)
         values["methods"] = method_fields(key, slots)
         st.subheader("Schedule")
         values.update(fields.schedule_fields(draft, key, slots))
         device_field()
+        values["sweep"] = sweep_form.sweep_fields(values, key, slots)
     values.update(notes=draft.notes, tags=list(draft.tags))
+    values["reproduces"] = [r.model_dump() for r in draft.reproduces]
     with right:
         st.subheader("Who gets what")
         experiment, found, error = drafts.checked(values)

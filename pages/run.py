@@ -12,7 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.report import curves, figures, heatmaps, inventory, panels, progress
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
-from pages.parts import common, drafts
+from pages.parts import common, drafts, run_analyses
 
 
 def header(run: RunRow) -> None:
@@ -46,7 +46,7 @@ def actions(run: RunRow) -> None:
     with st.container(horizontal=True):
         if st.button("Clone", icon=":material/content_copy:", disabled=not may):
             drafts.use(single(run), f"run:{run.id}")
-            st.switch_page("pages/new.py")
+            st.switch_page("pages/new.py", query_params={})
         if run.state in ("queued", "running") and st.button(
             "Stop", icon=":material/stop_circle:", disabled=not may
         ):
@@ -65,6 +65,12 @@ def single(run: RunRow) -> Experiment:
     return loads(inventory.run_toml(common.database(), run.id), "the run's config").model_copy(
         update={"name": f"{run.label}, seed {run.seed} (copy)"}
     )
+
+
+def accuracy(run: RunRow) -> None:
+    """Matrices and curves."""
+    matrices(run)
+    lines(run)
 
 
 def matrices(run: RunRow) -> None:
@@ -133,11 +139,11 @@ def reproduce(run: RunRow) -> None:
     st.download_button(
         "Download run.toml", text, f"run-{run.id}.toml", on_click="ignore", icon=":material/download:"
     )
-    st.code(f"python -m fedcore run run-{run.id}.toml", language="bash")
+    st.code(f"python -m fedcore run run-{run.id}.toml", language="bash", wrap_lines=True)
     st.caption(
         "Same machine, same versions, same config: the same numbers. All hyper-parameters are written below."
     )
-    st.code(text, language="toml")
+    st.code(text, language="toml", wrap_lines=True)
     environment = queries.environment(common.database(), run.id)
     if environment:
         st.markdown("**Ran under**")
@@ -164,28 +170,19 @@ def page() -> None:
         st.title("Run")
         st.info("No such run. Select an experiment to see its runs.", icon=":material/search_off:")
         if st.button("Experiments", icon=":material/arrow_back:"):
-            st.switch_page("pages/experiments.py")
+            st.switch_page("pages/experiments.py", query_params={})
         return
     run = found[0]
     try:
         header(run)
         actions(run)
-        tabs = dict(
-            zip(
-                names := ("Accuracy", "Clients", "Log", "Reproduce"),
-                st.tabs(names, key="run_tab", on_change="rerun"),
-                strict=True,
-            )
-        )
-        draw = {"Clients": clients, "Log": log, "Reproduce": reproduce}
-        for name, tab in tabs.items():
+        draw = {"Accuracy": accuracy, "Clients": clients, **run_analyses.tabs_of(run)}
+        draw |= {"Log": log, "Reproduce": reproduce}
+        tabs = st.tabs(list(draw), key="run_tab", on_change="rerun", bind="query-params")
+        for (_, show), tab in zip(draw.items(), tabs, strict=True):
             if tab.open:
                 with tab:
-                    if name == "Accuracy":
-                        matrices(run)
-                        lines(run)
-                    else:
-                        draw[name](run)
+                    show(run)
     except FedLensError as error:
         common.show_error(error)
 

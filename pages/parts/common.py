@@ -19,6 +19,8 @@ STYLE = """
 <style>
 .stMainBlockContainer { padding-top: 4.5rem; max-width: 1400px; }
 .fl-table { border-collapse: collapse; width: 100%; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit; opacity: 0.9; }
+.stMarkdown code, .stCode code, .stCode .token { color: inherit !important; }
 .stTabs [aria-selected="true"] p { font-weight: 600; }
 .stTabs [role="tab"] p { color: inherit; }
 .fl-table th { text-align: left; font-weight: 600; padding: 0.35rem 0.6rem; vertical-align: bottom;
@@ -34,6 +36,11 @@ STYLE = """
 .fl-bar { height: 0.5rem; border-radius: 0.25rem; min-width: 6rem; overflow: hidden;
   background: color-mix(in srgb, currentColor 15%, transparent); }
 .fl-bar > span { display: block; height: 100%; border-radius: 0.25rem; }
+.fl-cell summary { cursor: pointer; list-style: none; white-space: nowrap; }
+.fl-cell summary::-webkit-details-marker { display: none; }
+.fl-cell summary:hover, .fl-cell[open] summary {
+  background: color-mix(in srgb, currentColor 12%, transparent); }
+.fl-cell small { display: block; text-align: left; min-width: 13rem; white-space: normal; }
 .fl-status { white-space: nowrap; font-weight: 600; }
 .fl-swatch { display: inline-block; width: 0.7rem; height: 0.7rem; border-radius: 0.15rem;
   margin-right: 0.45rem; }

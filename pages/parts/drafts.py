@@ -68,6 +68,29 @@ class Entry:
         return {"name": self.name, "label": self.label, "config": self.config, "file": self.file}
 
 
+@dataclass
+class Folded:
+    """Values behind an expander: their widgets are drawn only while it is open, the values stay.
+
+    Attributes:
+        values: as last typed.
+        start: what the open form's widgets began with.
+        version: counts the times the form was opened: part of its widgets' keys.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    start: dict[str, Any] = field(default_factory=dict)
+    is_open: bool = False
+    version: int = 0
+
+    def turned(self, is_open: bool | None) -> bool:
+        """Take note of whether the form is open now, and say so."""
+        if is_open and not self.is_open:
+            self.start, self.version = dict(self.values), self.version + 1
+        self.is_open = bool(is_open)
+        return self.is_open
+
+
 @st.cache_data(show_spinner=False, ttl=60)
 def presets() -> list[Card]:
     """The presets, *Try it* first; a file that cannot be read is left to the command line."""
@@ -128,6 +151,7 @@ def use(experiment: Experiment, origin: str) -> None:
     st.session_state["draft_entries"] = [
         Entry(i, m.name, m.label, dict(m.config), m.file, m.label) for i, m in enumerate(experiment.methods)
     ]
+    st.session_state["draft_sweep"] = Folded({path: list(v) for path, v in experiment.sweep.items()})
 
 
 def from_url() -> FedLensError | None:
@@ -160,6 +184,12 @@ def entries() -> list[Entry]:
     """The methods of the form."""
     current()
     return st.session_state["draft_entries"]
+
+
+def sweep() -> Folded:
+    """The fields of the form that take several values: path -> values."""
+    current()
+    return st.session_state["draft_sweep"]
 
 
 def sync_methods(key: str) -> None:
@@ -234,3 +264,8 @@ def _without_none(values: object) -> dict[str, Any]:
 def estimate(planned: tuple[RunConfig, ...]) -> float | None:
     """Seconds that runs will take, by what this machine has recorded."""
     return progress.estimate(common.database(), planned)
+
+
+def memory(planned: tuple[RunConfig, ...]) -> int | None:
+    """Bytes that the largest of the runs will take, by what this machine has measured."""
+    return progress.memory(common.database(), planned)

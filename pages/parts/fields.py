@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import streamlit as st
 
 from fedcore.clip.facts import MINI_MODELS, config_files
-from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
+from fedcore.config import BackboneConfig, CohortConfig, DataConfig, Experiment, PartitionConfig
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from pages.parts import common, forms
@@ -61,7 +63,7 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
                 or None
             )
         else:
-            splits = ["60/20/20", "80/20", "official"]
+            splits = list(get_args(DataConfig.model_fields["split"].annotation))
             values["split"] = st.selectbox(
                 "Train / validation / test", splits, index=splits.index(draft.split), key=f"{key}.split"
             )
@@ -81,14 +83,30 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
             values["domains"] = list(draft.domains)
         slots.place("data.domains")
         fields = DataConfig.model_fields
-        for column, field in zip(st.columns(3), ("template", "shots", "split"), strict=True):
+        for column, field in zip(st.columns(4), ("template", "shots", "split", "decode"), strict=True):
             if field not in values:
                 with column:
                     values[field] = forms.field_widget(
                         field, fields[field], getattr(draft, field), f"{key}.{field}"
                     )
                     slots.place(f"data.{field}")
+        if entry is not None and entry.loader in ("manifest", "hf"):
+            values["columns"] = columns_field(draft, f"{key}.columns")
+            slots.place("data.columns")
     return values
+
+
+def columns_field(draft: DataConfig, key: str) -> dict[str, str]:
+    """Names of columns, as ``label = species, client = writer``."""
+    text = st.text_input(
+        "Names of columns",
+        value=", ".join(f"{what} = {name}" for what, name in draft.columns.items()),
+        key=key,
+        placeholder="as they are: path or image, label, domain, client, split",
+        help="Where the data set calls them otherwise: label = species, client = writer",
+    )
+    pairs = (part.partition("=") for part in text.split(",") if part.strip())
+    return {what.strip(): name.strip() for what, _, name in pairs}
 
 
 def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str, object]:
@@ -98,6 +116,7 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
         "iid": "IID: at random",
         "dirichlet": "Dirichlet: skewed class shares",
         "pathological": "Pathological: disjoint classes",
+        "natural": "Natural: the clients that the data set names",
     }
     kind = st.selectbox(
         "Who holds what",
@@ -108,12 +127,15 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
     )
     slots.place("partition.kind")
     names = {
-        "domain": ("clients_per_domain", "alpha", "min_samples"),
+        "domain": ("clients_per_domain", "alpha", "dirichlet_form", "min_samples"),
         "iid": ("clients", "min_samples"),
-        "dirichlet": ("clients", "alpha", "min_samples"),
-        "pathological": ("clients", "classes_per_client", "min_samples"),
+        "dirichlet": ("clients", "alpha", "dirichlet_form", "min_samples"),
+        "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
+        "natural": ("clients", "min_samples"),
     }[kind]
-    start = {"clients": draft.clients or 6, "classes_per_client": draft.classes_per_client or 2}
+    start = {"classes_per_client": draft.classes_per_client or 2}
+    if kind != "natural":  # empty there: all of them
+        start["clients"] = draft.clients or 6
     if kind == "dirichlet":
         start["alpha"] = draft.alpha or 0.3
     values: dict[str, object] = {"kind": kind}
@@ -161,6 +183,26 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
             )
             slots.place("backbone.precision")
     return values
+
+
+def cohort_fields(draft: Experiment, key: str, slots: Slots) -> list[dict[str, object]]:
+    """Clients that differ in backbone or budget: written in a file or a preset, kept or left out here."""
+    if not draft.cohorts:
+        return []
+    kept = st.toggle(
+        f"Clients in {len(draft.cohorts)} cohorts",
+        value=True,
+        key=f"{key}.cohorts",
+        help="Each cohort has its own CLIP and training budget. They are written in the TOML file; without "
+        "them all clients have the backbone above and the methods' own budget, as where a cell is empty.",
+    )
+    slots.place("cohorts")
+    if not kept:
+        return []
+    rows = [{**c.model_dump(), "backbone": (c.backbone or draft.backbone).name} for c in draft.cohorts]
+    labels = {name: name.replace("_", " ").capitalize() for name in CohortConfig.model_fields}
+    st.dataframe(rows, hide_index=True, column_config=labels, key=f"{key}.cohorts.table")
+    return [cohort.model_dump(exclude_none=True) for cohort in draft.cohorts]
 
 
 def schedule_fields(draft: Experiment, key: str, slots: Slots) -> dict[str, object]:

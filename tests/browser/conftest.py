@@ -135,7 +135,7 @@ def tab(browser: Browser) -> Iterator[Tab]:
     context = browser.new_context(viewport={"width": 1440, "height": 1600}, accept_downloads=True)
     opened = Tab(context.new_page())
     inside = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
-    opened.page.on("request", lambda r: None if r.url.startswith(inside) else opened.outside.append(r.url))
+    context.on("request", lambda r: None if r.url.startswith(inside) else opened.outside.append(r.url))
     opened.page.on("pageerror", lambda e: opened.errors.append(str(e)))
     opened.page.set_default_timeout(60_000)
     yield opened

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,3 +42,18 @@ def open_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
         return app
 
     return opened
+
+
+@pytest.fixture
+def shown_as_text() -> Callable[[AppTest], None]:
+    """Asserts that no name became markup: nothing in HTML, no live Markdown."""
+
+    def check(app: AppTest) -> None:
+        page = "\n".join(e.proto.body for e in app.get("html"))
+        assert not re.search(r"<(script|i|b)\b(?! *>\d)", page.replace("<b>", "")), page
+        for element in [*app.markdown, *app.caption, *app.error, *app.success, *app.info, *app.warning]:
+            assert not re.search(r"(?<!\\)(<script|<i>|\]\(javascript|:red\[|\$x)", element.value), (
+                element.value
+            )
+
+    return check

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -194,26 +193,6 @@ class Mine(Method):
     assert (warmth.value, warmth.min, warmth.max) == (0.5, 0.0, 2.0)
 
 
-def test_live_shows_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Path) -> None:
-    app = open_page("live", id="2")
-    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
-    heat = [t for t in spec["data"] if t["type"] == "heatmap"]
-    assert len(heat) == 5
-    assert (spec["layout"]["coloraxis"]["cmin"], spec["layout"]["coloraxis"]["cmax"]) == (0, 100)
-    titles = [a["text"] for a in spec["layout"]["annotations"]]
-    assert "<b>FedOT: round 7/20</b>" in titles
-    assert app.get("plotly_chart")[0].proto.alt.startswith("Accuracy heatmaps.")
-    table = html(app)
-    for word in ("running", "done", "failed", "stopped", "queued", "CUDA out of memory"):
-        assert word in table
-
-
-def test_the_same_moment_is_the_same_figure(open_page: Opened, filled: Path) -> None:
-    app = open_page("live", id="2")
-    first = app.get("plotly_chart")[0].proto.spec
-    assert app.run().get("plotly_chart")[0].proto.spec == first
-
-
 def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path) -> None:
     text = html(open_page("compare", ids=["1"]))
     for group in tables.compare(filled, [1]).groups:
@@ -261,15 +240,6 @@ def test_names_are_shown_as_text(open_page: Opened, tmp_path: Path) -> None:
             assert not unescaped, element.value
 
 
-def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Path) -> None:
-    app = open_page("live", id="2")
-    assert not button(app, "Stop").disabled
-    assert not button(app, "Resume").disabled
-    button(app, "Resume").click().run()
-    states = {r.label: r.state for r in queries.runs_of(filled, [2])}
-    assert states["PromptFL"] == states["SDFed"] == "queued"
-
-
 def test_a_read_only_database_can_be_looked_at(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +272,7 @@ for page in ("new", "live", "compare", "data", "run"):
     app.run()
     assert not app.exception, (page, app.exception)
     if page == "compare":
-        for tab in ("Heatmaps", "Curves", "Cost", "Config", "Export"):
+        for tab in ("Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export"):
             app.session_state["tab"] = tab
             app.run()
             assert not app.exception, (tab, app.exception)

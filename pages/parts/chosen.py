@@ -1,0 +1,53 @@
+"""Tables whose selection belongs to the things in them, not to their places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+
+def table(
+    rows: Mapping[str, Sequence[object]],
+    ids: Sequence[int],
+    key: str,
+    first: Sequence[int] = (),
+    **options: Any,
+) -> list[int]:
+    """A table of things that can be selected; returns the ids of those that are.
+
+    Streamlit keeps a selection by position: where a new row arrives above, it would slide to others. What was
+    chosen is therefore looked up in the ids that were on the screen, and chosen again where it stands now.
+
+    Args:
+        ids: of the rows, in their order.
+        first: selected at first.
+        options: of ``st.dataframe``.
+    """
+    before, state = shown(key), st.session_state.get(key)
+    if state is not None and before != list(ids):
+        chosen = [before[row] for row in state["selection"]["rows"] if row < len(before)]
+        st.session_state[key] = _selection(ids, chosen)
+    st.session_state[f"{key}_ids"] = list(ids)
+    event = st.dataframe(
+        rows,
+        key=key,
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="multi-row",
+        selection_default=_selection(ids, first),
+        **options,
+    )
+    return [ids[row] for row in event["selection"]["rows"] if row < len(ids)]
+
+
+def shown(key: str) -> list[int]:
+    """The ids that stood in a table when it was drawn last: what a click in it means."""
+    return st.session_state.get(f"{key}_ids", [])
+
+
+def _selection(ids: Sequence[int], chosen: Sequence[int]) -> dict[str, dict[str, list]]:
+    places = {number: row for row, number in enumerate(ids)}
+    rows = [places[i] for i in chosen if i in places]
+    return {"selection": {"rows": rows, "columns": [], "cells": []}}

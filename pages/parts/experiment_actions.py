@@ -1,0 +1,233 @@
+"""What can be done with experiments: one list of actions for the row menu and for the bar under the table."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+
+from fedcore import runs
+from fedcore.errors import FedLensError
+from fedcore.report.overview import ExperimentSummary
+from pages.parts import common
+
+Items = Sequence[ExperimentSummary]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One entry of the menu.
+
+    Attributes:
+        fits: whether there is anything to do for these experiments.
+        writes: changes the database, so not where that is read-only.
+    """
+
+    label: str
+    icon: str
+    fits: Callable[[Items], bool]
+    do: Callable[[Items], None]
+    writes: bool = True
+
+    def possible(self, items: Items) -> bool:
+        """Whether it can be chosen now."""
+        return bool(items) and self.fits(items) and (common.writable() or not self.writes)
+
+
+def run_ids(items: Items, states: Sequence[str]) -> list[int]:
+    """Runs in one of these states that were trained here."""
+    return [r.id for i in items for r in i.row.runs if r.state in states and r.origin == "engine"]
+
+
+def single(items: Items) -> bool:
+    """Exactly one experiment."""
+    return len(items) == 1
+
+
+def _ids(items: Items) -> list[str]:
+    return [str(i.row.id) for i in items]
+
+
+def _archive(items: Items) -> None:
+    shown = all(i.row.archived for i in items)
+    for i in items:
+        runs.archive(common.database(), i.row.id, not shown)
+    st.rerun()
+
+
+def _resume(items: Items) -> None:
+    changed = runs.resume(common.database(), run_ids(items, ("stopped", "interrupted", "failed")))
+    st.toast(f"{len(changed)} run(s) queued again; they go on after their last round.")
+    st.rerun()
+
+
+@st.dialog("Stop these runs?")
+def confirm_stop(items: Items) -> None:
+    """Stop names what it stops."""
+    ids = [r.id for i in items for r in i.row.runs if r.state in ("queued", "running")]
+    _name(items, ids)
+    st.caption("Their finished rounds stay, and they can be resumed; the round in work is discarded.")
+    if st.button("Stop", type="primary", key="stop_confirmed"):
+        runs.stop(common.database(), ids)
+        st.rerun()
+
+
+@st.dialog("Start the failed runs over?")
+def confirm_retry(items: Items) -> None:
+    """Starting over names what it forgets."""
+    ids = run_ids(items, ("failed",))
+    _name(items, ids)
+    st.caption(
+        "What they recorded is deleted, and they begin with round 0. Resume goes on after the last round."
+    )
+    if st.button("Start over", type="primary", key="retry_confirmed"):
+        runs.retry(common.database(), ids)
+        st.rerun()
+
+
+def _name(items: Items, ids: Sequence[int]) -> None:
+    for item in items:
+        names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in ids]
+        if names:
+            st.markdown(f"**{common.md(item.row.name)}**: {common.md(', '.join(names))}")
+
+
+@st.dialog("Edit experiment")
+def edit(items: Items) -> None:
+    """Name, tags and notes; what was measured cannot be edited."""
+    row = items[0].row
+    name = st.text_input("Name", value=row.name, max_chars=500, key=f"edit_name_{row.id}")
+    tags = st.multiselect(
+        "Tags", list(row.tags), default=list(row.tags), accept_new_options=True, key=f"edit_tags_{row.id}"
+    )
+    notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
+    if st.button("Save", type="primary", key="edit_saved"):
+        try:
+            runs.edit(common.database(), row.id, name=name, notes=notes, tags=tags)
+            st.rerun()
+        except FedLensError as error:
+            common.show_error(error)
+
+
+@st.dialog("Delete this experiment?")
+def confirm_delete(items: Items) -> None:
+    """Delete asks for the name; archiving is the gentler way."""
+    row = items[0].row
+    st.write(f"This removes {len(row.runs)} runs, their rounds, logs and checkpoints. It cannot be undone.")
+    st.markdown(f"**{common.md(row.name)}**")
+    st.caption("Archive only hides it from this list.")
+    typed = st.text_input("Type its name to delete it", key=f"delete_name_{row.id}")
+    same = " ".join(typed.split()) == " ".join(row.name.split())
+    if st.button("Delete", type="primary", disabled=not same, key="delete_confirmed"):
+        try:
+            runs.delete(common.database(), row.id)
+            st.rerun()
+        except FedLensError as error:
+            common.show_error(error)
+
+
+ACTIONS = (
+    Action(
+        "Live", "monitoring", single,
+        lambda items: st.switch_page("pages/live.py", query_params={"id": _ids(items)[0]}), writes=False,
+    ),
+    Action(
+        "Compare", "compare", bool,
+        lambda items: st.switch_page("pages/compare.py", query_params={"ids": _ids(items)}), writes=False,
+    ),
+    Action(
+        "Clone", "content_copy", single,
+        lambda items: st.switch_page("pages/new.py", query_params={"clone": _ids(items)[0]}),
+    ),
+    Action("Edit", "edit", single, edit),
+    Action(
+        "Stop", "stop_circle",
+        lambda items: any(r.state in ("queued", "running") for i in items for r in i.row.runs), confirm_stop,
+    ),
+    Action(
+        "Resume", "resume", lambda items: bool(run_ids(items, ("stopped", "interrupted", "failed"))), _resume
+    ),
+    Action("Retry failed", "restart_alt", lambda items: bool(run_ids(items, ("failed",))), confirm_retry),
+    Action("Archive", "archive", lambda items: not all(i.row.archived for i in items), _archive),
+    Action("Unarchive", "unarchive", lambda items: all(i.row.archived for i in items), _archive),
+    Action("Delete", "delete", single, confirm_delete),
+)  # fmt: skip
+
+
+def menu(item: ExperimentSummary) -> list[str]:
+    """The labels of a row's menu."""
+    return [f":material/{a.icon}: {a.label}" for a in ACTIONS if a.possible([item])]
+
+
+def chosen(label: str) -> Action:
+    """The action that a label of ``menu`` names."""
+    return next(a for a in ACTIONS if label == f":material/{a.icon}: {a.label}")
+
+
+def bar(items: Items) -> None:
+    """A button for every action; those that make no sense for the selection are greyed."""
+    hidden = "Archive" if items and all(i.row.archived for i in items) else "Unarchive"
+    with st.container(horizontal=True):
+        for action in ACTIONS:
+            if action.label != hidden and st.button(
+                action.label, icon=f":material/{action.icon}:", disabled=not action.possible(items)
+            ):
+                action.do(items)
+
+
+@st.dialog("Import results")
+def import_results() -> None:
+    """An experiment of another FedLens (JSON), or a table of one's own results (CSV)."""
+    st.write(
+        "The JSON file of an experiment (*Compare*, *Export*), or a CSV file with the columns `method, seed, "
+        "round, model, test_set, correct, total`. Larger files: `python -m fedcore import FILE`."
+    )
+    file = st.file_uploader("File", type=["json", "csv"], key="import_file")
+    name = dataset = ""
+    table = file is not None and is_csv(file.name)
+    if table:
+        name = st.text_input(
+            "Experiment", key="import_name", placeholder="one that is there, to join it, or a new name"
+        )
+        dataset = st.text_input("Data set they were measured on", value="own data", key="import_data")
+    ready = file is not None and (not table or bool(name.strip()))
+    if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed") or file is None:
+        return
+    try:
+        st.toast(record(file.name, file.getvalue(), name.strip(), dataset))
+    except FedLensError as error:
+        common.show_error(error)
+        return
+    st.rerun()
+
+
+def record(file: str, content: bytes, experiment: str, dataset: str) -> str:
+    """Write an uploaded file into the database; says what came of it.
+
+    Args:
+        experiment, dataset: of a CSV file, which does not say them.
+
+    Raises:
+        FedLensError: naming the file as the user knows it.
+    """
+    db = common.database()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")
+        path.write_bytes(content)
+        try:
+            if is_csv(file):
+                return (
+                    f"{len(runs.import_csv(db, path, experiment, dataset or None).run_ids)} run(s) recorded."
+                )
+            merged = runs.import_json(db, path)
+            return f"{len(merged.added)} experiment(s) added, {len(merged.present)} here already."
+        except FedLensError as error:
+            raise FedLensError(str(error).replace(str(path), file), error.field) from error
+
+
+def is_csv(file: str) -> bool:
+    """Whether a file's name says that it is a table."""
+    return file.lower().endswith(".csv")

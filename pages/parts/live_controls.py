@@ -1,0 +1,246 @@
+"""The still part of the Live page: which experiment, how it is drawn, stop and resume, the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from fedcore import runs
+from fedcore.errors import FedLensError
+from fedcore.report import diagnostics, panels, progress
+from fedcore.report.palette import Look
+from fedcore.runs import queries
+from fedcore.runs.queries import ExperimentRow, RunRow
+from pages.parts import common
+
+SPLITS = {queries.TEST: "test samples", queries.VALIDATION: "validation samples"}
+POINTS = {queries.BROADCAST: "after aggregation", queries.LOCAL: "before aggregation (own samples only)"}
+CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
+CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
+AUTOMATIC = "auto"
+NEWEST = -1
+STOPPABLE = frozenset({"queued", "running", "stopping"})
+RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the figures are drawn. ``until``: the round to go back to, None for the newest."""
+
+    view: panels.View
+    split: int
+    point: int
+    fitted: bool
+    columns: int
+    charts: tuple[str, ...]
+    until: int | None
+    look: Look
+
+
+def choose() -> ExperimentRow | None:
+    """The experiment: from the URL, else one that is at work, else the newest."""
+    db = common.database()
+    known = {e.id: e for e in queries.experiments(db)}
+    asked = [int(t) for t in st.query_params.get_all("id") if t.isdecimal() and int(t) not in known]
+    for i in asked:  # an archived one opens by its link
+        try:
+            known[i] = queries.experiment(db, i)
+        except FedLensError as error:
+            common.show_error(error)
+    if not known:
+        return None
+    busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
+    chosen = common.ids_in_url("id", known, [(busy or list(known))[0]])
+    st.session_state["live_choice"] = chosen[0]
+    st.selectbox(
+        "Experiment",
+        list(known),
+        format_func=lambda i: known[i].name,
+        key="live_choice",
+        on_change=lambda: common.remember_ids("id", [st.session_state["live_choice"]]),
+    )
+    return known[st.session_state["live_choice"]]
+
+
+def variant(found: ExperimentRow) -> list[RunRow]:
+    """The runs of one seed and held-out domain: a panel for each method."""
+    variants = list(dict.fromkeys((r.seed, r.held_out) for r in found.runs))
+    if len(variants) <= 1:
+        return list(found.runs)
+    texts = [f"seed {seed}" + (f", without {out}" if out else "") for seed, out in variants]
+    busy = [(r.seed, r.held_out) for r in found.runs if r.state in ("running", "stopping")]
+    chosen = st.selectbox(
+        "Seed",
+        texts,
+        index=variants.index((busy or variants)[0]),
+        key=f"live_variant_{found.id}",
+        bind="query-params",
+    )
+    seed, out = variants[texts.index(chosen)]
+    return [r for r in found.runs if (r.seed, r.held_out) == (seed, out)]
+
+
+def settings_of(found: list[RunRow]) -> Settings:
+    """The reader's choices for the figures; all of them stand in the URL."""
+    db = common.database()
+    with st.popover("View", icon=":material/tune:"):
+        view = _view(found)
+        split = st.radio(
+            "Measured on", list(SPLITS), format_func=SPLITS.get, key="live_split", bind="query-params"
+        )
+        point = st.radio(
+            "Models", list(POINTS), format_func=POINTS.get, key="live_point", bind="query-params"
+        )
+        columns = st.selectbox(
+            "Panels in a row",
+            [AUTOMATIC, "1", "2", "3", "4"],
+            key="live_columns",
+            bind="query-params",
+            format_func=lambda c: "Automatic" if c == AUTOMATIC else c,
+        )
+        fitted = st.toggle(
+            "Fit colours to the values", key="live_fitted", help="Instead of 0 to 100 %", bind="query-params"
+        )
+        groups = diagnostics.recorded(db, found)
+        titles = {**CHARTS, **{g.key: g.title for g in groups}}
+        charts = st.multiselect(
+            "Charts",
+            list(titles),
+            format_func=lambda key: titles.get(key, key),
+            placeholder="automatic",
+            key="live_charts",
+            bind="query-params",
+            help="Automatic: accuracy, loss, and the most telling figures that these methods record",
+        )
+    if not charts:
+        charts = ["personal", "loss", *(g.key for g in diagnostics.telling(groups))]
+    in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
+    return Settings(view, split, point, fitted, in_a_row, tuple(charts), _until(found), common.look())
+
+
+def _columns(panels_: int) -> int:
+    """Panels in a row where the reader has not said: no row with a single one but on a telephone."""
+    return 1 if common.narrow() else 2 if panels_ == 4 else 3
+
+
+def _view(found: list[RunRow]) -> panels.View:
+    """Which heatmaps: those that these runs have."""
+    db = common.database()
+    entities = [e for r in found for e in queries.entities(db, r.id) if e.kind == "client"]
+    views = ["matrix", "clients"]
+    if any(e.domain for e in entities):
+        views.append("domains")
+    if any(r.held_out is not None for r in found):
+        views.append("held_out")
+    if any(panels.ATTENTION in queries.diagnostic_names(db, r.id) for r in found):
+        views.append("attention")
+    clients = max((sum(e in entities for e in queries.entities(db, r.id)) for r in found[:1]), default=0)
+    first = panels.default_view(clients)
+    chosen = st.radio(
+        "Heatmaps",
+        [AUTOMATIC, *views],
+        format_func=lambda v: "Automatic" if v == AUTOMATIC else panels.VIEWS[v],
+        key="live_view",
+        bind="query-params",
+    )
+    return first if chosen == AUTOMATIC else chosen
+
+
+def _until(found: list[RunRow]) -> int | None:
+    """The replay: all panels at a round of the past; the right end is the newest round."""
+    last = max((r.rounds_total for r in found), default=0)
+    if last < 1:
+        return None
+    done = max(r.rounds_done for r in found)
+    at_end = "live" if any(not r.ended for r in found) else "last round"
+    chosen = st.select_slider(
+        "Replay",
+        [*range(last), NEWEST],
+        value=NEWEST,
+        format_func=lambda r: at_end if r == NEWEST else f"round {r}",
+        key="live_until",
+        disabled=done < 1,
+        bind="query-params",
+        help="All panels and charts as they were after this round",
+        width=280,
+    )
+    return None if chosen == NEWEST else chosen
+
+
+def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool]:
+    """Which buttons make sense: something to stop, to resume, to kill."""
+    states = {r.state for r in found.runs}
+    return bool(states & STOPPABLE), bool(states & RESUMABLE), "stopping" in states
+
+
+def buttons(found: ExperimentRow) -> None:
+    """Stop and resume, outside the ticking part: a click must not coincide with a tick."""
+    db, may = common.database(), common.writable()
+    stoppable = [r for r in found.runs if r.state in ("queued", "running")]
+    stuck = [r for r in found.runs if r.state == "stopping"]
+    resumable = [r for r in found.runs if r.state in RESUMABLE and r.origin == "engine"]
+    if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may, key="live_stop"):
+        confirm_stop(stoppable)
+    if stuck and st.button(
+        "Stop at once", icon=":material/dangerous:", disabled=not may, help="Kills the process"
+    ):
+        confirm_kill(stuck)
+    if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may, key="live_resume"):
+        runs.resume(db, [r.id for r in resumable])
+        runs.ensure_worker(db)
+        st.rerun()
+    if st.button("Compare", icon=":material/compare:", key="live_compare"):
+        st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
+
+
+@st.dialog("Stop runs")
+def confirm_stop(stoppable: list[RunRow]) -> None:
+    """Stop names the runs; finished rounds stay."""
+    names = {
+        r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "")
+        for r in stoppable
+    }
+    chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
+    st.caption("Finished rounds stay and a stopped run can be resumed; the round in work is discarded.")
+    if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
+        runs.stop(common.database(), chosen)
+        st.rerun()
+
+
+@st.dialog("Stop at once")
+def confirm_kill(stuck: list[RunRow]) -> None:
+    """The second step, for a run that does not heed the first."""
+    st.write(
+        "These runs were asked to stop and are still in a step. Killing them loses the round in work only."
+    )
+    for r in stuck:
+        st.markdown(f"- {common.md(r.label)}, seed {r.seed}")
+    if st.button("Kill", type="primary"):
+        for r in stuck:
+            try:
+                runs.force_stop(common.database(), r.id)
+            except FedLensError as error:
+                common.show_error(error)
+        st.rerun()
+
+
+@st.fragment
+def log(found: list[RunRow]) -> None:
+    """What a run last said; a failed one's error in full."""
+    db = common.database()
+    with st.expander("Log", icon=":material/terminal:", expanded=any(r.state == "failed" for r in found)):
+        failed = [i for i, r in enumerate(found) if r.state in ("failed", "running")]
+        run = st.selectbox(
+            "Run", found, index=failed[0] if failed else 0, format_func=lambda r: r.label, key="live_log"
+        )
+        if run is None:
+            return
+        st.button("Refresh", icon=":material/refresh:", key="live_log_refresh")
+        for note in run.notices:
+            st.markdown(f"- {common.md(str(note['message']))}")
+        trace = queries.error_text(db, run.id)
+        if run.state == "failed":
+            st.error(common.md(run.reason or "failed without a word"), icon=":material/error:")
+        with st.container(height=260, autoscroll=True):
+            st.code(trace or progress.log_tail(db, run.id) or "nothing yet", language=None, wrap_lines=True)

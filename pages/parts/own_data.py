@@ -1,0 +1,115 @@
+"""A data set of one's own: type its folder, see it checked, start with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from fedcore.data import catalog
+from fedcore.data.entries import Entry
+from fedcore.data.findings import KINDS, CheckReport
+from fedcore.runs import tasks
+from fedcore.runs.tasks import TaskRow
+from pages.parts import background, common, drafts
+
+OWN = "own"
+"""Not one of the catalog: what it is shows when it is looked at."""
+
+
+def section() -> None:
+    """The form, then the check as far as it is."""
+    st.subheader("Add a folder")
+    st.write(
+        "A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data set, "
+        "or one of the data sets below. It stays where it is; nothing is copied."
+    )
+    titles = {OWN: "My own data"} | {e.title: e.title for e in named()}
+    left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
+    what = left.selectbox(
+        "What it is", list(titles), format_func=lambda k: titles[k], key="what", bind="query-params"
+    )
+    root = middle.text_input(
+        "Folder on this machine", key="folder", bind="query-params", placeholder="/data/my-pictures"
+    ).strip()
+    name = next((e.name for e in named() if e.title == what), None)
+    task = tasks.find(common.database(), "check", key(name, root)) if root else None
+    busy = task is not None and not task.ended
+    label = "Check again" if task is not None and task.status == "done" else "Check"
+    if right.button(
+        label,
+        type="secondary" if label == "Check again" else "primary",
+        icon=":material/fact_check:",
+        width="stretch",
+        disabled=not root or busy or not common.writable(),
+        key="check_folder",
+    ):
+        background.ask("check", key(name, root), {"name": name, "root": str(Path(root).expanduser())})
+        st.rerun()
+    if task is not None:
+        background.follow(task, f"Checking {root}")
+    if task is not None and task.status == "done" and task.result is not None:
+        show(task, root)
+
+
+def named() -> list[Entry]:
+    """Data sets of the catalog with a layout of their own."""
+    return [e for e in catalog.entries() if not e.embedded and (e.domains or e.classes or e.class_count)]
+
+
+def fill(title: str, root: str) -> None:
+    """Name a folder in the form, as a callback; the check itself is for the user to begin."""
+    st.session_state["what"], st.session_state["folder"] = title, root
+
+
+def key(name: str | None, root: str) -> str:
+    """One check for each reading of a folder."""
+    return f"{name or OWN} {Path(root).expanduser()}"
+
+
+def show(task: TaskRow, root: str) -> None:
+    """What the check found."""
+    result = task.result or {}
+    report = CheckReport.from_dict(result["report"])
+    if report.error:
+        st.error(common.md(f"It cannot be used as it is: {report.error}"), icon=":material/error:")
+    else:
+        left_out = f"; {report.left_out:,} left out" if report.left_out else ""
+        st.markdown(
+            f"**{report.images:,} images**, {len(report.classes)} classes, {len(report.domains)} domains: "
+            + common.md(", ".join(report.domains) + left_out)
+        )
+    for line in report.notes:
+        st.warning(common.md(line), icon=":material/warning:")
+    if report.findings:
+        found = {
+            "Found": [f.count for f in report.findings],
+            "What": [KINDS[f.kind][0] for f in report.findings],
+            "What happens": [KINDS[f.kind][1] for f in report.findings],
+            "Where": ["; ".join(f.paths) for f in report.findings],
+        }
+        st.dataframe(found, hide_index=True, key="check_findings")
+    if report.error:
+        return
+    if st.button(
+        "New experiment with it", type="primary", icon=":material/add:", disabled=not common.writable()
+    ):
+        _fill_form(result["name"], root)
+        st.switch_page("pages/new.py", query_params={})
+    counts = {"domain": list(report.domains)}
+    counts.update({c: [row[j] for row in report.counts] for j, c in enumerate(report.classes)})
+    _pictures_and_counts(task, counts)
+
+
+def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
+    sheet = tasks.arrays(task).get("sheet")
+    left, right = st.columns([2, 3])
+    if sheet is not None:
+        left.image(sheet, caption="A row per domain, a column per class, the first ten", width="content")
+    right.dataframe(counts, hide_index=True, key="check_counts")
+
+
+def _fill_form(name: str, root: str) -> None:
+    demo = drafts.read_preset("demo")
+    data = type(demo.data)(name=name, root=str(Path(root).expanduser()))
+    drafts.use(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")

@@ -1,0 +1,61 @@
+"""What axe-core finds on every page: nothing serious, in light and in dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from tests import fill
+from tests.browser.conftest import Server, end_workers, start_server
+
+pytestmark = pytest.mark.browser
+
+VISITS = {
+    "experiments": "",
+    "new": "new?preset=demo",
+    "live, finished": "live?id=1",
+    "live, in the middle of things": "live?id=2",
+    "compare": "compare?ids=1",
+    "compare, heatmaps": "compare?ids=1&tab=Heatmaps",
+    "compare, export": "compare?ids=1&tab=Export",
+    "data": "data",
+    "run": "run?id=1",
+}
+NOT_OURS = {
+    # Streamlit's own markup, the same on every Streamlit page; nothing a page could change.
+}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("access")
+    db = folder / "runs.db"
+    fill.done(db, fill.an_experiment("Made up", methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=4))
+    fill.mixed(db)
+    running = start_server(db, folder / "server.log")
+    yield running
+    running.stop()
+    end_workers(db)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_violation(filled: Server, browser: Browser, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": 1440, "height": 1200}, color_scheme=scheme)
+    page = context.new_page()
+    found = []
+    for name, path in VISITS.items():
+        page.goto(f"{filled.url}/{path}")
+        page.get_by_role("heading", level=1).first.wait_for(timeout=60_000)
+        page.wait_for_function(
+            "!document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')", timeout=60_000
+        )
+        for violation in Axe().run(page).response["violations"]:
+            if violation["impact"] in ("serious", "critical"):
+                nodes = [n["html"][:160] for n in violation["nodes"][:3]]
+                found.append((name, violation["id"], violation["help"], len(violation["nodes"]), nodes))
+    context.close()
+    assert not found, "\n".join(map(str, found))

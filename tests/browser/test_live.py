@@ -1,0 +1,124 @@
+"""Live while rounds arrive: the reader's zoom and hover label stay, the values change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from fedcore.runs import Recorder
+from tests.browser.conftest import Server, Tab
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+CLIENTS = ("a", "b", "c", "d")
+TOTAL = 50
+GRID = ".st-key-live_grid .fl-chart"
+LABEL = f"{GRID} .hoverlayer .hovertext"
+STATE = """host => ({
+  x: [...host._fullLayout.xaxis.range], y: [...host._fullLayout.yaxis.range],
+  top: host.getBoundingClientRect().top, z: Array.from(host.calcdata[0][0].z, row => Array.from(row)), drawn: Number(host.dataset.drawn) })"""
+
+
+def counts(round_: int) -> dict[tuple[str, str], tuple[int, int]]:
+    """Correct answers that grow by one with every round, everywhere."""
+    return {(m, t): (10 + round_ + 3 * (m == t), TOTAL) for m in ("global", *CLIENTS) for t in CLIENTS}
+
+
+@pytest.fixture
+def run(server: Server) -> Iterator[Recorder]:
+    """A run of a user's own that has done two of a hundred rounds."""
+    recorder = Recorder(
+        server.db, method="mine", seed=1, dataset="rotated-digits", experiment="Mine", rounds_total=100
+    )
+    for round_ in (1, 2):
+        recorder.round(round_, counts(round_), loss=1.0 / round_)
+    yield recorder
+    recorder.finish()
+
+
+def shown(page: Page, round_: int) -> dict[str, Any]:
+    """The heatmaps, once they show a round."""
+    expect(page.locator(f"{GRID} .annotation-text").first).to_have_text(
+        f"mine: round {round_}/100", timeout=30_000
+    )
+    page.wait_for_timeout(300)
+    return page.locator(GRID).evaluate(STATE)
+
+
+def zoom(page: Page) -> None:
+    """Draw a box over a part of the first heatmap, then rest on a cell."""
+    box = page.locator(f"{GRID} .nsewdrag").first.bounding_box()
+    assert box is not None
+    x, y, width, height = box["x"], box["y"], box["width"], box["height"]
+    page.mouse.move(x + 0.3 * width, y + 0.3 * height)
+    page.mouse.down()
+    page.mouse.move(x + 0.9 * width, y + 0.8 * height, steps=8)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+    page.mouse.move(x + 0.5 * width, y + 0.5 * height, steps=4)
+    page.wait_for_timeout(300)
+
+
+def test_a_new_round_keeps_zoom_and_hover(server: Server, run: Recorder, tab: Tab) -> None:
+    page = tab.page
+    page.goto(f"{server.url}/live?id={run.experiment_id}")
+    before = shown(page, 2)
+    assert before["z"][0][1] == pytest.approx(100 * 12 / TOTAL)
+    zoom(page)
+    expect(page.locator(LABEL)).to_contain_text(f"of {TOTAL}")
+    label = page.locator(LABEL).text_content()
+    zoomed = page.locator(GRID).evaluate(STATE)
+    assert zoomed["x"][1] - zoomed["x"][0] < 0.8 * (before["x"][1] - before["x"][0])
+    run.round(3, counts(3), loss=0.3)
+    after = shown(page, 3)
+    assert after["top"] == zoomed["top"], "the page does not move under the pointer"
+    assert (after["x"], after["y"]) == (zoomed["x"], zoomed["y"]), "the zoom is kept"
+    assert after["z"][0][1] == pytest.approx(100 * 13 / TOTAL)
+    again = page.locator(LABEL).text_content()
+    cell = label.split(" on ")[0]
+    assert again.split(" on ")[0] == cell, "the label stays on its model"
+    assert again != label, "and says its new value"
+
+
+def test_three_tabs_do_not_disturb_one_another(server: Server, tab: Tab) -> None:
+    runs = []
+    for name in ("first", "second", "third"):
+        run = Recorder(
+            server.db, method=name, seed=1, dataset="rotated-digits", experiment=name, rounds_total=9
+        )
+        run.round(1, counts(1))
+        runs.append(run)
+    pages = [tab.page, tab.page.context.new_page(), tab.page.context.new_page()]
+    for page, run in zip(pages, runs, strict=True):
+        page.goto(f"{server.url}/live?id={run.experiment_id}")
+    title = f"{GRID} .annotation-text"
+    for page, name in zip(pages, ("first", "second", "third"), strict=True):
+        expect(page.locator(title)).to_have_text(f"{name}: round 1/9", timeout=30_000)
+    drawn = [page.locator(GRID).evaluate(STATE)["drawn"] for page in pages]
+    runs[1].round(2, counts(2))
+    expect(pages[1].locator(title)).to_have_text("second: round 2/9", timeout=30_000)
+    for i, name in ((0, "first"), (2, "third")):
+        expect(pages[i].locator(title)).to_have_text(f"{name}: round 1/9")
+        assert pages[i].locator(GRID).evaluate(STATE)["drawn"] == drawn[i]
+        assert pages[i].url.endswith(f"id={runs[i].experiment_id}")
+    for run in runs:
+        run.finish()
+
+
+def test_the_same_moment_is_not_drawn_again(server: Server, run: Recorder, tab: Tab) -> None:
+    page = tab.page
+    page.goto(f"{server.url}/live?id={run.experiment_id}")
+    drawn = shown(page, 2)["drawn"]
+    page.wait_for_timeout(7_000)  # at least three polls
+    assert page.locator(GRID).evaluate(STATE)["drawn"] == drawn
+    figure = page.locator(GRID)
+    assert figure.get_attribute("role") == "figure"
+    assert "mine: round 2/100, own accuracy 30.0 %" in figure.get_attribute("aria-label")
+    before = figure.evaluate(STATE)["x"]
+    figure.get_by_role("button", name="Zoom in").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(500)
+    after = figure.evaluate(STATE)["x"]
+    assert after[1] - after[0] < before[1] - before[0], "without a mouse too"

@@ -1,0 +1,207 @@
+"""The Data & models page: a folder of one's own, encodings, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from streamlit.testing.v1 import AppTest
+
+from fedcore.errors import FedLensError
+from fedcore.runs import prepare, queries, task_job, tasks
+from fedcore.runs.heart import Heart
+from fedcore.runs.liveness import TASKS, new_owner
+from pages.parts import own_data
+from tests.pages.conftest import Opened
+
+NAME = "<script>x</script> :red[b]"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.db"
+    prepare(path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two domains, two classes; one file is no image, names are nasty."""
+    root = tmp_path / f"pictures {NAME.replace('/', '')}"
+    for domain in ("photo", "sketch"):
+        for label in ("cat", "dog"):
+            (root / domain / label).mkdir(parents=True)
+            for i in range(4):
+                image = Image.new("RGB", (8, 8), (60 * i, 90 if label == "cat" else 10, len(domain)))
+                image.save(root / domain / label / f"{domain}{i}.png")
+    (root / "photo" / "cat" / "<i>*no*.png").write_bytes(b"")
+    return root
+
+
+def button(app: AppTest, label: str) -> object:
+    return next(b for b in app.button if b.label == label)
+
+
+def work_off(db: Path) -> list[str]:
+    """Do all queued tasks here with their real handlers; how they ended."""
+    ended = []
+    while (claim := tasks.claim(db, new_owner(), "tasks")) is not None:
+        with Heart(db, claim.owner, work=TASKS) as heart:
+            ended.append(task_job.execute(claim, heart))
+    return ended
+
+
+def texts(app: AppTest) -> str:
+    return "\n".join(e.value for e in [*app.markdown, *app.caption, *app.error, *app.info, *app.success])
+
+
+def test_an_own_folder_from_path_to_launch(
+    open_page: Opened, db: Path, folder: Path, shown_as_text: Callable[[AppTest], None]
+) -> None:
+    app = open_page("data", folder=str(folder))
+    assert tasks.recent(db) == []  # a link alone reads nothing
+    app = button(app, "Check").click().run()
+    assert app.get("progress")[0].proto.text.endswith("waiting for its turn")
+    shown_as_text(app)
+    assert work_off(db) == ["done"]
+    app = open_page("data", folder=str(folder))  # as after a reload
+    shown_as_text(app)
+    assert "**16 images**, 2 classes, 2 domains: photo, sketch; 1 left out" in texts(app)
+    findings, counts = app.dataframe[0].value, app.dataframe[1].value
+    assert list(findings["Where"]) == ["photo/cat/<i>*no*.png"]
+    assert counts.to_dict("list") == {"domain": ["photo", "sketch"], "cat": [4, 4], "dog": [4, 4]}
+    assert len(app.image) == 2  # its pictures, and those of an embedded set
+    app = button(app, "New experiment with it").click().run()
+    assert app.title[0].value == "New experiment"
+    assert next(w for w in app.text_input if w.label == "Folder on this machine").value == str(folder)
+    app = app.switch_page("pages/new.py").run()  # AppTest forgets the page that a script switched to
+    assert not button(app, "Launch").disabled, [e.value for e in app.error]
+    button(app, "Launch").click().run()
+    (experiment,) = queries.experiments(db)
+    assert (experiment.config.data.name, experiment.config.data.root) == ("folder", str(folder))
+
+
+def test_a_folder_that_cannot_be_used_says_why_and_offers_no_launch(
+    open_page: Opened, db: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    app = button(open_page("data", folder=str(tmp_path / "empty")), "Check").click().run()
+    assert work_off(db) == ["done"]
+    app = app.run()
+    assert "It cannot be used as it is" in app.error[0].value
+    assert all(b.label != "New experiment with it" for b in app.button)
+    assert not button(app, "Check again").disabled
+
+
+def test_a_folder_that_is_not_there_fails_in_words(open_page: Opened, db: Path, tmp_path: Path) -> None:
+    app = button(open_page("data", folder=str(tmp_path / "nowhere")), "Check").click().run()
+    assert work_off(db) == ["failed"]
+    app = app.run()
+    assert "no folder" in app.error[0].value
+    button(app, "Check").click().run()  # may be asked again at once
+    assert tasks.recent(db)[0].status == "queued"
+
+
+def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
+    open_page: Opened, db: Path, folder: Path
+) -> None:
+    app = button(open_page("data", folder=str(folder)), "Check").click().run()
+    claim = tasks.claim(db, new_owner(), "tasks")
+    claim.begin()
+    claim.progress(tasks.Progress("reading images", 0, 100))
+    claim.progress(tasks.Progress("reading images", 25, 100))
+    app = app.run()
+    bar = app.get("progress")[0].proto
+    assert bar.value == 25
+    assert "reading images 25 of 100, about" in bar.text
+    assert button(app, "Check").disabled
+    button(app, "Stop").click().run()
+    assert tasks.get(db, claim.id).status == "stopping"
+    claim.finish("stopped")
+    assert "stopped" in app.run().info[0].value
+
+
+def test_each_reading_of_a_folder_is_a_check_of_its_own() -> None:
+    keys = {own_data.key(None, "/a"), own_data.key("pacs", "/a"), own_data.key(None, "/b")}
+    assert len(keys) == 3
+    assert own_data.key(None, "~/a") == own_data.key(None, str(Path.home() / "a"))
+
+
+def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, db: Path) -> None:
+    app = open_page("data", section="Encodings")
+    assert "None yet" in app.info[0].value
+    assert any("images will take" in c.value for c in app.caption)
+    next(s for s in app.selectbox if s.label == "Data set").select("Shapes").run()
+    button(app, "Encode now").click().run()
+    (task,) = tasks.recent(db, "encode")
+    assert task.args == {
+        "name": "shapes", "root": None, "backbone": "mini-vit", "pretrained": None, "reads": "embedding",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "says"),
+    [
+        ("Reads", "layer:x", "must be"),
+        ("Reads", "pixels", "must be"),
+        ("Backbone", "ViT-B-32", "needs weights"),
+    ],
+)
+def test_what_cannot_be_encoded_is_not_asked_for(
+    open_page: Opened, db: Path, label: str, value: str, says: str
+) -> None:
+    app = open_page("data", section="Encodings")
+    widget = next(w for w in [*app.text_input, *app.selectbox] if w.label == label)
+    app = widget.set_value(value).run()
+    assert any(says in c.value for c in app.caption)
+    assert button(app, "Encode now").disabled
+
+
+def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, db: Path) -> None:
+    encodings = db.parent / "artifacts" / "encodings"
+    encodings.mkdir(parents=True)
+    (encodings / "shapes-abc.npy").write_bytes(b"0" * 2_000_000)
+    app = open_page("data", section="Encodings")
+    assert list(app.dataframe[0].value["Size, MB"]) == [2.0]
+    assert button(app, "Delete").disabled
+    app.session_state["encodings_table"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    app = app.run()
+    button(app, "Delete").click().run()
+    assert (encodings / "shapes-abc.npy").is_file()  # nothing goes before the dialog's own button
+
+
+def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Path) -> None:
+    app = open_page("data", section="Backbones")
+    assert tasks.recent(db) == []
+    button(app, "Download").click().run()
+    assert [t.args for t in tasks.recent(db, "weights")] == [{"name": "ViT-B-32", "tag": "openai"}]
+    app = open_page("data")
+    assert button(app, "Download").disabled  # it needs a folder
+    next(w for w in app.text_input if w.label == "Into the folder").set_value("/data").run()
+    button(app, "Download").click().run()
+    assert [t.args for t in tasks.recent(db, "download")] == [{"name": "cifar10", "root": "/data"}]
+
+
+def test_a_downloaded_set_can_be_checked_with_one_click(open_page: Opened, db: Path) -> None:
+    tasks.submit(db, "download", "cifar10 /data", {"name": "cifar10", "root": "/data"})
+    claim = tasks.claim(db, new_owner(), "tasks")
+    claim.finish("done", result={"name": "cifar10", "root": "/data"})
+    app = button(open_page("data"), "Check it").click().run()
+    assert not app.exception
+    assert next(w for w in app.text_input if w.label == "Folder on this machine").value == "/data"
+    assert next(w for w in app.selectbox if w.label == "What it is").value == "CIFAR-10"
+
+
+def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> None:
+    def fails(args: dict, context: tasks.Context) -> object:
+        raise FedLensError("no network <b>; try later")
+        yield
+
+    tasks.submit(db, "weights", "RN50 openai", {"name": "RN50", "tag": "openai"})
+    claim = tasks.claim(db, new_owner(), "tasks")
+    with Heart(db, claim.owner, work=TASKS) as heart:
+        task_job.execute(claim, heart, handler=fails)
+    app = open_page("data", section="Backbones")
+    assert app.error[0].value == "Weights openai of RN50\\: no network \\<b\\>; try later"

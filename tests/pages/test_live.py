@@ -1,0 +1,154 @@
+"""The Live page, driven without a browser."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.engine.events import Diagnostic
+from fedcore.runs import queries
+from pages.parts import live_chart
+from tests import fill
+from tests.pages.conftest import Opened
+from tests.pages.test_pages import button, html
+
+
+def charts(app: AppTest) -> list[dict[str, Any]]:
+    """What the browser is told of each chart."""
+    return [json.loads(e.proto.bytes) for e in app.get("bidi_component")]
+
+
+def titles(figure: dict[str, Any]) -> list[str]:
+    return [a["text"].removeprefix("<b>").removesuffix("</b>") for a in figure["layout"]["annotations"]]
+
+
+def widget(found: list, key: str) -> Any:
+    return next(w for w in found if w.key == key)
+
+
+def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    grid = charts(app)[0]
+    heat = [t for t in grid["figure"]["data"] if t["type"] == "heatmap"]
+    assert len(heat) == 5
+    axis = grid["figure"]["layout"]["coloraxis"]
+    assert (axis["cmin"], axis["cmax"]) == (0, 100)
+    assert "FedOT: round 7/20" in titles(grid["figure"])
+    assert grid["alt"].startswith("Accuracy heatmaps.")
+    table = html(app)
+    for word in ("running", "done", "failed", "stopped", "queued", "CUDA out of memory"):
+        assert word in table
+    sent = 7 * 6 * fill.BYTES["fedot"] / 1e6
+    assert f"{sent:.2f}" in table
+
+
+def test_the_same_moment_is_the_same_figure(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    first = [e.proto.bytes for e in app.get("bidi_component")]
+    assert [e.proto.bytes for e in app.run().get("bidi_component")] == first
+
+
+def test_a_new_round_keeps_what_the_reader_has_zoomed(open_page: Opened, tmp_path: Path) -> None:
+    """Same revision, other values: Plotly.react then keeps the axes; another view starts anew."""
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    fill.train(leases[0], until=1)
+    app = open_page("live", id="1")
+    before = charts(app)[0]["figure"]
+    leases[0].write_round(fill.a_round("fedot", 1, 2, 5))
+    after = charts(app.run())[0]["figure"]
+    assert titles(after) == ["FedOT: round 2/5"]
+    assert after["data"][0]["z"] != before["data"][0]["z"]
+    assert after["layout"]["uirevision"] == before["layout"]["uirevision"]
+    widget(app.radio, "live_view").set_value("clients")
+    other = charts(app.run())[0]["figure"]
+    assert other["layout"]["uirevision"] != after["layout"]["uirevision"]
+
+
+def test_the_replay_shows_a_round_of_the_past_everywhere(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    widget(app.select_slider, "live_until").set_value(2)
+    grid, *curves = charts(app.run())
+    assert set(titles(grid["figure"])) == {
+        "Zero-shot CLIP: round 2/20",
+        "FedOT: round 2/20",
+        "PromptFL: round 2/20",
+        "SDFed: round 2/20",
+        "FedAlign: waiting",
+        "no round yet",
+    }
+    run = next(r for r in queries.runs_of(filled, [2]) if r.label == "FedOT")
+    past = [p.personal_mean for p in queries.curves(filled, [run.id]) if p.round == 2]
+    assert f"FedOT: round 2/20, own accuracy {100 * past[0]:.1f} %" in grid["alt"]
+    assert all(max(t["x"], default=0) <= 2 for c in curves for t in c["figure"]["data"] if t.get("mode"))
+
+
+def test_the_url_says_how_it_is_drawn(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2", live_charts=["Training loss"], live_view="Client by round")
+    grid, *curves = charts(app)
+    assert len(curves) == 1
+    assert curves[0]["alt"].startswith("Training loss at the end")
+    assert grid["figure"]["layout"]["xaxis"]["title"]["text"] == "round"
+
+
+def test_what_a_run_records_is_drawn_unasked(open_page: Opened, tmp_path: Path) -> None:
+    """A known figure with its title; every other one can be chosen by its own name."""
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
+    fill.train(leases[0], until=0)
+    figures = [Diagnostic("condition_number", 1.5, 1), Diagnostic("condition_number", 2.5, 2)]
+    figures += [Diagnostic("my_own_figure", 7.0), Diagnostic("attention", 0.5, 1, 2)]
+    leases[0].write_round(replace(fill.a_round("fedot", 1, 1, 3), diagnostics=tuple(figures)))
+    app = open_page("live", id="1")
+    alts = [c["alt"] for c in charts(app)]
+    assert "Condition number kappa of the transforms at the end: FedOT 2.0." in alts
+    chosen = widget(app.multiselect, "live_charts")
+    assert "My own figure" in chosen.options
+    assert not any("ttention" in o for o in chosen.options), "a matrix is a heatmap"
+    assert "Attention: who learns from whom" in widget(app.radio, "live_view").options
+
+
+def test_charts_can_be_read_as_tables(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    next(t for t in app.toggle if t.label == "Show as table").set_value(True).run()
+    assert not charts(app)
+    assert len(app.dataframe) == 5 + 2 + 1
+
+
+def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    assert not button(app, "Stop").disabled
+    assert not button(app, "Resume").disabled
+    button(app, "Resume").click().run()
+    states = {r.label: r.state for r in queries.runs_of(filled, [2])}
+    assert states["PromptFL"] == states["SDFed"] == "queued"
+
+
+def test_plotly_js_is_made_whole_and_once(tmp_path: Path) -> None:
+    live_chart.library.cache_clear()
+    try:
+        url = live_chart.library(tmp_path / "static")
+        (made,) = (tmp_path / "static").iterdir()
+        assert url == f"/app/static/{made.name}"
+        assert b"plotly.js v" in made.read_bytes()[:100]
+        assert made.stat().st_size > 1_000_000
+        made.write_bytes(b"cut off")
+        live_chart.library.cache_clear()
+        live_chart.library(tmp_path / "static")
+        assert made.stat().st_size > 1_000_000
+        assert len(list((tmp_path / "static").iterdir())) == 1
+    finally:
+        live_chart.library.cache_clear()
+
+
+def test_where_nothing_can_be_served_charts_are_drawn_anew(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_chart, "library", lambda: None)
+    live_grid = open_page("live", id="1").get("plotly_chart")
+    assert live_grid[0].proto.alt.startswith("Accuracy heatmaps.")

@@ -1,0 +1,143 @@
+"""The New page's sweeps, method texts and what a draft keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore import runs
+from fedcore.config import load
+from fedcore.report import guide
+from fedcore.runs import queries
+from fedcore.runs.database import prepare
+from tests import fill
+from tests.pages.conftest import ROOT, Opened
+from tests.pages.test_pages import NASTY, button, open_form
+
+
+def open_sweep(app: AppTest) -> AppTest:
+    box = next(e for e in app.expander if e.label.startswith("Sweep"))
+    app.session_state[box.key] = True
+    return app.run()
+
+
+def sweep_over(app: AppTest, values: dict[str, str]) -> AppTest:
+    """Open the sweep and type values for fields, by the fields' titles."""
+    app = open_sweep(app)
+    fields = next(m for m in app.multiselect if m.label == "Fields")
+    app = fields.set_value(list(values)).run()
+    for title, text in zip(
+        [w for w in app.text_input if w.label.endswith(": values")], values.values(), strict=True
+    ):
+        title.set_value(text)
+    return app.run()
+
+
+def plan_line(app: AppTest) -> str:
+    return next(m.value for m in app.markdown if "run" in m.value and m.value.startswith("**"))
+
+
+def test_a_sweep_is_planned_and_queued(open_page: Opened, tmp_path: Path) -> None:
+    app = sweep_over(open_page("new", preset="demo"), {"methods.fedot.blocks": "1, 2, 4", "rounds": "3, 5"})
+    assert not app.error
+    assert "makes 16 runs**, 3 to 5 rounds" in plan_line(app), "(5 methods + 3 x FedOT) x 2"
+    button(app, "Launch").click().run()
+    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    assert experiment.config.sweep == {"methods.fedot.blocks": (1, 2, 4), "rounds": (3, 5)}
+    configs = queries.configs(tmp_path / "runs.db", [r.id for r in experiment.runs if r.method == "fedot"])
+    found = {(c.method.config["blocks"], c.rounds) for c in configs.values()}
+    assert found == {(b, r) for b in (1, 2, 4) for r in (3, 5)}
+    labels = {r.label for r in experiment.runs}
+    assert len(labels) == 16
+
+
+def test_what_is_wrong_with_a_sweep_stands_beside_its_field(open_page: Opened) -> None:
+    app = sweep_over(open_page("new", preset="demo"), {"methods.fedot.blocks": "1, 7"})
+    (said,) = app.error
+    assert "7" in said.value and "blocks 7" in said.value
+    assert button(app, "Launch").disabled
+    app = sweep_over(open_page("new", preset="demo"), {"rounds": "many"})
+    assert len(app.error) == 1 and button(app, "Launch").disabled
+    app = sweep_over(open_page("new", preset="demo"), {"rounds": ""})
+    assert "no values" in app.error[0].value
+
+
+def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> None:
+    app = sweep_over(open_page("new", preset="demo"), {"methods.fedot.blocks": "1, 2"})
+    box = next(e for e in app.expander if e.label.startswith("Sweep"))
+    app.session_state[box.key] = False
+    app.run()
+    assert any(c.value == r"Swept: FedOT\: blocks 1, 2" for c in app.caption)
+    assert "7 runs" in plan_line(app)
+    assert [w.value for w in open_sweep(app).text_input if w.label.endswith(": values")] == ["1, 2"]
+    methods = next(m for m in app.multiselect if m.label == "Methods")
+    app = methods.set_value(["sdfed", "promptfl"]).run()
+    assert not app.error
+    assert "2 runs" in plan_line(app)
+
+
+def test_fields_on_offer_are_those_of_the_form(open_page: Opened) -> None:
+    app = open_sweep(open_page("new", preset="demo"))
+    fields = next(m for m in app.multiselect if m.label == "Fields")
+    for title in (
+        "Rounds",
+        "CLIP backbone",
+        "Partition: clients per domain",
+        "FedOT: blocks",
+        "All methods: lr",
+    ):
+        assert title in fields.options
+    assert "Partition: classes per client" not in fields.options
+    assert "PromptFL: blocks" not in fields.options
+
+
+def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    prepare(db)
+    preset = load(ROOT / "experiments" / "demo.toml")
+    content = preset.model_dump() | {
+        "sweep": {"rounds": [2, 3]},
+        "reproduces": [{"paper": "fedot", "table": "1", "dataset": "PACS"}],
+    }
+    first = runs.create_experiment(db, type(preset).model_validate(content)).experiment_id
+    app = open_page("new", clone=str(first))
+    assert not app.error
+    assert any(c.value.startswith("Swept: Rounds 2, 3") for c in app.caption)
+    button(app, "Launch").click().run()
+    old, new = (queries.experiment(db, i).config for i in (first, first + 1))
+    assert (new.sweep, new.reproduces) == (old.sweep, old.reproduces)
+
+
+def test_the_method_text_of_the_docs_stands_beside_its_form(open_page: Opened) -> None:
+    app = open_form(open_page("new", preset="demo"), "FedOT")
+    text = guide.sections()["fedot"]
+    assert text not in [m.value for m in app.markdown], "not before it is asked for"
+    app.session_state["new1.1.1.guide"] = True  # the popover of the second method, first time open
+    assert text in [m.value for m in app.run().markdown]
+
+
+def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    demo = load(ROOT / "experiments" / "demo.toml")
+    created, leases = fill.start(db, demo)
+    for lease in leases:
+        fill.train(lease, until=1)
+        lease.write_round(fill.a_round(lease.config().method.name, 1, 2, 10), 1_234_000_000)
+        lease.finish("done")
+    assert len(queries.peak_memory(db)) == len(created.run_ids)
+    assert "up to 1.2 GB of memory at a time" in plan_line(open_page("new", preset="demo"))
+
+
+@pytest.mark.parametrize("name", [NASTY, "n" * 500, "😀" * 100])
+def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path, name: str) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.text_input if w.label == "Name").set_value(name)
+    app = open_form(app.run(), "FedOT")
+    next(w for w in app.text_input if w.label == "Name in tables").set_value(name)
+    app = button(app.run(), "Launch").click().run()
+    assert not app.exception
+    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    assert experiment.name == name
+    assert name in {r.label for r in experiment.runs}

@@ -1,0 +1,109 @@
+"""The Run page's looks into a model: asked, waited for, failed, answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.runs import analysis, queries, tasks
+from fedcore.runs.liveness import new_owner
+from tests.pages.conftest import Opened
+from tests.pages.test_pages import button
+
+CLASSES = ["zero", "<i>one</i>", "two"]
+
+
+def answer(db: Path, run: int, what: analysis.What, arrays: dict[str, np.ndarray]) -> None:
+    """As the background would: arrays beside the row, the rest in it."""
+    analysis.ask(db, run, what)
+    claim = tasks.claim(db, new_owner(), "cpu")
+    assert claim is not None
+    claim.begin()
+    tasks.Context(db, db.parent, claim.folder).write_arrays(**arrays)
+    claim.finish("done", result={"round": 4, "classes": CLASSES})
+
+
+def labels(app: object) -> list[str]:
+    return [b.label for b in app.button]
+
+
+@pytest.mark.parametrize(
+    ("tab", "what", "label"),
+    [
+        ("Predictions", "predictions", "Compute predictions"),
+        ("Feature space", "feature_space", "Compute the picture"),
+        ("Evidence", "evidence", "Compute the maps"),
+    ],
+)
+def test_a_click_asks_and_the_page_waits(
+    open_page: Opened, filled: Path, tab: str, what: str, label: str
+) -> None:
+    app = open_page("run", id="1", run_tab=tab)
+    assert tasks.recent(filled) == []
+    app = button(app, label).click().run()
+    assert not app.exception
+    (task,) = tasks.recent(filled)
+    assert (task.kind, task.run_id, task.args["what"], task.status) == ("analyse", 1, what, "queued")
+    assert label not in labels(app), "one question is asked once"
+
+
+def test_what_went_wrong_is_said_and_can_be_asked_again(open_page: Opened, filled: Path) -> None:
+    analysis.ask(filled, 1, "predictions")
+    claim = tasks.claim(filled, new_owner(), "cpu")
+    claim.begin()
+    claim.finish("failed", "run 1 has <b>no</b> checkpoint")
+    app = open_page("run", id="1", run_tab="Predictions")
+    assert "no\\</b\\> checkpoint" in app.error[0].value
+    button(app, "Try again").click().run()
+    assert tasks.recent(filled)[0].status == "queued"
+
+
+def test_predictions_are_drawn_as_counted(open_page: Opened, filled: Path) -> None:
+    arrays = {
+        "model": np.array([1, 1, 2, 2, 0]),
+        "test_set": np.array([1, 1, 2, 2, 7]),
+        "label": np.array([0, 1, 1, 2, 2]),
+        "predicted": np.array([0, 0, 1, 2, 2]),
+        "sample": np.arange(5),
+    }
+    answer(filled, 1, "predictions", arrays)
+    app = open_page("run", id="1", run_tab="Predictions")
+    charts = [c.proto.alt for c in app.get("plotly_chart")]
+    assert any("4 predictions, 75.0 % right" in alt for alt in charts)
+    app.session_state["as_tables"] = True
+    app.run()
+    assert app.dataframe[0].value["right"].tolist() == [1, 1, 1]
+
+
+def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) -> None:
+    run = next(r for r in queries.experiment(filled, 1).runs if r.method == "promptfl")
+    app = open_page("run", id=str(run.id), run_tab="Prompt words")
+    assert "Find the words" in labels(app)
+    analysis.ask(filled, run.id, "nearest_words", 1)
+    claim = tasks.claim(filled, new_owner(), "cpu")
+    claim.begin()
+    rows = [
+        {"prompt": "context", "class": None, "position": 1, "words": ["dog", "cat~"], "distances": [0.5, 0.6]}
+    ]
+    claim.finish("done", result={"round": 4, "classes": CLASSES, "rows": rows})
+    app = open_page("run", id=str(run.id), run_tab="Prompt words")
+    table = app.dataframe[0].value
+    assert table["nearest words"].tolist() == ["dog, cat~"]
+    assert table["class"].tolist() == ["all"]
+
+
+def test_only_fitting_tabs_are_there(open_page: Opened, filled: Path) -> None:
+    by_method = {r.method: r for r in queries.experiment(filled, 1).runs}
+    fedot = [t.label for t in open_page("run", id=str(by_method["fedot"].id)).tabs]
+    assert "Degrees of freedom" in fedot
+    assert "Prompt words" not in fedot
+    promptfl = [t.label for t in open_page("run", id=str(by_method["promptfl"].id)).tabs]
+    assert "Prompt words" in promptfl
+    assert "Degrees of freedom" not in promptfl
+
+
+def test_one_number_of_blocks_is_no_picture(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id="1", run_tab="Degrees of freedom")
+    assert any("several" in i.value for i in app.info)
