@@ -67,8 +67,10 @@ chromium:
 embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (well under two hours on two cores)
 	$(PY) -m scripts.pretrain_mini
 
-bench: $(VENV)/.installed ## how long the demo, the data layer and the pages' imports take here
+bench: $(VENV)/.installed-dev chromium ## how long the demo, the data layer, encoding and the pages take here
 	$(PY) -m scripts.bench
+	$(PY) -m scripts.bench_encoding
+	$(PY) -m scripts.bench_live
 
 screenshots: $(VENV)/.installed-dev chromium ## the pictures of the README, from the running app
 	$(PY) -m scripts.screenshots

@@ -33,7 +33,7 @@ def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]
     """Name of the picture -> (address, what must be there before it is taken)."""
     return {
         "experiments": ("/", "canvas"),
-        "new": ("/new?preset=demo", CHART),
+        "new": ("/new?preset=demo", "[role=img] span[title]"),
         "live": (f"/live?id={second}", CHART),
         "compare": (f"/compare?ids={first}", "table"),
         "heatmaps": (f"/compare?ids={first}&tab=Heatmaps", CHART),

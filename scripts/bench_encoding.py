@@ -1,0 +1,182 @@
+"""How near encoding comes to what decoding and the image tower allow on this machine.
+
+python -m scripts.bench_encoding                                    # 10,000 images, mini-vit
+python -m scripts.bench_encoding --backbone ViT-B-32 --images 1000  # random weights: speed does not ask
+
+Draws JPEG files of PACS' size, measures decoding alone and the image tower alone, before and after the whole
+pipeline (another process may begin or end meanwhile), and prints the pipeline's rate as a share of
+1 / (1/decode + 1/encode): what one would reach who did the two in turn, each with all cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as jobs run; it counts only before torch is loaded
+
+import numpy as np
+import psutil
+from PIL import Image
+
+if TYPE_CHECKING:
+    from fedcore.clip.backbone import Backbone
+    from fedcore.data.images import ImageSet
+
+DISTINCT = 200
+"""Different pictures that are drawn; the rest are copies, which cost the decoder as much."""
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--images", type=int, default=10_000, help="PACS has 9,991")
+    parser.add_argument("--backbone", default="mini-vit", help="any open_clip model")
+    parser.add_argument("--reads", default="embedding", help="'embedding', 'layer:k' or 'patches'")
+    parser.add_argument("--workers", type=int, default=None, help="decoding threads (default: one a core)")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where to draw (default: a temporary folder)"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fedlens-bench-", dir=options.folder) as folder:
+        measure(Path(folder), options)
+    return 0
+
+
+def measure(folder: Path, options: argparse.Namespace) -> None:
+    """Draw, then time the parts, the pipeline and a second run."""
+    from fedcore.clip import decoding, encodings, features
+    from fedcore.data import folders
+
+    draw(folder / "set", options.images)
+    begun = time.perf_counter()
+    images, _ = folders.read(folder / "set")
+    found = time.perf_counter() - begun
+    backbone = load(options.backbone, folder)
+    workers = decoding.default_workers(len(images)) if options.workers is None else options.workers
+    size = encodings.estimate(backbone.facts, len(images), options.reads)
+    print(f"{conditions()}; {workers} decoding threads; load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{len(images):,} JPEG files of 227 x 227 found and checked in {found:.1f} s, "
+        f"{size / 1e6:.1f} MB to write"
+    )
+
+    alone = [(decode_rate(images, backbone, workers), encode_rate(backbone, options.reads, len(images)))]
+    with memory() as peak:
+        begun = time.perf_counter()
+        for _ in features.fill(backbone, images, options.reads, folder / "cache", workers):
+            pass
+        rate = len(images) / (time.perf_counter() - begun)
+    alone.append((decode_rate(images, backbone, workers), encode_rate(backbone, options.reads, len(images))))
+    decode, encode = (statistics.harmonic_mean(rates) for rates in zip(*alone, strict=True))
+    possible = 1 / (1 / decode + 1 / encode)
+    for what, rates in zip(("decoding", "encoding"), zip(*alone, strict=True), strict=True):
+        print(f"{what} alone: {rates[0]:.0f} images/s before the pipeline, {rates[1]:.0f} after")
+    print(
+        f"pipeline: {rate:.0f} images/s, {100 * rate / possible:.0f} % of "
+        f"1/(1/decode + 1/encode) = {possible:.0f}"
+    )
+    print(f"memory: {peak['start'] / 1e6:.0f} MB before, at most {peak['most'] / 1e6:.0f} MB while encoding")
+
+    begun = time.perf_counter()
+    features.encode(backbone, images, options.reads, folder / "cache")
+    print(f"second run: from the cache in {time.perf_counter() - begun:.3f} s")
+
+
+def conditions() -> str:
+    """What the figures depend on."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores, torch {torch.__version__} with {torch.get_num_threads()} threads"
+
+
+def draw(root: Path, count: int) -> None:
+    """Four domains of seven classes, as PACS has."""
+    contents = []
+    for i in range(min(count, DISTINCT)):
+        rough = np.random.default_rng(i).integers(0, 256, (29, 29, 3), dtype=np.uint8)
+        path = root / "drawn.jpg"
+        root.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rough).resize((227, 227), Image.Resampling.BICUBIC).save(path, quality=90)
+        contents.append(path.read_bytes())
+        path.unlink()
+    for i in range(count):
+        path = root / f"domain{i % 4}" / f"class{i // 4 % 7}" / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[i % len(contents)])
+
+
+def load(name: str, folder: Path) -> Backbone:
+    """A backbone by name, with random weights where it has none of its own."""
+    from fedcore.clip import backbone
+    from fedcore.clip.facts import MINI_MODELS
+
+    if name in MINI_MODELS:
+        return backbone.load(name)
+    import open_clip
+    import torch
+
+    torch.save(open_clip.create_model(name).state_dict(), folder / "random.pt")
+    return backbone.load(name, str(folder / "random.pt"))
+
+
+def decode_rate(images: ImageSet, backbone: Backbone, workers: int) -> float:
+    """Images a second, decoded and preprocessed by the same threads as in the pipeline, then dropped."""
+    from fedcore.clip.decoding import batches
+
+    begun = time.perf_counter()
+    for _ in batches(images.read, backbone.preprocess, len(images), workers=workers):
+        pass
+    return len(images) / (time.perf_counter() - begun)
+
+
+def encode_rate(backbone: Backbone, reads: str, count: int) -> float:
+    """Images a second through the image tower, from pixels in memory."""
+    import torch
+
+    from fedcore.clip.decoding import BATCH
+    from fedcore.clip.features import parse_reads
+
+    side, frozen_pass = backbone.facts.image_size, parse_reads(reads)
+    pixels = torch.rand(BATCH, 3, side, side)
+    begun, done = time.perf_counter(), 0
+    with torch.no_grad():
+        while done < count and (done < 2 * BATCH or time.perf_counter() - begun < 30):
+            frozen_pass(backbone, pixels)
+            done += BATCH
+    return done / (time.perf_counter() - begun)
+
+
+@contextmanager
+def memory() -> Iterator[dict[str, int]]:
+    """Resident bytes of this process: before, and the most while the block runs."""
+    process, stop = psutil.Process(), threading.Event()
+    now = process.memory_info().rss
+    found = {"start": now, "most": now}
+
+    def watch() -> None:
+        while not stop.wait(0.05):
+            found["most"] = max(found["most"], process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        watcher.join()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

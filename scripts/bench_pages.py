@@ -1,0 +1,93 @@
+"""What every page costs the server over a million accuracy rows: data and script, without the browser's part.
+
+python -m scripts.bench_pages               # makes the store in a temporary folder first
+python -m scripts.bench_pages million.db    # an existing one (see scripts.million)
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from unittest import mock
+
+from scripts import million
+
+ROOT = Path(__file__).resolve().parent.parent
+REPEATS = 9
+LIMIT_MS = 200
+VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
+    "Experiments": ("experiments", {}),
+    "New": ("new", {"preset": "demo"}),
+    "Live": ("live", {"id": "1"}),
+    "Compare, summary": ("compare", {"ids": ["1"]}),
+    "Compare, summary of all": ("compare", {"ids": ["1", "2", "3", "4"]}),
+    "Compare, heatmaps": ("compare", {"ids": ["1"], "tab": "Heatmaps"}),
+    "Compare, curves": ("compare", {"ids": ["1"], "tab": "Curves"}),
+    "Compare, cost": ("compare", {"ids": ["1"], "tab": "Cost"}),
+    "Data & models": ("data", {}),
+    "Run": ("run", {"id": "2"}),
+}
+
+
+def measure(db: Path) -> bool:
+    """Print the median of each page, caches emptied and warm; True when all stay within the limit."""
+    import streamlit as st
+    from streamlit.testing.v1 import AppTest
+
+    for name in list(logging.root.manager.loggerDict):  # it warns that there is no browser
+        if name.startswith("streamlit"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+    os.environ["FEDLENS_DB"] = str(db)
+    good = True
+    with mock.patch("fedcore.runs.ensure_worker", lambda path: False):
+        for name, (page, query) in VISITS.items():
+            app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+            for key, value in query.items():
+                app.query_params[key] = value
+            app.run()
+            if page != "experiments":
+                app.switch_page(f"pages/{page}.py")
+                for key, value in query.items():
+                    app.query_params[key] = value
+                app.run()
+            assert not app.exception, app.exception
+            cold, warm = [], []
+            for _ in range(REPEATS):
+                st.cache_data.clear()
+                st.cache_resource.clear()
+                cold.append(timed(app))
+                warm.append(timed(app))
+            first, then = statistics.median(cold), statistics.median(warm)
+            good = good and first <= LIMIT_MS
+            print(f"{name:26} caches empty {first:6.0f} ms   warm {then:6.0f} ms", flush=True)
+    return good
+
+
+def timed(app: object) -> float:
+    """Milliseconds of one run of the page's script, drawing of its elements as messages included."""
+    start = time.perf_counter()
+    app.run()  # type: ignore[attr-defined]
+    return 1000 * (time.perf_counter() - start)
+
+
+def main() -> int:
+    """Measure; exit status 1 when a page is over the limit."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("db", type=Path, nargs="?", help="a store made by scripts.million")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
+        db = options.db or Path(folder) / "million.db"
+        if not db.exists():
+            print(f"{million.make(db):,} accuracy rows written", flush=True)
+        return 0 if measure(db) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,50 @@
+"""A store of a million made-up accuracy rows, to see what pages cost when a group has worked for a year.
+
+python -m scripts.million million.db    # 4 experiments, 5 methods, 4 seeds, 50 rounds, 10 clients: half a minute
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import time
+from pathlib import Path
+
+from tests import fill
+
+CLIENTS = tuple(f"client-{i:02d}" for i in range(1, 11))
+EXPERIMENTS, SEEDS, ROUNDS = 4, 4, 50
+
+
+def make(db: Path) -> int:
+    """Write the store as jobs would, round by round. Returns the number of accuracy rows."""
+    for number in range(1, EXPERIMENTS + 1):
+        experiment = fill.an_experiment(
+            f"Made up, {number} of {EXPERIMENTS}", seeds=tuple(range(1, SEEDS + 1)), rounds=ROUNDS
+        )
+        _, leases = fill.start(db, experiment)
+        for lease in leases:
+            fill.train(lease, clients=CLIENTS)
+    with sqlite3.connect(db) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return int(connection.execute("SELECT count(*) FROM accuracy").fetchone()[0])
+
+
+def main() -> int:
+    """Make the store, say how large it is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("db", type=Path, help="a file that does not exist yet")
+    options = parser.parse_args()
+    if options.db.exists():
+        parser.error(f"{options.db} exists; name a new file")
+    start = time.perf_counter()
+    rows = make(options.db)
+    size = options.db.stat().st_size / 2**20
+    print(f"{rows:,} accuracy rows, {size:.0f} MB, in {time.perf_counter() - start:.0f} s: {options.db}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
