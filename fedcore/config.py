@@ -201,7 +201,7 @@ class Reproduces(_Part):
 
 
 class Experiment(_Part):
-    """A comparison: one data set, one partition, one backbone (or one a cohort), several methods and seeds."""
+    """A comparison: one data set, one partition, one backbone (or cohorts), several methods and seeds."""
 
     name: str = Field("Untitled", min_length=1, max_length=500, description="Name of the experiment")
     data: DataConfig = DataConfig()

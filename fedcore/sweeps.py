@@ -249,13 +249,22 @@ def _having(experiment: Experiment, path: str) -> list[int]:
 
 
 def _refuse_idle(experiment: Experiment) -> None:
-    """A sweep over what the partition does not read would repeat one result under several names."""
+    """A sweep over what nobody reads would repeat one result under several names."""
     kinds = experiment.sweep.get("partition.kind", (experiment.partition.kind,))
     for name, users in USED_BY.items():
         if f"partition.{name}" in experiment.sweep and not set(users) & set(kinds):
             raise FedLensError(
                 f"a '{kinds[0]}' partition does not use {name}; take kind = \"{users[-1]}\", or leave it out",
                 f"sweep.partition.{name}",
+            )
+    for path in experiment.sweep if experiment.cohorts else ():
+        name = "backbone" if path.startswith("backbone.") else path.rpartition(".")[2]
+        its_own = name == "backbone" or (_of_method(path) and name in ("batch_size", "local_epochs"))
+        if its_own and all(getattr(cohort, name) is not None for cohort in experiment.cohorts):
+            raise FedLensError(
+                f"every cohort has a {name} of its own, so that these values reach nobody; leave it out of "
+                "the sweep or of the cohorts",
+                f"sweep.{path}",
             )
 
 

@@ -167,9 +167,8 @@ def grid(chart: figures.Chart, shown: dict[str, panels.Panel], key: str) -> None
 def curve_tab(path: str, found: Comparison) -> None:
     """Mean and band over seeds against rounds, seconds or traffic."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        metric = st.selectbox(
-            "Accuracy", list(curves.CURVE_METRICS), format_func=METRICS.get, key="curve", bind="query-params"
-        )
+        there = [m for m in curves.CURVE_METRICS if m in found.metrics]
+        metric = st.selectbox("Accuracy", there, format_func=METRICS.get, key="curve", bind="query-params")
         axis = st.selectbox(
             "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"
         )

@@ -76,7 +76,8 @@ def embedded_sets() -> None:
         + common.md(", ".join(counts.domains))
     )
     left, right = st.columns([2, 3])
-    left.image(pictures, caption=f"{titles[chosen]}: a row per domain, a column per class", width="content")
+    says = f"{titles[chosen]}: a row per domain, a column per class"
+    left.image(pictures, caption=says, width="content", alt=f"Sample images. {says}")
     table = {"domain": list(counts.domains)}
     table.update({c: counts.counts[:, j].tolist() for j, c in enumerate(counts.classes)})
     right.dataframe(table, hide_index=True, key=f"counts_{chosen}")

@@ -30,10 +30,11 @@ CAPTIONS = {
     "that domain (G); beside it each other domain's own models on that domain (P).",
     "attention": "A row says how much of whom is in a client's next starting point.",
 }
+# Streamlit fades what a tick draws again: needless here, and paid for by the browser.
 STILL = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
+.st-key-live_watch .fl-strip { margin-bottom: 1rem; }
 </style>"""
-"""Streamlit fades what a tick draws again: needless here, and paid for by the browser."""
 Flags = tuple[bool, bool, bool]
 common.through_app()
 db = common.database()

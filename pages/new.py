@@ -88,8 +88,10 @@ def method_fields(key: str, slots: Slots) -> list[dict[str, object]]:
                 method_form(entry, method, f"{key}.{entry.uid}.{entry.version}")
         else:
             entry.is_open = False
-            if entry.config:
-                values = ", ".join(f"{k} {forms.shown(v)}" for k, v in entry.config.items())
+            paper = forms.paper_values(method.Config)
+            differing = {k: v for k, v in entry.config.items() if k not in paper or paper[k] != v}
+            if differing:
+                values = ", ".join(f"{k} {forms.shown(v)}" for k, v in differing.items())
                 st.caption(f"Not as in the paper: {common.md(values)}")
         slots.place(f"methods.{i}")
     return [e.content() for e in drafts.entries()]
@@ -260,8 +262,9 @@ def page() -> None:
     with right:
         st.subheader("Who gets what")
         experiment, found, error = drafts.checked(values)
-        if found is not None:
-            picture(found)
+        shown = found or (drafts.preview(experiment) if experiment is not None else None)
+        if shown is not None:
+            picture(shown)
         else:
             st.caption("Appears when the experiment fits together.")
         st.subheader("Plan")

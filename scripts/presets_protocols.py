@@ -11,8 +11,8 @@ LOCAL_EPOCHS = [1, 2, 4, 8]
 WRITERS = [2, 5, 10, 15]
 FIGURE4_NOTES = (
     "FedOT, Figure 4: 1, 2, 4 and 8 local epochs; comprehensive accuracy, the round chosen on validation. "
-    "The figure prints no values; those of Table 9 are its first point, one local epoch. FedCLIP keeps its own "
-    "learning rate. Seeds are the conference version's."
+    "The figure prints no values; those of Table 9 are its first point, one local epoch. FedCLIP keeps its "
+    "own learning rate. Seeds are the conference version's."
 )
 FIGURE5_NOTES = (
     "FedOT, Figure 5: 2, 5, 10 and 15 writers train. The paper prints an improvement over zero-shot CLIP of "

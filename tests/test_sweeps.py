@@ -123,6 +123,27 @@ def test_a_method_is_checked_in_the_setting_that_it_is_swept_into():
     assert caught.value.field == "methods.1.config.start_layer"
 
 
+@pytest.mark.parametrize(
+    ("cohort", "path"),
+    [
+        ("backbone = { name = 'mini-vit' }", "backbone.name"),
+        ("local_epochs = 2", "methods.*.local_epochs"),
+        ("batch_size = 8", "methods.fedot.batch_size"),
+    ],
+)
+def test_what_every_cohort_sets_for_itself_is_not_swept(cohort, path):
+    values = "['mini-vit', 'mini-rn']" if path == "backbone.name" else "[1, 2]"
+    cohorts = f"[[cohorts]]\nclients = 1\n{cohort}\n[[cohorts]]\nclients = 2\n"
+    with pytest.raises(FedLensError, match="reach nobody") as caught:
+        of(f"'{path}' = {values}", cohorts_before_methods(cohorts + cohort)).expand()
+    assert caught.value.field == f"sweep.{path}"
+    assert len(of(f"'{path}' = {values}", cohorts_before_methods(cohorts)).expand()) > 3, "one cohort is open"
+
+
+def cohorts_before_methods(cohorts: str) -> str:
+    return BASE.replace("[[methods]]", f"{cohorts}\n[[methods]]", 1)
+
+
 def test_an_experiment_stored_before_there_were_sweeps_reads_as_one_without():
     content = of("").model_dump(mode="json")
     del content["sweep"]

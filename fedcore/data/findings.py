@@ -28,9 +28,15 @@ KINDS: Mapping[str, tuple[str, str]] = {
         "classes without images in a domain",
         "they stay; the domain has none to learn",
     ),
-    "train and test": ("groups of identical images in train and in test", "used as they are: remove one of each"),
+    "train and test": (
+        "groups of identical images in train and in test",
+        "used as they are: remove one of each",
+    ),
     "labels": ("groups of identical images of different classes", "used as they are: decide for one"),
-    "domains": ("groups of identical images in different domains", "used as they are: a held-out domain is not unseen"),
+    "domains": (
+        "groups of identical images in different domains",
+        "used as they are: a held-out domain is not unseen",
+    ),
     "copies": ("groups of identical images of one class", "used as they are: a seeded split may part them"),
     "animated": ("animated images", "their first frame is used"),
     "CMYK": ("images in CMYK", "converted to RGB"),

@@ -23,6 +23,7 @@ CURVE_METRICS: dict[Metric, str] = {
     "personal": "personal_mean",
     "weighted": "personal_weighted",
     "worst": "personal_worst",
+    "classes": "classes_mean",
     "global": "global_mean",
 }
 MEGABYTE = 1_000_000

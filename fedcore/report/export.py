@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcore.errors import FedLensError
 from fedcore.report.statistics import TESTS, Paired, Stat, Test
 from fedcore.report.tables import (
     METRIC_HEADS,
@@ -125,9 +126,16 @@ def summary_csv(
     test: Test = "t",
     unfinished: bool = False,
 ) -> str:
-    """Mean, spread and n of every method and metric, by each rule that selects a round."""
+    """Mean, spread and n of every method and metric, by each rule that selects a round.
+
+    Raises:
+        FedLensError: field ``baseline``, when no row has that label.
+    """
     ids = list(experiment_ids)
     found = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
+    labels = dict.fromkeys(g.label for comparison in found for g in comparison.groups)
+    if baseline is not None and baseline not in labels:
+        raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
     rows = [row for comparison in found for row in summary_rows(comparison, baseline, test)]
     return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 
 import plotly.graph_objects as go
 
@@ -10,6 +11,7 @@ from fedcore.report.charts import Chart, plain
 from fedcore.report.curves import Series
 from fedcore.report.palette import Look, dash, mark, see_through
 
+FEW_ROUNDS = 8  # up to here every round has its mark on the axis
 LEGEND_ROOM = 64  # pixels of an axis with its labels and title, below which a legend begins
 
 
@@ -38,7 +40,7 @@ def curves(
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": look.ink},
         hovermode="x unified",
-        legend={"orientation": "h", "yanchor": "top", "y": -LEGEND_ROOM / (height - 130), "x": 0},
+        legend={"orientation": "h", "yanchor": "top", "y": _below_axis(height, len(series)), "x": 0},
         uirevision="curves",
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
     )
@@ -48,9 +50,16 @@ def curves(
         figure.update_yaxes(showticklabels=False, showgrid=False)
     axis = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
     axis["automargin"] = True
-    figure.update_xaxes(title=x_title, rangemode="tozero", **axis)
+    few = x_title == "Round" and max((x for s in series for x in s.x), default=0) <= FEW_ROUNDS
+    figure.update_xaxes(title=x_title, rangemode="tozero", dtick=1 if few else None, **axis)
     figure.update_yaxes(title=y_title, ticksuffix=" %" if per_cent else "", **axis)
     return Chart(figure, _curves_finding(series, y_title or name, " %" if per_cent else ""))
+
+
+def _below_axis(height: int, entries: int) -> float:
+    """Where a legend begins, in shares of the plot's height, which shrinks with every row of the legend."""
+    rows = ceil(max(1, entries) / 3)
+    return -LEGEND_ROOM / max(60, height - 130 - 20 * (rows - 1))
 
 
 def _title(text: str, look: Look) -> dict[str, object]:

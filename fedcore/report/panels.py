@@ -114,11 +114,11 @@ def _clients_panel(
     rounds: Sequence[int],
 ) -> Panel:
     clients = [e for e in entities if e.kind == "client"]
-    absent = absences(db, run.id)
+    absent, shown = absences(db, run.id), set(rounds)
     own = [
         o
         for o in queries.own_accuracy(db, run.id, split, point)
-        if o.round in set(rounds) and o.client not in absent.get(o.round, ())
+        if o.round in shown and o.client not in absent.get(o.round, ())
     ]
     row = {e.entity: i for i, e in enumerate(clients)}
     column = {r: j for j, r in enumerate(rounds)}
@@ -195,9 +195,7 @@ def _with_means(panel: Panel, means: Mapping[tuple[Named, Named], float]) -> Pan
         in_columns = test_set[1] == "client" or test_set[0] not in panel.rows
         if model[0] in rows and test_set[0] in columns and in_columns:
             values[rows[model[0]], columns[test_set[0]]] = mean
-    return Panel(
-        panel.title, panel.method, panel.rows, panel.columns, values, panel.correct, panel.total, panel.own
-    )
+    return replace(panel, values=values)
 
 
 def minus(panel: Panel, baseline: Panel) -> Panel:
@@ -209,16 +207,7 @@ def minus(panel: Panel, baseline: Panel) -> Panel:
         for j, column in enumerate(panel.columns):
             if row in rows and column in columns:
                 values[i, j] = panel.values[i, j] - baseline.values[rows[row], columns[column]]
-    return Panel(
-        f"{panel.title} - {baseline.title}",
-        panel.method,
-        panel.rows,
-        panel.columns,
-        values,
-        panel.correct,
-        panel.total,
-        panel.own,
-    )
+    return replace(panel, title=f"{panel.title} - {baseline.title}", values=values)
 
 
 def attention(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:

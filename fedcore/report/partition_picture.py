@@ -14,8 +14,9 @@ from fedcore.report.palette import Look
 
 MOST_ROWS, MOST_CELLS = 200, 2000
 """Clients, and bubbles, in a picture: thousands would take the browser seconds."""
-TALLEST = 40
-"""Rows of full height; more of them stand closer."""
+ROW, TALLEST = 26.0, 480.0
+"""Pixels: a row's height, and that of all rows, which stand closer when there are many."""
+NAMES = 32
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ def partition_picture(
         alt += f" The picture shows {most} of the clients."
         drawn = np.linspace(0, len(clients) - 1, most).astype(int)
         counts, clients = counts[drawn], [clients[i] for i in drawn]
-    row = 26.0 * min(1.0, TALLEST / max(1, len(clients)))
-    named_rows, named_columns = dict(_named(clients, TALLEST)), dict(_named(classes, 20))
+    row = min(ROW, TALLEST / max(1, len(clients)))
+    named_rows, named_columns = dict(_named(clients, NAMES)), dict(_named(classes, 20))
     largest = max(1, int(counts.max())) if counts.size else 1
     cells = []
     for i, client in enumerate(clients):
         cells.append(f'<span style="{_NAME}text-align:right">{named_rows.get(i, "")}</span>')
         for j, held in enumerate(classes):
-            cells.append(_bubble(int(counts[i, j]), largest, f"{client}, class {held}", look))
+            cells.append(_bubble(int(counts[i, j]), largest, f"{client}, class {held}", row, look))
     cells.append("<span></span>")
     cells += [
         f'<span style="{_NAME}{_UPRIGHT}">{named_columns.get(j, "")}</span>' for j in range(len(classes))
@@ -74,13 +75,13 @@ def _named(names: Sequence[str], room: int) -> list[tuple[int, str]]:
     return list(zip(*ticks(names, room), strict=True))
 
 
-def _bubble(count: int, largest: int, what: str, look: Look) -> str:
+def _bubble(count: int, largest: int, what: str, row: float, look: Look) -> str:
     """A disc in a box of a column's width and at most a row's height; its area is the count."""
     if not count:
         return "<span></span>"
     share = 84 * sqrt(count / largest)
     style = f"background:{look.colour('fedot')};opacity:0.85;border-radius:50%;aspect-ratio:1;"
-    style += f"width:min({share:.0f}%,{share * 0.26:.1f}px);max-height:{share:.0f}%"
+    style += f"width:min({share:.0f}%,{share * row / 100:.1f}px)"
     title = html.escape(f"{what}: {count} training samples")
     return f'<span title="{title}" style="{style}"></span>'
 

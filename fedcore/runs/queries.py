@@ -215,8 +215,7 @@ def diagnostics(db: str | Path, run_id: int, name: str) -> list[DiagnosticRow]:
 def diagnostics_at(db: str | Path, run_id: int, name: str, round_: int) -> list[DiagnosticRow]:
     """One figure as it was last recorded up to a round; empty where it was not."""
     return [
-        DiagnosticRow(*r)
-        for r in _all(db, "diagnostics_at", {"run": run_id, "name": name, "round": round_})
+        DiagnosticRow(*r) for r in _all(db, "diagnostics_at", {"run": run_id, "name": name, "round": round_})
     ]
 
 

@@ -175,10 +175,12 @@ class Supervisor:
                 )
 
     def _bury(self) -> None:
+        # looked at first: one that ends after its row was looked at is kept, or nobody could say how it ended
+        ended = {owner for owner, child in self._children.items() if child.ended()}
         for work in (RUNS, TASKS):
             for number in reconcile(self._db, self._stale, self._obituary, work):
                 logger.warning("%s %d: its process is gone; %s", work.name, number, work.remedy)
-        self._children = {owner: child for owner, child in self._children.items() if not child.ended()}
+        self._children = {owner: child for owner, child in self._children.items() if owner not in ended}
 
     def _obituary(self, owner: str) -> str | None:
         return self._children[owner].obituary() if owner in self._children else None

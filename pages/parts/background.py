@@ -13,6 +13,8 @@ from fedcore.runs import tasks
 from fedcore.runs.tasks import TaskRow
 from pages.parts import common
 
+LOG_CHARACTERS = 4000
+
 
 def ask(kind: str, key: str, args: Mapping[str, Any], again: bool = True) -> None:
     """Queue a task and wake the worker; it is done again where it was done before."""
@@ -30,13 +32,25 @@ def follow(task: TaskRow, title: str) -> None:
         ):
             tasks.cancel(common.database(), task.id)
             st.rerun()
-    elif task.status == "stopped":
-        st.info(common.md(f"{title}: stopped."), icon=":material/stop_circle:")
     elif task.status != "done":
-        st.error(common.md(f"{title}: {task.error or task.status}"), icon=":material/error:")
-        if task.log.is_file():
-            with st.expander("Details", key=f"log_task_{task.id}"):
-                st.code(task.log.read_text(encoding="utf-8", errors="replace")[-4000:], language=None)
+        _ended(task, title)
+
+
+def _ended(task: TaskRow, title: str) -> None:
+    """Why it did not end as asked, until the reader has had enough of it."""
+    left, right = st.columns([8, 1], vertical_alignment="center")
+    if task.status == "stopped":
+        left.info(common.md(f"{title}: stopped."), icon=":material/stop_circle:")
+    else:
+        left.error(common.md(f"{title}: {task.error or task.status}"), icon=":material/error:")
+    if right.button(
+        "Dismiss", key=f"dismiss_task_{task.id}", disabled=not common.writable(), type="tertiary"
+    ):
+        tasks.forget(common.database(), task.id)
+        st.rerun()
+    if task.status == "failed" and task.log.is_file():
+        with st.expander("Details", key=f"log_task_{task.id}"):
+            st.code(task.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS:], language=None)
 
 
 @st.fragment(run_every=1)

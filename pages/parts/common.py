@@ -23,6 +23,8 @@ STYLE = """
 .stMarkdown code, .stCode code, .stCode .token { color: inherit !important; }
 .stTabs [aria-selected="true"] p { font-weight: 600; }
 .stTabs [role="tab"] p { color: inherit; }
+.stButtonGroup [aria-checked="true"], .stButtonGroup [aria-checked="true"] p {
+  color: inherit !important; }
 .fl-table th { text-align: left; font-weight: 600; padding: 0.35rem 0.6rem; vertical-align: bottom;
   border-bottom: 2px solid color-mix(in srgb, currentColor 25%, transparent); }
 .fl-table td { padding: 0.35rem 0.6rem; vertical-align: middle;

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from fedcore.config import Experiment, RunConfig, load, parse
+from fedcore.config import Experiment, MethodEntry, RunConfig, load, parse
 from fedcore.engine.plan import Plan, plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -247,6 +247,13 @@ def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, 
     if isinstance(planned, Plan):
         return experiment, planned, None
     return experiment, None, FedLensError(*planned)
+
+
+def preview(experiment: Experiment) -> Plan | None:
+    """Who gets what, where a method or a sweep stands in the way of the whole plan; None where data does."""
+    alone = {"methods": (MethodEntry(name="zero-shot"),), "sweep": {}, "cohorts": ()}
+    planned = _plan(experiment.model_copy(update=alone).model_dump_json())
+    return planned if isinstance(planned, Plan) else None
 
 
 @st.cache_data(show_spinner="Looking at the data…", max_entries=32, ttl=300)

@@ -36,7 +36,7 @@ def section() -> None:
     _form()
     for task in tasks.recent(common.database(), "encode", 5):
         background.follow(task, f"Encoding {task.args['name']} with {task.args['backbone']}")
-        if task.status == "done" and task.result is not None:
+        if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in found}:
             what = f"{task.result['images']:,} images of {task.args['name']}, {task.args['backbone']}"
             size = f"{task.result['bytes'] / 1e6:.1f} MB"
             st.success(common.md(f"Encoded: {what}, {size}."), icon=":material/check:")

@@ -35,13 +35,13 @@ def draw(
         ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(path, ids)),
         ("Clients CSV", "clients", "csv", lambda: export.clients_csv(path, ids)),
         ("LaTeX table", "summary", "tex", lambda: latex),
+        ("Whole experiment JSON", "experiment", "json", lambda: transfer.experiments_json(path, ids)),
         (
             "Summary JSON",
             "summary",
             "json",
             lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished),
         ),
-        ("Whole experiment JSON", "experiment", "json", lambda: transfer.experiments_json(path, ids)),
     )
     with st.container(horizontal=True):
         for label, table, suffix, made in files:

@@ -18,8 +18,9 @@ function library(url) {
       window.fedlensPlotly = undefined; // the next message tries again
       reject(new Error(`${url} could not be loaded`));
     };
-    // text and controls first: reading plotly.js keeps the browser busy for a second
-    requestIdleCallback(() => document.head.append(script), { timeout: 700 });
+    // text and controls first: reading plotly.js keeps the browser busy, fetching it does not
+    document.head.append(Object.assign(document.createElement("link"), { rel: "preload", as: "script", href: url }));
+    requestIdleCallback(() => document.head.append(script), { timeout: 500 });
   });
   return window.fedlensPlotly;
 }
@@ -45,12 +46,15 @@ async function draw(host, text) {
     const Plotly = await library(url);
     while (host._dragging) await new Promise((go) => setTimeout(go, 100)); // the reader is zooming
     if (host.fedlensText !== text) return; // a newer one came meanwhile
+    if (host.fedlensFailed) host.replaceChildren();
+    host.fedlensFailed = false;
     figure.layout.font = { ...figure.layout.font, family: getComputedStyle(host).fontFamily };
     await Plotly.react(host, figure.data, figure.layout, CONFIG);
     host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
     hoverAgain(host);
   } catch (error) {
-    host.fedlensText = undefined;
+    host.fedlensText = ""; // the next message tries again
+    host.fedlensFailed = true;
     host.textContent = `This chart cannot be drawn (${error.message}): load the page again, or choose "Show as table".`;
   }
 }

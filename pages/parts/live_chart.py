@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import tempfile
-from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -28,11 +27,11 @@ CSS = """
 """
 
 
-@cache
 def library(folder: Path = STATIC) -> str | None:
     """The address of plotly.js, made where it is missing; None where ``folder`` cannot be written.
 
-    Another process never sees half a file: it is written beside its place and then renamed.
+    Another process never sees half a file: it is written beside its place and then renamed. Its name holds
+    its version, so a browser may keep it for good.
     """
     target = folder / f"plotly-{get_plotlyjs_version()}.min.js"
     source = resources.files("plotly") / "package_data" / "plotly.min.js"
@@ -44,6 +43,7 @@ def library(folder: Path = STATIC) -> str | None:
                 os.close(handle)
                 shutil.copyfile(path, made)
                 Path(made).chmod(0o644)
+                os.utime(made, (0, 0))  # as old as can be: browsers then keep it without asking again
                 os.replace(made, target)
             except OSError:
                 return None

@@ -127,16 +127,14 @@ def _columns(panels_: int) -> int:
 def _view(found: list[RunRow]) -> panels.View:
     """Which heatmaps: those that these runs have."""
     db = common.database()
-    entities = [e for r in found for e in queries.entities(db, r.id) if e.kind == "client"]
-    views = ["matrix", "clients"]
-    if any(e.domain for e in entities):
+    clients = [[e for e in queries.entities(db, r.id) if e.kind == "client"] for r in found]
+    views: list[panels.View] = ["matrix", "clients"]
+    if any(e.domain for each in clients for e in each):
         views.append("domains")
     if any(r.held_out is not None for r in found):
         views.append("held_out")
     if any(panels.ATTENTION in queries.diagnostic_names(db, r.id) for r in found):
         views.append("attention")
-    clients = max((sum(e in entities for e in queries.entities(db, r.id)) for r in found[:1]), default=0)
-    first = panels.default_view(clients)
     chosen = st.radio(
         "Heatmaps",
         [AUTOMATIC, *views],
@@ -144,7 +142,7 @@ def _view(found: list[RunRow]) -> panels.View:
         key="live_view",
         bind="query-params",
     )
-    return first if chosen == AUTOMATIC else chosen
+    return panels.default_view(max(map(len, clients), default=0)) if chosen == AUTOMATIC else chosen
 
 
 def _until(found: list[RunRow]) -> int | None:
@@ -229,10 +227,16 @@ def confirm_kill(stuck: list[RunRow]) -> None:
 def log(found: list[RunRow]) -> None:
     """What a run last said; a failed one's error in full."""
     db = common.database()
-    with st.expander("Log", icon=":material/terminal:", expanded=any(r.state == "failed" for r in found)):
-        failed = [i for i, r in enumerate(found) if r.state in ("failed", "running")]
+    failed = any(r.state == "failed" for r in found)
+    box = st.expander(
+        "Log", failed, key=f"live_log_open_{failed}", icon=":material/terminal:", on_change="rerun"
+    )
+    if not box.open:
+        return
+    with box:
+        told = [i for s in ("failed", "running") for i, r in enumerate(found) if r.state == s]
         run = st.selectbox(
-            "Run", found, index=failed[0] if failed else 0, format_func=lambda r: r.label, key="live_log"
+            "Run", found, index=told[0] if told else 0, format_func=lambda r: r.label, key="live_log"
         )
         if run is None:
             return
@@ -242,5 +246,6 @@ def log(found: list[RunRow]) -> None:
         trace = queries.error_text(db, run.id)
         if run.state == "failed":
             st.error(common.md(run.reason or "failed without a word"), icon=":material/error:")
-        with st.container(height=260, autoscroll=True):
+        # scrolling by itself keeps the browser busy with every frame: for a log that grows only
+        with st.container(height=260, autoscroll=run.state == "running"):
             st.code(trace or progress.log_tail(db, run.id) or "nothing yet", language=None, wrap_lines=True)

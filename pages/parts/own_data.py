@@ -105,7 +105,8 @@ def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
     sheet = tasks.arrays(task).get("sheet")
     left, right = st.columns([2, 3])
     if sheet is not None:
-        left.image(sheet, caption="A row per domain, a column per class, the first ten", width="content")
+        says = "A row per domain, a column per class, the first ten"
+        left.image(sheet, caption=says, width="content", alt=f"Sample images. {says}")
     right.dataframe(counts, hide_index=True, key="check_counts")
 
 

@@ -11,11 +11,11 @@ import streamlit as st
 from fedcore import runs
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.report import analyses, panels, progress
+from fedcore.report import analyses, panels
 from fedcore.report.tables import compare
 from fedcore.runs import analysis, queries, tasks
 from fedcore.runs.queries import RunRow
-from pages.parts import common
+from pages.parts import background, common
 
 EVERYONE = "all clients, each on its own test samples"
 
@@ -54,33 +54,22 @@ def answered(asked: Asked, button: str, says: str) -> tasks.TaskRow | None:
     task = analysis.answer(db, asked.run.id, asked.what, asked.model, asked.test_set)
     if task is not None and task.status == "done":
         return task
-    if task is not None and not task.ended:
-        waiting(asked)
-        return None
-    if task is not None:
-        st.error(common.md(task.error or task.status), icon=":material/error:")
-    else:
+    if task is None:
         st.caption(says)
-    label = button if task is None else "Try again"
-    unfit = not common.writable() or queries.evaluated_rounds(db, asked.run.id) == []
-    if st.button(
-        label, key=f"ask_{asked.key}", type="primary", disabled=unfit, icon=":material/search_insights:"
+    else:
+        background.follow(task, "Analysis")
+    unfit = not common.writable() or not queries.evaluated_rounds(db, asked.run.id)
+    if (task is None or task.ended) and st.button(
+        button if task is None else "Try again",
+        key=f"ask_{asked.key}",
+        type="primary",
+        disabled=unfit,
+        icon=":material/search_insights:",
     ):
         analysis.ask(db, asked.run.id, asked.what, asked.model, asked.test_set)
         runs.ensure_worker(db)
         st.rerun()
     return None
-
-
-@st.fragment(run_every=1)
-def waiting(asked: Asked) -> None:
-    """How far the background is; the page is drawn anew when it has ended."""
-    task = analysis.answer(common.database(), asked.run.id, asked.what, asked.model, asked.test_set)
-    if task is None or task.ended:
-        st.rerun()
-        return
-    left = f", about {progress.duration(task.seconds_left)} left" if task.seconds_left else ""
-    st.progress(task.share, text=common.md(f"{task.message or task.status}{left}"))
 
 
 def again(asked: Asked, task: tasks.TaskRow) -> None:

@@ -18,7 +18,8 @@ GRID = ".st-key-live_grid .fl-chart"
 LABEL = f"{GRID} .hoverlayer .hovertext"
 STATE = """host => ({
   x: [...host._fullLayout.xaxis.range], y: [...host._fullLayout.yaxis.range],
-  top: host.getBoundingClientRect().top, z: Array.from(host.calcdata[0][0].z, row => Array.from(row)), drawn: Number(host.dataset.drawn) })"""
+  top: host.getBoundingClientRect().top,
+  z: Array.from(host.calcdata[0][0].z, row => Array.from(row)), drawn: Number(host.dataset.drawn) })"""
 
 
 def counts(round_: int) -> dict[tuple[str, str], tuple[int, int]]:

@@ -73,6 +73,16 @@ def test_train_and_test_are_the_official_split(tmp_path: Path):
         assert images.keys[i].startswith("test/" if number >= 100 else "train/")
 
 
+def test_the_order_of_the_parts_changes_nothing(tmp_path: Path):
+    parts = {"train": made(9), "test": made(6, first=100)}
+    found = []
+    for name, order in (("one", ("train", "test")), ("two", ("test", "train"))):
+        (tmp_path / name).mkdir()
+        both = datasets.DatasetDict({part: parts[part] for part in order})
+        found.append(hf.read(saved(tmp_path / name, both))[0])
+    assert found[0].keys == found[1].keys and found[0].split.tolist() == found[1].split.tolist()
+
+
 def test_parts_of_other_names_are_domains(tmp_path: Path):
     both = datasets.DatasetDict({"sketch": made(6), "photo": made(3, first=100)})
     images, _ = hf.read(saved(tmp_path, both))

@@ -206,6 +206,9 @@ def test_small_natural_clients_are_left_out_and_stay_in_the_global_test():
     small_test = [r for r in np.flatnonzero(marks == TEST) if images.owner[r] == "small"]
     assert small_test and np.isin(small_test, a.domain_test[0]).all()
     assert partition(images, marks, kind="natural", seed=1).clients == ("large", "small")
+    no_validation = split(images, "80/20", 1)
+    unmeasured = partition(images, no_validation, kind="natural", seed=1)
+    assert unmeasured.clients == ("large", "small"), "a single image trains: nothing to measure it on"
 
 
 def test_some_natural_clients_are_drawn_by_seed():

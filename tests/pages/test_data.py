@@ -205,3 +205,6 @@ def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> Non
         task_job.execute(claim, heart, handler=fails)
     app = open_page("data", section="Backbones")
     assert app.error[0].value == "Weights openai of RN50\\: no network \\<b\\>; try later"
+    app = button(app, "Dismiss").click().run()
+    assert not app.error
+    assert tasks.recent(db) == []

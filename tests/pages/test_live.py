@@ -130,20 +130,18 @@ def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Pa
 
 
 def test_plotly_js_is_made_whole_and_once(tmp_path: Path) -> None:
-    live_chart.library.cache_clear()
-    try:
-        url = live_chart.library(tmp_path / "static")
-        (made,) = (tmp_path / "static").iterdir()
-        assert url == f"/app/static/{made.name}"
-        assert b"plotly.js v" in made.read_bytes()[:100]
-        assert made.stat().st_size > 1_000_000
-        made.write_bytes(b"cut off")
-        live_chart.library.cache_clear()
-        live_chart.library(tmp_path / "static")
-        assert made.stat().st_size > 1_000_000
-        assert len(list((tmp_path / "static").iterdir())) == 1
-    finally:
-        live_chart.library.cache_clear()
+    folder = tmp_path / "static"
+    url = live_chart.library(folder)
+    (made,) = folder.iterdir()
+    assert url == f"/app/static/{made.name}"
+    assert b"plotly.js v" in made.read_bytes()[:100]
+    made.write_bytes(b"cut off")
+    assert live_chart.library(folder) == url
+    (made,) = folder.iterdir()
+    assert made.stat().st_size > 1_000_000
+    before = made.stat().st_ino
+    live_chart.library(folder)
+    assert made.stat().st_ino == before
 
 
 def test_where_nothing_can_be_served_charts_are_drawn_anew(
@@ -152,3 +150,20 @@ def test_where_nothing_can_be_served_charts_are_drawn_anew(
     monkeypatch.setattr(live_chart, "library", lambda: None)
     live_grid = open_page("live", id="1").get("plotly_chart")
     assert live_grid[0].proto.alt.startswith("Accuracy heatmaps.")
+
+
+def test_nothing_is_said_that_is_not_meant_for_the_reader(open_page: Opened, filled: Path) -> None:
+    """Streamlit writes a page's bare strings to the page."""
+    assert not open_page("live", id="1").markdown
+
+
+def test_a_failed_run_shows_its_error_and_the_log_of_others_opens_on_a_click(
+    open_page: Opened, filled: Path
+) -> None:
+    app = open_page("live", id="2")
+    assert any("out of memory" in c.value for c in app.code)
+    app = open_page("live", id="1")
+    assert not app.code
+    box = next(e for e in app.expander if e.label == "Log")
+    app.session_state[box.key] = True
+    assert [c.value for c in app.run().code] == ["nothing yet"]

@@ -115,7 +115,7 @@ def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -
     assert "G by held-out domain" in by_method.title
     chart = heatmaps.heatmap_grid([panel], Look())
     assert "mine, G 50.0 %, P 80.0 %" in chart.alt
-    printed = next(t.text for t in chart.figure.data if t.mode == "text")
+    printed = next(t.text for t in chart.figure.data if t.type == "scatter")
     assert list(printed) == ["<b>60</b>", "90", "70", "<b>40</b>"]
     (live,) = panels.live_panels(held_out, queries.runs_of(held_out, [1]), "held_out")
     np.testing.assert_allclose(live.values, panel.values)

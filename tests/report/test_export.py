@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.errors import FedLensError
 from fedcore.report import export, tables
 from fedcore.runs import queries
 from tests import fill
@@ -181,3 +182,10 @@ def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
     assert before == mark() and len(before) == 8
     fill.train(lease)
     assert mark() != before
+
+
+def test_a_baseline_that_is_not_there_is_refused(filled: Path) -> None:
+    with pytest.raises(
+        FedLensError, match="no method 'FedAvg' in the table; there are: Zero-shot CLIP, FedOT"
+    ):
+        export.summary_csv(filled, [1], baseline="FedAvg")

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlite_utils import Database
 
 from fedcore import cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.runs import store, task_job, tasks, worker
+from fedcore.runs import prepare, schema, store, task_job, tasks, worker
 from fedcore.runs.claims import LostRun
 from fedcore.runs.database import PROJECT, reading
 from fedcore.runs.heart import Heart
@@ -197,6 +198,30 @@ def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, supervise):
     wait_for(lambda: status(db, number) == "done")
 
 
+def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(db, monkeypatch):
+    def spawn(claim):
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    number = tasks.submit(db, "check", "a", {})
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn_task=spawn)
+    supervisor.step()
+    (child,) = supervisor._children.values()
+    look = worker.reconcile
+
+    def then_killed(*args):
+        found = look(*args)
+        child.handle.kill()
+        child.handle.wait(10)
+        return found
+
+    monkeypatch.setattr(worker, "reconcile", then_killed)
+    supervisor.step()
+    monkeypatch.setattr(worker, "reconcile", look)
+    supervisor.step()
+    child.handle.communicate()
+    assert "signal 9" in tasks.get(db, number).error
+
+
 def test_the_next_supervisor_adopts_a_task(db, supervise):
     number = tasks.submit(db, "check", "a", {"steps": 60, "seconds": 0.02, "result": 4})
     first = supervise()
@@ -259,18 +284,30 @@ def test_a_waiting_task_wakes_a_worker(db, monkeypatch):
     assert worker.ensure_worker(db)
 
 
-def test_the_command_does_a_task_with_its_real_handler(db, tmp_path):
-    """As the supervisor starts it: an encoding, which loads torch in the child only."""
+def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
     domains = list(catalog.entry("shapes").domains[:1])
     args = {"name": "shapes", "domains": domains, "backbone": "mini-vit", "reads": "embedding"}
     number = tasks.submit(db, "encode", "shapes", args)
-    command = [sys.executable, "-m", "fedcore", "task", str(number), "--db", str(db)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    claim = tasks.claim(db, new_owner(), "tasks")
+    with Heart(db, claim.owner, work=TASKS) as heart:
+        assert task_job.execute(claim, heart) == "done"
     task = tasks.get(db, number)
-    assert task.status == "done"
     assert task.done == task.total == task.result["images"] > 0
     assert (tmp_path / "artifacts" / "encodings" / task.result["file"]).stat().st_size == task.result["bytes"]
+
+
+def test_the_supervisor_starts_the_real_command(db):
+    """With the claim, the device and the log of the task on its command line; a check needs no torch."""
+    number = tasks.submit(db, "check", "digits", {"name": "rotated-digits"})
+    supervisor = worker.Supervisor(db, device_ids=["cpu"])
+    assert supervisor.step()
+    wait_for(lambda: tasks.get(db, number).ended)
+    task = tasks.get(db, number)
+    assert task.status == "done", task.log.read_text()
+    assert task.result["report"]["images"] == 1797
+    assert tasks.arrays(task)["sheet"].ndim == 3
+    assert task.log.read_text() == f"task {number}: done\n"
+    wait_for(lambda: not supervisor.step())
 
 
 def test_the_commands_list_stop_and_forget(db, capsys):
@@ -299,3 +336,15 @@ def test_arguments_and_results_are_json(db):
     assert tasks.get(db, number).args == {"path": "/tmp/ä 😀", "classes": ["x"]}
     with pytest.raises(TypeError):
         tasks.submit(db, "check", "b", {"bad": json})
+
+
+def test_tasks_of_an_older_database_are_kept(tmp_path):
+    path = tmp_path / "runs.db"
+    older = Database(path)
+    schema.migrations.apply(older, stop_before="0004_tasks_and_slots")
+    older.execute("INSERT INTO tasks(kind, key, args, status) VALUES ('check', 'a', '{}', 'queued')")
+    older.conn.commit()
+    older.close()
+    prepare(path)
+    assert tasks.find(path, "check", "a").status == "queued"
+    assert do(path, 1) == "done"

@@ -18,16 +18,26 @@ from tests import fill
 NAME = """=1+1 "quoted" <b>ä</b> 😀"""
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A finished experiment and one in the middle of things, written by another FedLens."""
-    db = tmp_path / "theirs.db"
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another FedLens: a finished experiment, and one in the middle of things."""
+    db = tmp_path_factory.mktemp("theirs") / "runs.db"
     fill.done(
         db, fill.an_experiment(NAME, methods=("fedot", "zero-shot"), seeds=(1, 2), rounds=2, tags=("a",))
     )
     fill.mixed(db)
+    return db
+
+
+@pytest.fixture(scope="module")
+def text(theirs: Path) -> str:
+    return transfer.experiments_json(theirs, [1, 2])
+
+
+@pytest.fixture
+def file(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "experiment.json"
-    path.write_text(transfer.experiments_json(db, [1, 2]), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -44,8 +54,8 @@ def contents(db: Path, experiment: int) -> dict[str, list[tuple]]:
         }
 
 
-def test_every_table_comes_over_unchanged(tmp_path, file):
-    theirs, ours = tmp_path / "theirs.db", tmp_path / "ours.db"
+def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
+    ours = tmp_path / "ours.db"
     fill.done(ours)  # so that ids differ
     merged = import_json(ours, file)
     assert merged.added == (NAME, "In the middle of things") and merged.present == ()
@@ -121,6 +131,6 @@ def test_a_damaged_file_is_one_line_and_records_nothing(tmp_path, file, change, 
     assert queries.experiments(db) == []
 
 
-def test_an_unknown_experiment_cannot_be_written(file, tmp_path):
+def test_an_unknown_experiment_cannot_be_written(theirs):
     with pytest.raises(FedLensError, match="no experiment 9"):
-        transfer.experiments_json(tmp_path / "theirs.db", [9])
+        transfer.experiments_json(theirs, [9])
