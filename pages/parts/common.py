@@ -20,6 +20,7 @@ STYLE = """
 .stMainBlockContainer { padding-top: 4.5rem; max-width: 1400px; }
 .fl-table { border-collapse: collapse; width: 100%; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit; opacity: 0.9; }
+[data-testid="stSliderThumbValue"], [data-testid="stSliderThumbValue"] p { color: inherit !important; }
 .stMarkdown code, .stCode code, .stCode .token { color: inherit !important; }
 .stTabs [aria-selected="true"] p { font-weight: 600; }
 .stTabs [role="tab"] p { color: inherit; }

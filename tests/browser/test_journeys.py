@@ -89,7 +89,7 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     page.get_by_role("button", name="Resume").click()
     until(lambda: queries.runs(server.db, [failed[0].id])[0].state == "done")
     page.goto(f"{server.url}/run?id={failed[0].id}")
-    expect(page.get_by_text("done", exact=True).first).to_be_visible()
+    expect(page.get_by_text("✓ done")).to_be_visible()
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_comparison_has_a_baseline_and_a_link(server: Server, tab: Tab, made_u
     page.goto(f"{server.url}/compare?ids={made_up}")
     table = page.get_by_role("table", name=re.compile("Summary of"))
     expect(table).to_be_visible()
-    page.get_by_label("Baseline").click()
+    page.get_by_role("combobox", name="Baseline").click()
     page.get_by_role("option", name="PromptFL").click()
     groups = {g.label: g for g in tables.compare(server.db, [made_up], "last").groups}
     gain = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
@@ -140,7 +140,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
     mine = next(r for r in rows if r["method"] == "FedOT" and r["metric"] == tables.METRICS["personal"])
     assert f"{float(mine['mean']):.1f}" == f"{group.stats['personal'].mean:.1f}"
     with page.expect_download() as download:
-        page.get_by_role("button", name=re.compile("JSON")).first.click()
+        page.get_by_role("button", name="Whole experiment JSON").click()
     download.value.save_as(tmp_path / "experiment.json")
     assert "comparison" in json.dumps(json.loads((tmp_path / "experiment.json").read_text("utf-8")))
     page.get_by_role("tab", name="Heatmaps").click()
