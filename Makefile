@@ -71,6 +71,7 @@ bench: $(VENV)/.installed-dev chromium ## how long the demo, the data layer, enc
 	$(PY) -m scripts.bench
 	$(PY) -m scripts.bench_encoding
 	$(PY) -m scripts.bench_live
+	$(PY) -m scripts.bench_pages
 
 screenshots: $(VENV)/.installed-dev chromium ## the pictures of the README, from the running app
 	$(PY) -m scripts.screenshots

@@ -19,6 +19,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +41,8 @@ def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]
         "curves": (f"/compare?ids={first}&tab=Curves", CHART),
         "data": ("/data", "img"),
         "run": (f"/run?id={run}", CHART),
+        "predictions": (f"/run?id={run}&run_tab=Predictions", CHART),
+        "feature-space": (f"/run?id={run}&run_tab=Feature+space", CHART),
     }
 
 
@@ -85,6 +88,9 @@ def photograph(browser: Browser, url: str, wanted: str | None, path: Path, width
     settle(page)
     page.screenshot(path=path)
     context.close()
+    with Image.open(path) as picture:  # 256 colours: a third of the size, and every clone carries them
+        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
     print(path.name)
 
 
@@ -117,6 +123,15 @@ def main() -> int:
     return 0
 
 
+def look_into(db: Path, run: int) -> None:
+    """Have the analyses done that pictures are taken of."""
+    from fedcore.runs import analysis
+
+    for task in (analysis.ask(db, run, "predictions"), analysis.ask(db, run, "feature_space", 1, 1)):
+        command = [sys.executable, "-m", "fedcore", "task", str(task), "--db", str(db)]
+        subprocess.run(command, cwd=ROOT, check=True)
+
+
 def take(db: Path, out: Path, only: list[str] | None) -> None:
     """Photograph every page of the app on one database."""
     from fedcore.runs import queries
@@ -124,6 +139,7 @@ def take(db: Path, out: Path, only: list[str] | None) -> None:
     experiments = queries.experiments(db)
     second, first = experiments[0], experiments[min(1, len(experiments) - 1)]
     run = next(r for r in first.runs if r.method != "zero-shot").id
+    look_into(db, run)
     process, url = start(db)
     chromium = next(p for n in ("chromium", "google-chrome", "chromium-browser") if (p := shutil.which(n)))
     try:
