@@ -135,8 +135,19 @@ def _add_catalogs(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     data.add_argument("--json", action="store_true", help="the check as JSON")
     data.add_argument("--root", default=None, help="folder of the data set to get, check or encode")
+    data.add_argument(
+        "--columns",
+        nargs="+",
+        default=(),
+        metavar="COLUMN=NAME",
+        help="columns of a manifest or Hugging Face data set to check or encode, where called otherwise",
+    )
     data.add_argument("--backbone", default="mini-vit", help="open_clip model that encodes")
     data.add_argument("--pretrained", default=None, help="open_clip tag or weights file")
+    data.add_argument(
+        "--precision", choices=cli_data.choices(config.BackboneConfig, "precision"), default="fp32"
+    )
+    data.add_argument("--decode", choices=cli_data.choices(config.DataConfig, "decode"), default="full")
     data.add_argument("--reads", default="embedding", help="'embedding', 'layer:k' or 'patches' (FedAlign)")
 
     methods = command("methods", _methods, "the methods, or the hyper-parameters of one")
@@ -164,7 +175,7 @@ def _run(options: argparse.Namespace) -> int:
         experiment = config.parse({**experiment.model_dump(), "seeds": options.seed})
     if options.scale == "mini":
         experiment = mini(experiment)
-    checked = plan(experiment)
+    checked = cli_data.prepared(lambda: plan(experiment))
     for warning in checked.warnings:
         print(f"note: {warning}", file=sys.stderr)
     db = _writable(options.db)
@@ -285,25 +296,22 @@ def _data(options: argparse.Namespace) -> int:
     if options.action == "get":
         return cli_data.get(options.what, options.root)
     if options.action == "check":
-        return cli_data.check(options.what, options.root, options.json)
+        return cli_data.check(options.what, options.root, options.json, cli_data.columns(options.columns))
     if options.action == "partition":
         return cli_data.partition(Path(options.what))
-    return _encode(options)
-
-
-def _encode(options: argparse.Namespace) -> int:
-    from fedcore.data import catalog
-    from fedcore.engine import setup
-    from fedcore.progress import track
-    from fedcore.runs.devices import default_device, torch_name
-
-    images = catalog.load(options.what, options.root)
-    device = torch_name(default_device())
-    backbone = setup.load_backbone(options.backbone, options.pretrained, device, "fp32")
-    folder = database.artifacts_folder(options.db or database.default_path()) / "encodings"
-    track(setup.encode(backbone, images, options.reads, folder))
-    print(f"{len(images)} images of {images.name} encoded with {options.backbone}")
-    return 0
+    return cli_data.encode(
+        config.DataConfig(
+            name=options.what,
+            root=options.root,
+            columns=cli_data.columns(options.columns),
+            decode=options.decode,
+        ),
+        config.BackboneConfig(
+            name=options.backbone, pretrained=options.pretrained, precision=options.precision
+        ),
+        options.reads,
+        database.artifacts_folder(options.db or database.default_path()) / "encodings",
+    )
 
 
 def _methods(options: argparse.Namespace) -> int:

@@ -1,18 +1,22 @@
-"""``data get``, ``data check`` and ``data partition``: a data set, what is in it, and who would get what."""
+"""``data get``, ``check``, ``encode`` and ``partition``: a data set, what is in it, who would get what."""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from fedcore import config
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from fedcore.data.findings import CheckReport
 
+_Result = TypeVar("_Result")
 MOST_LINES = 40
 """Clients or classes that a table lists; the rest are counted."""
 
@@ -31,15 +35,66 @@ def get(name: str, root: str | None) -> int:
         if step.message != said:
             said = step.message
             print(said, file=sys.stderr)
-    images, warnings = catalog.load_checked(name, root)
+    images, warnings = prepared(lambda: catalog.load_checked(name, root))
     for warning in warnings:
         print(f"note: {warning}", file=sys.stderr)
     print(f'{len(images):,} images of {found.title}; in an experiment: name = "{name}", root = "{root}"')
     return 0
 
 
-def check(what: str, root: str | None, as_json: bool) -> int:
+def prepared(attempt: Callable[[], _Result]) -> _Result:
+    """Do something with a data set; a bar where it has to be unpacked, converted or measured first."""
+    from fedcore.data.prepare import Prepared
+    from fedcore.progress import track
+
+    work = Prepared(attempt)
+    steps = iter(work)
+    for first in steps:
+        track(itertools.chain((first,), steps))
+    return work.result
+
+
+def choices(part: type[BaseModel], field: str) -> tuple[str, ...]:
+    """The words that a field of the config may be."""
+    return get_args(part.model_fields[field].annotation)
+
+
+def columns(given: Sequence[str]) -> dict[str, str]:
+    """``label=diagnosis`` as ``data.columns`` has it.
+
+    Raises:
+        FedLensError: for one without its ``=``.
+    """
+    pairs = [pair.partition("=") for pair in given]
+    bare = next((own for own, _, name in pairs if not own or not name), None)
+    if bare is not None:
+        raise FedLensError(f"'{bare}' names no column; write it as label=diagnosis", "columns")
+    return {own: name for own, _, name in pairs}
+
+
+def encode(data: config.DataConfig, wanted: config.BackboneConfig, reads: str, folder: Path) -> int:
+    """Encode a data set ahead of its runs, as they will."""
+    from fedcore.clip.facts import facts
+    from fedcore.engine import setup
+    from fedcore.engine.plan import read_images
+    from fedcore.progress import track
+    from fedcore.runs.devices import default_device, torch_name
+
+    images, left_out = prepared(lambda: read_images(data, facts(wanted.name).image_size))
+    for line in left_out:
+        print(f"note: {line}", file=sys.stderr)
+    device = torch_name(default_device())
+    backbone = setup.load_backbone(wanted.name, wanted.pretrained, device, wanted.precision)
+    track(setup.encode(backbone, images, reads, folder))
+    print(f"{len(images)} images of {images.name} encoded with {wanted.name}")
+    return 0
+
+
+def check(what: str, root: str | None, as_json: bool, named: Mapping[str, str] | None = None) -> int:
     """Look through a folder, manifest or saved data set, or one of the catalog by its name.
+
+    Args:
+        named: what its columns are called.
 
     Returns: 0 where it can be used.
     """
@@ -52,7 +107,7 @@ def check(what: str, root: str | None, as_json: bool) -> int:
     report: list[checking.CheckReport] = []
 
     def steps() -> Iterator[checking.Step]:
-        for step in checking.check(name, where):
+        for step in checking.check(name, where, columns=named):
             if isinstance(step, checking.Step):
                 yield step
             else:
@@ -88,7 +143,7 @@ def partition(file: Path) -> int:
     """Who gets what in an experiment, and how unlike the clients are."""
     from fedcore.engine.plan import plan
 
-    found = plan(config.load(file))
+    found = prepared(lambda: plan(config.load(file)))
     width = max(map(len, (*found.clients, "client")))
     print(f"{'client':<{width}}  samples  classes  entropy (bits)")
     for name, samples, classes, entropy in found.client_figures()[:MOST_LINES]:

@@ -159,6 +159,7 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
         (["methods", "--methods", "none.py"], "no method file at"),
         (["data", "check"], "name what to check"),
         (["data", "check", "/nowhere"], "/nowhere"),
+        (["data", "check", "x.csv", "--columns", "label"], "columns: 'label' names no column"),
         (["data", "encode", "shapez"], "unknown data set 'shapez'; did you mean shapes?"),
         (["import", "none.csv", "--experiment", "x"], "cannot read none.csv"),
         (["merge", "none.db"], "no database at"),
@@ -297,6 +298,22 @@ def test_data_list_and_check(tmp_path, capsys):
     printed = capsys.readouterr()
     assert "1 files of zero bytes (left out): 1.png" in printed.out
     assert "expected domain/class/image" in printed.err
+
+
+def test_columns_decoding_and_precision_reach_the_data_commands(db, tmp_path, capsys):
+    from PIL import Image
+
+    for i in range(2):
+        Image.new("RGB", (96, 96), (90 * i, 9, 9)).save(tmp_path / f"{i}.jpg")
+    path = tmp_path / "list.csv"
+    path.write_text("path,what\n0.jpg,owl\n1.jpg,dog\n")
+    assert run("data", "check", path) == 2
+    assert run("data", "check", path, "--columns", "label=what") == 0
+    assert "2 images, 2 classes" in capsys.readouterr().out
+    encode = ["data", "encode", "manifest", "--root", path, "--columns", "label=what", "--db", db]
+    for more in ([], ["--decode", "draft"], ["--precision", "bf16"], ["--precision", "bf16"]):
+        assert run(*encode, *more) == 0
+    assert len(list((db.parent / "artifacts" / "encodings").glob("manifest-*.npy"))) == 3
 
 
 def test_data_partition_shows_who_gets_what(toml, capsys):

@@ -31,9 +31,11 @@ class Backbone:
     """A frozen CLIP model and what goes with it.
 
     Attributes:
-        fingerprint: changes with the weights, the preprocessing and the precision; the feature cache's key.
+        fingerprint: changes with the weights (of a tag: with its name), the preprocessing and the precision.
         dtype: what methods compute in (the towers' own dtype).
         encode_dtype: precision of the frozen image pass.
+        tag_content: content of the file that a tag stood for; empty for other weights, whose content is in
+            the fingerprint. Part of the feature cache's key only: runs keep to a tag by its name.
     """
 
     facts: BackboneFacts
@@ -43,6 +45,7 @@ class Backbone:
     device: torch.device
     fingerprint: str
     encode_dtype: torch.dtype
+    tag_content: str = ""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -125,6 +128,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     import open_clip
 
     fingerprint = weights_fingerprint(name, pretrained)
+    source = weights_source(name, pretrained)
     model = _create(name, pretrained).to(device).eval().requires_grad_(False)
     settings = model.visual.preprocess_cfg
     return Backbone(
@@ -137,6 +141,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         device=torch.device(device),
         fingerprint=f"{fingerprint}:{_activation(model)}:{precision}:{json.dumps(settings, sort_keys=True)}",
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
+        tag_content=tags.content(name, source) if isinstance(source, str) else "",
     )
 
 

@@ -46,7 +46,8 @@ def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -
 
 def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
     threads = torch.get_num_threads() if backbone.device.type == "cpu" else 0  # they decide the last bits
-    key = json.dumps([backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads])
+    parts = [backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads]
+    key = json.dumps(parts + [backbone.tag_content] * bool(backbone.tag_content))
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -84,6 +85,20 @@ def cached(name: str, tag: str) -> Path | None:
     repo, files = repository(name, tag)
     found = (try_to_load_from_cache(repo, file, cache_dir=constants.HF_HUB_CACHE) for file in files)
     return next((Path(path) for path in found if isinstance(path, str)), None)
+
+
+def content(name: str, tag: str) -> str:
+    """Identity of the file that a tag stands for on this machine, by what is in it; empty where none is here.
+
+    The hub's cache names a file by a hash of its content and links to it; a copy without links is read.
+    """
+    path = cached(name, tag)
+    if path is None:
+        return ""
+    if path.is_symlink():
+        return path.resolve().name
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def download_note(name: str, tag: str) -> str | None:

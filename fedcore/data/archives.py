@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import lzma
 import os
 import shutil
@@ -31,7 +30,6 @@ NESTED = 2
 
 _CHUNK = 1 << 20
 _BROKEN = (OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError)
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,18 +58,6 @@ def target(archives: Sequence[Path]) -> Path:
         stat = path.stat()
         content.update(f"{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return archives[0].parent / f"unpacked-{content.hexdigest()[:12]}"
-
-
-def unpacked(archives: Sequence[Path]) -> Path:
-    """The folder with what is in the archives; unpacks them if that has not been done.
-
-    Raises:
-        FedLensError: as ``unpack``.
-    """
-    for step in unpack(archives):
-        if step.done == 0:
-            _log.warning("%s", step.message)
-    return target(archives)
 
 
 def unpack(archives: Sequence[Path]) -> Iterator[Step]:

@@ -165,6 +165,16 @@ def descriptions(name: str, root: str | None = None) -> dict[str, list[str]]:
     return {}
 
 
+def described(name: str, root: str | None, classes: Sequence[str]) -> dict[str, list[str]]:
+    """The written descriptions of these classes; ``fire_engine`` and ``fire engine`` are one name.
+
+    Raises:
+        FedLensError: as ``descriptions``.
+    """
+    written = {c.replace("_", " "): texts for c, texts in descriptions(name, root).items()}
+    return {c: written[c.replace("_", " ")] for c in classes if c.replace("_", " ") in written}
+
+
 def _read_descriptions(path: Path) -> dict[str, list[str]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

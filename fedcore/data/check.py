@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.data import catalog, folders, hf, loaders, verdicts
+from fedcore.data import catalog, ddr, folders, hf, loaders, verdicts
 from fedcore.data.findings import SAMPLES, CheckReport, Tally
 from fedcore.data.images import ImageSet
 from fedcore.data.listing import Listing
 from fedcore.data.pictures import Look, examine, in_threads
+from fedcore.data.prepare import Prepared
 from fedcore.errors import FedLensError
 
 _EVERY = 100
@@ -58,7 +59,10 @@ def check(
         if entry.loader == "hf":
             yield from _check_hf(name, path, *hf.read(path, domains=domains, columns=columns), columns)
             return
-        found = loaders.find(entry, root, domains, columns)
+        work = Prepared(lambda: loaders.find(entry, root, domains, columns))
+        for step in work:
+            yield Step(step.message, step.done, step.total)
+        found = work.result
     except FedLensError as error:
         yield from _check_loose(name, path, error)
         return
@@ -88,7 +92,7 @@ def _check_listing(name: str, root: Path, found: Listing) -> Iterator[Step | Che
     verdicts.keep(found.files, reasons)
     tally = Tally(root)
     for file, reason in found.left_out:
-        tally.add("missing" if reason.startswith("no such file") else "unreadable", file)
+        tally.add("no grade" if reason == ddr.NO_GRADE else "missing", file)
     for file, look in zip(found.files, looks, strict=True):
         tally.look(file, look)
     tally.walk(root, found)

@@ -15,22 +15,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from fedcore.data.archives import Step
 from fedcore.data.entry import Entry
 from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.layout import chosen_domains
 from fedcore.data.listing import Listing
+from fedcore.data.prepare import do_first
 from fedcore.data.walk import lines, locate
 from fedcore.errors import FedLensError
 
 UNGRADABLE = "5"
+NO_GRADE = "ungradable (grade 5)"
 BLACK = 10
 _LOOK_AT = 256
+_EVERY = 20
 _FILES = {"train": TRAIN, "valid": VALIDATION, "test": TEST}
 _KEPT = "fedlens-brightness.json"
 """Where measurements are kept: to measure 12,522 photographs takes minutes."""
@@ -45,13 +49,13 @@ def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
     """
     wanted = chosen_domains(found, domains)
     root = locate(found, bases, *(f"{name}.txt" for name in _FILES), *_FILES)
-    result = Listing(root, found.classes, wanted)
+    result = Listing(root, found.classes, wanted, label_files=[root / f"{name}.txt" for name in _FILES])
     rows = []
     for name, part in _FILES.items():
         for image, grade in _graded(root / f"{name}.txt"):
             path = root / name / image
             if grade == UNGRADABLE:
-                result.left_out.append((path, "ungradable (grade 5)"))
+                result.left_out.append((path, NO_GRADE))
             else:
                 rows.append((path, f"{name}/{image}", int(grade), part))
     measured = _measured(root, [(path, key) for path, key, _, _ in rows])
@@ -118,12 +122,12 @@ def _graded(path: Path) -> list[tuple[str, str]]:
 
 def _measured(root: Path, files: Sequence[tuple[Path, str]]) -> list[tuple[int, float] | None]:
     """Measurements of all files, those kept from before taken where a file has not changed."""
-    kept = root / _KEPT
     try:
-        known = json.loads(kept.read_text(encoding="utf-8"))
+        known = json.loads((root / _KEPT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = {}
     fresh: dict[str, list[float]] = {}
+    new = []
     for path, key in files:
         try:
             stat = path.stat()
@@ -132,10 +136,37 @@ def _measured(root: Path, files: Sequence[tuple[Path, str]]) -> list[tuple[int, 
         before = known.get(key)
         if before and before[:2] == [stat.st_size, stat.st_mtime_ns]:
             fresh[key] = before
-        elif found := measure(path):
-            fresh[key] = [stat.st_size, stat.st_mtime_ns, *found]
-    if fresh != known and os.access(root, os.W_OK):
-        making = kept.with_suffix(f".part-{os.getpid()}")
-        making.write_text(json.dumps(fresh), encoding="utf-8")
-        making.replace(kept)
-    return [(int(fresh[k][2]), float(fresh[k][3])) if k in fresh else None for _, k in files]
+        else:
+            new.append((path, key))
+    if new and os.access(root, os.W_OK):
+        do_first(
+            f"{len(new):,} photographs in {root} have to be measured", lambda: _measure_all(root, new, fresh)
+        )
+    elif new:
+        for _ in _measure_all(None, new, fresh):
+            pass
+    found = (fresh.get(key, ())[2:] for _, key in files)
+    return [(int(figures[0]), float(figures[1])) if figures else None for figures in found]
+
+
+def _measure_all(
+    root: Path | None, files: Sequence[tuple[Path, str]], into: dict[str, list[float]]
+) -> Iterator[Step]:
+    """Measure files; what is in ``into`` at the end, or when it is left early, is kept in ``root``.
+
+    A row is size and time of the file, then its figures, or none where it cannot be read.
+    """
+    try:
+        for done, (path, key) in enumerate(files):
+            if done % _EVERY == 0:
+                yield Step("measuring photographs", done, len(files))
+            try:
+                stat = path.stat()
+            except FileNotFoundError:  # gone since they were listed
+                continue
+            into[key] = [stat.st_size, stat.st_mtime_ns, *(measure(path) or ())]
+    finally:
+        if root is not None:
+            making = root / f"{_KEPT}.part-{os.getpid()}"
+            making.write_text(json.dumps(into), encoding="utf-8")
+            making.replace(root / _KEPT)

@@ -24,6 +24,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "huge": ("images beyond the limit on pixels", "left out"),
     "not an image": ("files that are no images in spite of their name", "left out"),
     "no label": ("rows without a label", "left out"),
+    "no grade": ("images that the data set itself calls ungradable", "left out"),
     "no images": (
         "classes without images in a domain",
         "they stay; the domain has none to learn",
@@ -47,7 +48,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
 }
 """Kind of finding -> what it is, what happens to it. In order of weight."""
 
-LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label")
+LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label", "no grade")
 
 LISTED = 50
 """Paths (or groups of them) that a finding lists; it counts all."""
@@ -127,7 +128,7 @@ class CheckReport:
         return json.dumps(self.to_dict())
 
 
-_HIDDEN = (".", "__MACOSX", "unpacked-", "converted-")
+_HIDDEN = (".", "__MACOSX", "unpacked-", "converted-", "fedlens-")
 
 
 class Tally:
@@ -170,7 +171,9 @@ class Tally:
 
         Returns: the image files, sorted.
         """
-        used = set() if found is None else {*found.files, *(file for file, _ in found.left_out)}
+        used: set[Path] = set()
+        if found is not None:
+            used = {*found.files, *found.label_files, *(file for file, _ in found.left_out)}
         pictures = []
         for file in _files(root) if root.is_dir() else ():
             if file.is_symlink() and not file.resolve().is_relative_to(root):
@@ -221,10 +224,8 @@ class Tally:
 def _files(root: Path) -> Iterator[Path]:
     """Files of a folder and links in it, sorted; hidden ones and what FedLens put there are passed over."""
     for folder, inside, names in os.walk(root):
-        inside[:] = sorted(
-            n for n in inside if not n.startswith((".", "__MACOSX", "unpacked-", "converted-"))
-        )
+        inside[:] = sorted(n for n in inside if not n.startswith(_HIDDEN))
         links = [n for n in inside if Path(folder, n).is_symlink()]
         for name in sorted([*names, *links]):
-            if not name.startswith("."):
+            if not name.startswith(_HIDDEN):
                 yield Path(folder, name)

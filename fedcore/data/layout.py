@@ -27,6 +27,10 @@ WHOLE = "full"
 """Beside the parts, VLCS' first release holds all images a second time."""
 
 
+NO_CLASS = ("BACKGROUND_Google",)
+"""Folder of images beside Caltech-101's classes that is none of them."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A folder of images, and the part of the official split that it belongs to (None: no such part)."""
@@ -115,9 +119,19 @@ def class_folders(found: Entry, bases: Sequence[Path]) -> Layout:
     tops = _search(bases, _spellings(found, found.classes))
     if not tops:
         raise NotHere(f"{bases[0]}: no class folder of {found.title} in it. {found.how}", "data.root")
-    refuse_other_classes(found, bases[0], tuple(tops))
+    refuse_other_classes(found, bases[0], (*tops, *_others(found, bases, tops)))
     sources = {(ONE_DOMAIN, name): tuple(tops[name]) for name in found.classes}
     return Layout(bases[0], (ONE_DOMAIN,), found.classes, sources)
+
+
+def _others(found: Entry, bases: Sequence[Path], tops: Mapping[str, Sequence[Source]]) -> Iterable[str]:
+    """Folders of images beside a data set's class folders that are none of them."""
+    known = {*_spellings(found, found.classes), *map(squash, NO_CLASS)}
+    for level in sorted({source.path.parent for sources in tops.values() for source in sources}):
+        base = next(b for b in bases if level.is_relative_to(b))
+        for name in folders_in(base, level):
+            if squash(name) not in known and any(True for _ in images_in(base, level / name)):
+                yield name
 
 
 def chosen_domains(found: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:

@@ -11,15 +11,17 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from fedcore.data.archives import Step
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.images import SPLITS, TEST, TRAIN, ImageSet
+from fedcore.data.prepare import do_first
 from fedcore.data.walk import DEPTH, NotHere, folders_in
 from fedcore.errors import FedLensError
 
@@ -68,20 +70,19 @@ def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
     kept = held.labels < len(found.classes)
     if domains is None:
         rows = np.flatnonzero(kept)
-        names, domain = (ONE_DOMAIN,), np.zeros(len(rows), dtype=np.int64)
+        chosen, domain = (ONE_DOMAIN,), np.zeros(len(rows), dtype=np.int64)
     else:
-        places = [_place(found, held.names, name) for name in domains]
-        _refuse_twice(found, domains, places)
+        places = _places(found, held.names, domains)
         number = np.full(len(held.names), -1, dtype=np.int64)
         number[places] = np.arange(len(places))
         rows = np.flatnonzero(kept & (number[held.writer] >= 0))
-        names, domain = tuple(domains), number[held.writer[rows]]
+        chosen, domain = tuple(domains), number[held.writer[rows]]
     part = held.part[rows]
-    content = hashlib.sha256("\0".join([_stamp(files), found.name, *names]).encode())
+    content = hashlib.sha256("\0".join([_stamp(files), found.name, *chosen]).encode())
     return ImageSet(
         name=found.name,
         classes=found.classes,
-        domains=names,
+        domains=chosen,
         template=found.template,
         labels=held.labels[rows],
         domain=domain,
@@ -91,6 +92,26 @@ def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
         split=part.astype(np.int8) if len(part) and part.min() >= 0 else None,
         owner=None if domains else tuple(held.names[w] for w in held.writer[rows]),
     ), []
+
+
+def names(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> tuple[str, ...]:
+    """The domains as ``load`` would give them.
+
+    Raises:
+        FedLensError: ``data.root`` for missing files; ``data.domains`` for an unknown writer.
+    """
+    files = _files(found, bases)
+    if domains is None:
+        return (ONE_DOMAIN,)
+    _places(found, _arrays(files).names, domains)
+    return tuple(domains)
+
+
+def _places(found: Entry, names: tuple[str, ...], domains: Sequence[str]) -> list[int]:
+    """Where the chosen writers stand in LEAF's list."""
+    places = [_place(found, names, name) for name in domains]
+    _refuse_twice(found, domains, places)
+    return places
 
 
 def _keys(held: Writers, rows: np.ndarray) -> tuple[str, ...]:
@@ -168,14 +189,22 @@ def _arrays(files: Sequence[tuple[Path, int]]) -> Writers:
     """From the converted folder; made first where it is not there."""
     folder = files[0][0].parent / f"converted-{_stamp(files)}"
     if not (folder / _ROWS).is_file():
-        held = _parsed(files)
         if not os.access(folder.parent, os.W_OK):
-            return held
-        _keep(held, folder)
+            parsed: list[Writers] = []
+            for _ in _parse(files, parsed):
+                pass
+            return parsed[0]
+        do_first(f"LEAF's json in {folder.parent} has to be read", lambda: _convert(files, folder))
     with np.load(folder / _ROWS) as rows:
         names = tuple(rows["names"].tolist())
         labels, writer, part = rows["labels"], rows["writer"], rows["part"]
     return Writers(names, np.load(folder / _PIXELS, mmap_mode="r"), labels, writer, part)
+
+
+def _convert(files: Sequence[tuple[Path, int]], folder: Path) -> Iterator[Step]:
+    parsed: list[Writers] = []
+    yield from _parse(files, parsed)
+    _keep(parsed[0], folder)
 
 
 def _keep(held: Writers, folder: Path) -> None:
@@ -192,10 +221,12 @@ def _keep(held: Writers, folder: Path) -> None:
         shutil.rmtree(making, ignore_errors=True)
 
 
-def _parsed(files: Sequence[tuple[Path, int]]) -> Writers:
+def _parse(files: Sequence[tuple[Path, int]], into: list[Writers]) -> Iterator[Step]:
+    """Read the json; what was in it is appended to ``into`` at the end."""
     place: dict[str, int] = {}
     pixels, labels, writer, part = [], [], [], []
-    for path, mark in files:
+    for done, (path, mark) in enumerate(files):
+        yield Step(f"reading {path.name}", done, len(files))
         content = _content(path)
         for name in content["users"]:
             own = content["user_data"].get(name, {})
@@ -217,12 +248,14 @@ def _parsed(files: Sequence[tuple[Path, int]]) -> Writers:
             part += [mark] * len(y)
     if not labels:
         raise _damaged(files[0][0], "no samples")
-    return Writers(
-        tuple(place),
-        np.concatenate(pixels),
-        np.array(labels, dtype=np.int64),
-        np.array(writer, dtype=np.int64),
-        np.array(part, dtype=np.int8),
+    into.append(
+        Writers(
+            tuple(place),
+            np.concatenate(pixels),
+            np.array(labels, dtype=np.int64),
+            np.array(writer, dtype=np.int64),
+            np.array(part, dtype=np.int8),
+        )
     )
 
 

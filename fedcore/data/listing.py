@@ -23,6 +23,7 @@ class Listing:
         split: official marks (values as in ``images.SPLITS``), or None where there are none.
         owner: the clients that the data set names ("" for none), or None where it names none.
         left_out: (path, reason) of files that are known to be unusable.
+        label_files: what the labels and the split were read from.
     """
 
     root: Path
@@ -35,6 +36,7 @@ class Listing:
     split: list[int] | None = None
     owner: list[str] | None = None
     left_out: list[tuple[Path, str]] = field(default_factory=list)
+    label_files: list[Path] = field(default_factory=list)
 
     def add(self, path: Path, key: str, label: int, domain: int = 0, part: int | None = None) -> None:
         """One more image; ``part`` where the data set has an official split.

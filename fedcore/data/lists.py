@@ -64,6 +64,7 @@ def _listed(
     rows: list[tuple[int, str, str, int | None]] = []
     number: dict[str, str] = {}
     for (domain, name), part in files.items():
+        result.label_files.append(root / name)
         for line in lines(root / name):
             path, _, label = line.rpartition(" ")
             pieces = path.split("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -9,8 +10,9 @@ from typing import TypeVar
 from fedcore.data import archives, ddr, folders, hf, leaf, lists, manifest, tiny_imagenet, torchvision_sets
 from fedcore.data.entry import Entry
 from fedcore.data.images import ImageSet
-from fedcore.data.layout import chosen_domains, layout, named, prompt_names
+from fedcore.data.layout import chosen_domains, class_folders, layout, named, prompt_names
 from fedcore.data.listing import Listing, listing
+from fedcore.data.prepare import NotPrepared, do_first
 from fedcore.data.walk import NotHere, existing
 
 _Result = TypeVar("_Result")
@@ -64,7 +66,7 @@ def find(
         return images, report.warnings()
     if found.loader == "manifest":
         return manifest.listing(manifest.read(root, domains, columns))
-    return in_bases(root, lambda bases: LOADERS[found.loader](found, bases, domains))
+    return in_bases(found, root, lambda bases: LOADERS[found.loader](found, bases, domains))
 
 
 def load(
@@ -100,25 +102,51 @@ def names(
         if found.loader == "tiny":
             return tiny_imagenet.names(found, bases), chosen_domains(found, domains)
         if found.loader == "leaf":
-            return found.classes, tuple(domains) if domains else chosen_domains(found, None)
+            return found.classes, leaf.names(found, bases, domains)
         if found.loader in ("folder", "domains") or not found.classes:
             own = layout(bases[-1], domains) if found.loader == "folder" else named(found, bases, domains)
             return prompt_names(own.root, own.classes), own.domains
+        if found.loader == "classes":
+            class_folders(found, bases)
         return torchvision_sets.prompts(found), chosen_domains(found, domains)
 
-    return in_bases(root, look)
+    return in_bases(found, root, look)
 
 
-def in_bases(root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:
+def in_bases(found: Entry, root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:
     """Look for something in a data set's folder or archive, and if it is not there in what is packed in it.
 
     Raises:
+        NotPrepared: ``data.root``, within ``put_off``, with the command that does what is to be done first.
         FedLensError: ``data.root``, when there is no such folder; what ``attempt`` raises; as
             ``archives.unpack``.
     """
+    try:
+        return _in_bases(root, attempt)
+    except NotPrepared as missing:
+        named = "" if found.loader == "folder" else f"{found.name} --root "
+        command = f"data check {named}{shlex.quote(root)}"
+        raise NotPrepared(missing.what, missing.work, command) from None
+
+
+def unpacked(packed: Sequence[Path]) -> Path:
+    """The folder with what is in the archives; unpacks them first if that has not been done.
+
+    Raises:
+        NotPrepared: within ``put_off``.
+        FedLensError: as ``archives.unpack``.
+    """
+    place = archives.target(packed)
+    if not place.is_dir():
+        more = f" and {len(packed) - 1} more" if len(packed) > 1 else ""
+        do_first(f"{packed[0]}{more} has to be unpacked into {place}", lambda: archives.unpack(packed))
+    return place
+
+
+def _in_bases(root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:
     path = Path(root).expanduser()
     if archives.is_archive(path):
-        return attempt((archives.unpacked([path.resolve()]),))
+        return attempt((unpacked([path.resolve()]),))
     base = existing(root)
     try:
         return attempt((base,))
@@ -126,4 +154,4 @@ def in_bases(root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result
         packed = archives.packed_in(base)
         if not packed:
             raise
-    return attempt((base, archives.unpacked(packed)))
+    return attempt((base, unpacked(packed)))

@@ -94,7 +94,8 @@ def listing(found: Manifest) -> Listing:
         FedLensError: ``data.root``, for a path that leaves the manifest's folder.
     """
     root = found.folder
-    result = Listing(root, prompt_names(found.path, found.classes), found.domains)
+    names = prompt_names(found.path, found.classes)
+    result = Listing(root, names, found.domains, label_files=[root / found.path.name])
     label = {name: i for i, name in enumerate(found.classes)}
     domain = {name: i for i, name in enumerate(found.domains)}
     marked = all(row.split for row in found.rows)

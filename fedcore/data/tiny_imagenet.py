@@ -34,7 +34,9 @@ def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
     chosen_domains(found, domains)
     root = _root(found, bases)
     ids = _ids(root)
+    listed = root / "val" / "val_annotations.txt"
     result = Listing(root, tuple(_words(root, ids)))
+    result.label_files += [root / "wnids.txt", root / "words.txt", listed]
     present = set(folders_in(root, root / "train"))
     missing = [i for i in ids if i not in present]
     if missing:
@@ -46,12 +48,11 @@ def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
         for path in sorted(images_in(root, root / "train" / wnid / "images")):
             result.add(path, f"train/{wnid}/{path.name}", label, part=TRAIN)
     number = {wnid: label for label, wnid in enumerate(ids)}
-    path = root / "val" / "val_annotations.txt"
-    for line in lines(path):
+    for line in lines(listed):
         image, wnid, *_ = [*line.split("\t"), ""]
         if wnid not in number:
             raise FedLensError(
-                f"{path}: '{line}' names no class of wnids.txt; get the set again", "data.root"
+                f"{listed}: '{line}' names no class of wnids.txt; get the set again", "data.root"
             )
         result.add(root / "val" / "images" / image, f"val/{image}", number[wnid], part=TEST)
     return result

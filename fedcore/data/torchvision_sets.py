@@ -72,6 +72,7 @@ def pets(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
     number = {squash(name): i for i, name in enumerate(found.classes)}
     for part, name in ((TRAIN, "trainval"), (TEST, "test")):
         path = root / "annotations" / f"{name}.txt"
+        result.label_files.append(path)
         for line in lines(path):
             image, label, *rest = line.split()
             known = number.get(squash(image.rpartition("_")[0]))
@@ -96,6 +97,7 @@ def food(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
     result = Listing(root, prompts(found))
     for part, name in ((TRAIN, "train"), (TEST, "test")):
         path = root / "meta" / f"{name}.json"
+        result.label_files.append(path)
         listed = _json(path)
         if not isinstance(listed, dict):
             raise FedLensError(f"{path}: expected a list of images for each class", "data.root")
@@ -117,6 +119,7 @@ def flowers(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) 
     images = locate(found, bases, "jpg") / "jpg"  # may have been unpacked beside the labels
     labels = _mat(root / "imagelabels.mat", "labels")
     result = Listing(bases[0], prompts(found))
+    result.label_files += [root / "imagelabels.mat", root / "setid.mat"]
     for part, name in ((TRAIN, "trnid"), (VALIDATION, "valid"), (TEST, "tstid")):
         for image in _mat(root / "setid.mat", name).tolist():
             if not (1 <= image <= len(labels) and 1 <= labels[image - 1] <= len(found.classes)):
@@ -142,6 +145,7 @@ def dtd(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> L
     number = {name: i for i, name in enumerate(found.classes)}
     for part, name in ((TRAIN, "train1"), (VALIDATION, "val1"), (TEST, "test1")):
         path = root / "labels" / f"{name}.txt"
+        result.label_files.append(path)
         for line in lines(path):
             class_name, _, image = line.partition("/")
             if class_name not in number or not image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,12 @@ import numpy as np
 from fedcore.engine.events import Progress
 from fedcore.runs.tasks import Context, Steps
 
+_log = logging.getLogger(__name__)
+
 
 def check(args: dict[str, Any], context: Context) -> Steps:
-    """Look through a data set before it is used. args: root; name, where it is one of the catalog's.
+    """Look through a data set before it is used. args: root; name, where it is one of the
+    catalog's; domains; columns.
 
     Result: ``name`` and the ``report`` (``CheckReport.to_dict``); array ``sheet``: sample pictures, where it
     can be used. Shape: (height, width, 3).
@@ -20,10 +24,10 @@ def check(args: dict[str, Any], context: Context) -> Steps:
     from fedcore.data.check import Step, kind_of
     from fedcore.data.check import check as look_through
 
-    root = args.get("root")
+    root, domains, columns = args.get("root"), args.get("domains"), args.get("columns")
     name = args.get("name") or kind_of(root)
     report = None
-    for step in look_through(name, root):
+    for step in look_through(name, root, domains, columns):
         if isinstance(step, Step):
             yield Progress(step.message, step.done, step.total)
         else:
@@ -31,21 +35,30 @@ def check(args: dict[str, Any], context: Context) -> Steps:
     assert report is not None, "the report comes last"
     if report.error is None:
         yield Progress("drawing samples", report.images, report.images)
-        context.write_arrays(sheet=np.asarray(sheet.contact_sheet(catalog.load(name, root))))
+        images = catalog.load(name, root, domains, columns=columns)
+        context.write_arrays(sheet=np.asarray(sheet.contact_sheet(images)))
     yield {"name": name, "report": report.to_dict()}
 
 
 def encode(args: dict[str, Any], context: Context) -> Steps:
     """Encode a data set ahead of its runs.
 
-    args: name, root, domains; backbone, pretrained, precision; reads.
+    args: name, root, domains, columns, decode; backbone, pretrained, precision; reads.
     """
     from fedcore.clip import features
-    from fedcore.data import catalog
+    from fedcore.clip.facts import facts
+    from fedcore.config import DataConfig
+    from fedcore.data.prepare import Prepared
     from fedcore.engine import setup
+    from fedcore.engine.plan import read_images
 
     yield Progress(f"reading {args['name']}", 0, 0)
-    images = catalog.load(args["name"], args.get("root"), args.get("domains"))
+    said = {k: args[k] for k in ("name", "root", "domains", "columns", "decode") if args.get(k) is not None}
+    reading = Prepared(lambda: read_images(DataConfig(**said), facts(args["backbone"]).image_size))
+    yield from (Progress(step.message, step.done, step.total) for step in reading)
+    images, left_out = reading.result
+    for line in left_out:
+        _log.warning(line)
     yield Progress(f"loading {args['backbone']}", 0, 0)
     precision = args.get("precision") or "fp32"
     backbone = setup.load_backbone(args["backbone"], args.get("pretrained"), context.device, precision)

@@ -1,5 +1,6 @@
 """Weights files: plain, wrapped, OpenAI's archives, of another model, dangerous, in the hub's cache."""
 
+import hashlib
 import io
 import json
 import pickle
@@ -14,8 +15,9 @@ from huggingface_hub import constants
 from open_clip.model import convert_weights_to_fp16
 from safetensors.torch import save_file
 
-from fedcore.clip import backbone, tags, weights
+from fedcore.clip import backbone, features, tags, weights
 from fedcore.clip.facts import facts, weights_source
+from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from tests.clip.test_backbone import SMALL
 
@@ -226,6 +228,33 @@ def test_a_tag_in_the_cache_loads_without_network(hub):
     pixels = torch.rand(1, 3, 16, 16)
     assert torch.equal(loaded.embed_images(pixels), model.encode_image(pixels))
     assert tuple(loaded.preprocess.transforms[-1].mean) == open_clip.OPENAI_DATASET_MEAN
+
+
+def test_other_content_under_one_tag_is_another_encoding_but_the_same_run(hub):
+    images = catalog.load("shapes")
+
+    def key(loaded: backbone.Backbone) -> Path:
+        return features.cache_path(hub, loaded, images, "embedding")
+
+    state = random_model("small-clip-quickgelu").state_dict()
+    fill_hub(hub, state)
+    link = hub / "models--someone--small" / "snapshots" / "abc123" / "open_clip_model.safetensors"
+    first = backbone.load("small-clip", "laion")
+    assert first.tag_content == "f00d" and key(backbone.load("small-clip", "laion")) == key(first)
+    newer = hub / "models--someone--small" / "blobs" / "beef"
+    save_file({n: v + 1 if v.is_floating_point() else v for n, v in state.items()}, newer)
+    link.unlink()
+    link.symlink_to(newer)
+    second = backbone.load("small-clip", "laion")
+    assert key(second) != key(first)
+    assert second.fingerprint == first.fingerprint  # in checkpoints: those of older versions still resume
+    link.unlink()
+    link.write_bytes(newer.read_bytes())  # a cache that was copied without its links
+    copied = backbone.load("small-clip", "laion")
+    assert copied.tag_content == hashlib.sha256(newer.read_bytes()).hexdigest()
+    file = newer.with_suffix(".safetensors")
+    file.write_bytes(newer.read_bytes())
+    assert backbone.load("small-clip-quickgelu", str(file)).tag_content == ""
 
 
 def test_a_tag_that_is_not_here_says_how_to_get_it(hub, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.data import archives, catalog
+from fedcore.data import archives, catalog, loaders
 from fedcore.errors import FedLensError
 from tests.data.layouts import WRITE, label_of
 
@@ -140,7 +140,7 @@ def test_hidden_members_are_passed_over(tmp_path: Path):
     with zipfile.ZipFile(archive, "w") as out:
         for name in ("__MACOSX/a/._x.jpg", "a/.DS_Store", ".git/config", "a/x/1.txt", "a/Thumbs.db"):
             out.writestr(name, "x")
-    found = archives.unpacked([archive])
+    found = loaders.unpacked([archive])
     assert sorted(p.name for p in found.rglob("*") if p.is_file()) == ["1.txt", "Thumbs.db"]
 
 

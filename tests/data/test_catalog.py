@@ -141,6 +141,14 @@ def test_descriptions_of_a_folder(tmp_path: Path):
     assert catalog.descriptions("folder", str(root)) == {"x": ["the inner file wins"]}
 
 
+def test_descriptions_name_classes_as_their_folders_do_or_as_prompts_do(tmp_path: Path):
+    root = make(tmp_path, ("a",), ("fire_engine", "snow_owl", "cat"))
+    content = {"fire engine": ["a red van."], "snow_owl": ["a white bird."], "dog": ["no class of these."]}
+    (root / "descriptions.json").write_text(json.dumps(content))
+    found = catalog.described("folder", str(root), ("cat", "fire_engine", "snow owl"))
+    assert found == {"fire_engine": ["a red van."], "snow owl": ["a white bird."]}
+
+
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"x": "one sentence"}', '{"x": []}', '{"x": [""]}', '{"x": [1]}']
 )

@@ -18,6 +18,7 @@ from fedcore.data import catalog, check, folders
 from fedcore.data.check import CheckReport, Step
 from fedcore.data.findings import KINDS
 from fedcore.errors import FedLensError
+from tests.data.layouts import WRITE
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("dog", "owl")
 
@@ -276,6 +277,40 @@ def test_a_manifest_is_checked_with_its_lines(pets: Path):
     found = report("manifest", path)
     assert found.images == 12 and found.left_out == 1
     assert found.finding("missing").paths == ("gone.jpg",)
+    assert [f.kind for f in found.findings] == ["missing"]  # the manifest itself was looked at
+
+
+def test_columns_of_other_names_reach_the_loader(pets: Path):
+    rows = [f"{d}/{c}/{i}.jpg,{c},{d}" for d in DOMAINS for c in CLASSES for i in range(3)]
+    path = pets / "list.csv"
+    path.write_text("\n".join(["path,diagnosis,domain", *rows]))
+    assert "rename one or name it in data.columns" in report("manifest", path).error
+    assert report("manifest", path, columns={"label": "diagnosis"}).counts == ((3, 3), (3, 3))
+
+
+def test_ungradable_photographs_are_called_so(tmp_path: Path):
+    root = WRITE["ddr"](tmp_path)
+    found = report("ddr", root)
+    assert [(f.kind, f.count) for f in found.findings if f.kind in ("no grade", "unreadable")] == [
+        ("no grade", 3)
+    ]
+    assert found.left_out == 3
+    again = report("ddr", root)
+    assert (tmp_path / "DR_grading" / "fedlens-brightness.json").is_file() and again == found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ddr", "domainnet", "domainnet-126", "oxford-pets", "food101", "flowers102", "dtd", "tiny-imagenet"],
+)
+def test_files_of_labels_are_not_called_unread(name: str, tmp_path: Path):
+    root = WRITE[name](tmp_path / "set")
+    (root / "notes.txt").write_text("mine")
+    other = report(name, root).finding("other")
+    names = [p.rpartition("/")[2] for p in other.paths]
+    unread = ("classes.txt", "labels.txt", "list.txt", "train.txt", "test.txt")  # upstream, and no loader's
+    upstream = [n for n in names if n.endswith("_boxes.txt") or (n in unread and name not in ("ddr", "dtd"))]
+    assert [n for n in names if n not in upstream] == ["notes.txt"]
 
 
 def test_a_saved_data_set_is_checked_row_by_row(tmp_path: Path):

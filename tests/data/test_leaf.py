@@ -49,6 +49,20 @@ def test_named_writers_are_domains_in_the_order_asked_for(tmp_path: Path):
     assert images.owner is None and len(images) == 40
 
 
+@pytest.mark.parametrize("domains", [None, ["f0002_12", "0"], ["f9999_99"], ["0", "f0000_14"], []])
+def test_facts_say_what_loading_will(domains, tmp_path: Path):
+    root = str(femnist(tmp_path))
+
+    def outcome(read) -> object:
+        try:
+            found = read("femnist", root, domains)
+        except FedLensError as error:
+            return str(error), error.field
+        return found.classes, found.domains
+
+    assert outcome(catalog.facts) == outcome(catalog.load)
+
+
 def test_the_keys_of_digits_do_not_change_with_what_else_is_used(tmp_path: Path):
     root = str(femnist(tmp_path))
     everything = catalog.load("femnist", root)

@@ -193,6 +193,16 @@ BAD = {
     "cifar: a label too large": ("cifar10", labels(number=10), "data_batch_2: not a file of CIFAR's"),
     "eurosat: a class is missing": (
         "eurosat", rename("SeaLake", "Oceans"), "no class folder 'SeaLake', which EuroSAT has"),
+    "eurosat: one class more": (
+        "eurosat",
+        lambda root: layouts.image(next(root.rglob("SeaLake")).parent / "Oceans" / "Oceans_1.jpg", 0),
+        "an unknown class folder 'Oceans', which EuroSAT has not",
+    ),
+    "caltech101: one class more": (
+        "caltech101",
+        lambda root: layouts.image(next(root.rglob("yin_yang")).parent / "tao" / "image_0001.jpg", 0),
+        "an unknown class folder 'tao', which Caltech-101 has not",
+    ),
     "eurosat: another folder": ("eurosat", rename("eurosat", ".hidden"), "no class folder of EuroSAT in it"),
     "caltech: a class is missing": (
         "caltech101", rename("yin_yang", "tao"), "no class folder 'yin_yang', which Caltech-101 has"),
@@ -236,6 +246,16 @@ def test_damaged_sets_are_named_with_file_and_remedy(name, spoil, message, tmp_p
     with pytest.raises(FedLensError, match=message) as caught:
         catalog.load(name, str(root))
     assert caught.value.field == "data.root" and str(root) in str(caught.value)
+
+
+@pytest.mark.parametrize("case", [c for c in BAD if c.startswith(("eurosat", "caltech101"))])
+def test_class_folders_are_refused_before_an_image_is_opened_too(case: str, tmp_path: Path):
+    name, spoil, message = BAD[case]
+    root = WRITE[name](tmp_path)
+    assert catalog.facts(name, str(root)).classes == catalog.load(name, str(root)).classes
+    spoil(root)
+    with pytest.raises(FedLensError, match=message):
+        catalog.facts(name, str(root))
 
 
 def test_missing_images_are_counted_and_left_out(tmp_path: Path):

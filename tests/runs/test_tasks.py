@@ -296,6 +296,33 @@ def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
     assert (tmp_path / "artifacts" / "encodings" / task.result["file"]).stat().st_size == task.result["bytes"]
 
 
+def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
+    """The encoding of a task is the one that a run with the same ``[data]`` looks for."""
+    from PIL import Image
+
+    from fedcore.clip import features
+    from fedcore.config import DataConfig
+    from fedcore.engine import setup
+    from fedcore.engine.plan import read_images
+
+    for i in range(2):
+        Image.new("RGB", (96, 96), (90 * i, 9, 9)).save(tmp_path / f"{i}.jpg")
+    path = tmp_path / "list.csv"
+    path.write_text("path,what\n0.jpg,owl\n1.jpg,dog\n")
+    data = {"name": "manifest", "root": str(path), "columns": {"label": "what"}}
+    work = {"check": data, "encode": data | {"decode": "draft", "backbone": "mini-vit"}}
+    for kind, args in work.items():
+        number = tasks.submit(db, kind, "own", args)
+        claim = tasks.claim(db, new_owner(), "tasks")
+        with Heart(db, claim.owner, work=TASKS) as heart:
+            assert task_job.execute(claim, heart) == "done"
+    assert tasks.find(db, "check", "own").result["report"]["classes"] == ["dog", "owl"]
+    backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
+    images, _ = read_images(DataConfig(**data, decode="draft"), backbone.facts.image_size)
+    wanted = features.cache_path(tmp_path, backbone, images, "embedding").name
+    assert tasks.get(db, number).result["file"] == wanted
+
+
 def test_the_supervisor_starts_the_real_command(db):
     """With the claim, the device and the log of the task on its command line; a check needs no torch."""
     number = tasks.submit(db, "check", "digits", {"name": "rotated-digits"})
