@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcore import sweeps
 from fedcore.clip.facts import MINI_MODELS, facts
-from fedcore.config import Experiment, RunConfig, backbones
+from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
 from fedcore.data.heterogeneity import label_distance, label_entropy
 from fedcore.data.images import ImageSet, drafted
@@ -71,11 +71,17 @@ def load_images(run: RunConfig) -> tuple[ImageSet, list[str]]:
     Raises:
         FedLensError: naming the field under ``data``.
     """
-    data = run.data
+    return read_images(run.data, max(facts(b.name).image_size for b in backbones(run)))
+
+
+def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
+    """A data set as ``[data]`` describes it, for backbones that see ``side`` pixels, and what was left out.
+
+    Raises:
+        FedLensError: naming the field under ``data``.
+    """
     images, left_out = catalog.load_checked(data.name, data.root, data.domains, data.template, data.columns)
-    if data.decode == "draft":
-        images = drafted(images, max(facts(b.name).image_size for b in backbones(run)))
-    return images, left_out
+    return (drafted(images, side) if data.decode == "draft" else images), left_out
 
 
 def assign(run: RunConfig, images: ImageSet) -> Assignment:
@@ -157,16 +163,19 @@ def plan(experiment: Experiment) -> Plan:
     if unknown:
         raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
     checked: dict[str, tuple[Setting, Assignment]] = {}
-    runs = []
+    runs, notes = [], []
     for draft, variant in zip(experiment.expand(images.domains), itertools.cycle(variants)):
         key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
         try:
             if key not in checked:
                 same = draft.data.template == experiment.data.template
                 checked[key] = _setting(draft, images if same else load_images(draft)[0])
-            runs.append(resolve(draft, checked[key][0], f"methods.{variant.index}"))
+            run = resolve(draft, checked[key][0], f"methods.{variant.index}")
         except FedLensError as error:
             raise variant.blame(error) from error
+        runs.append(run)
+        method = registry.get(run.method.name)
+        notes += method.notes(registry.build_config(run.method.name, run.method.config), checked[key][0])
     assignments = [assignment for _, assignment in checked.values()]
     first = assignments[0]
     return Plan(
@@ -175,7 +184,12 @@ def plan(experiment: Experiment) -> Plan:
         images.classes,
         images.domains,
         first.counts,
-        (*left_out, *_warnings(experiment, assignments), *ahead.notes(runs, len(images))),
+        (
+            *left_out,
+            *_warnings(experiment, assignments),
+            *dict.fromkeys(notes),
+            *ahead.notes(runs, len(images)),
+        ),
     )
 
 
@@ -194,6 +208,7 @@ def _setting(run: RunConfig, images: ImageSet) -> tuple[Setting, Assignment]:
         images.domains,
         images.template,
         tuple(assignment.client_domain.tolist()),
+        tuple(catalog.described(run.data.name, run.data.root, images.classes)),
     )
     return setting, assignment
 

@@ -19,6 +19,7 @@ from fedcore.config import backbones as backbones_of
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
+from fedcore.data.prepare import Prepared
 from fedcore.engine.cohorts import cohort_config
 from fedcore.engine.events import GLOBAL, Entity, Notice, Progress
 from fedcore.engine.local import Stopped
@@ -98,7 +99,12 @@ def make_ready(
     """
     if run.method.file:
         registry.load_as_planned(run.method.file, run.method.sha256)
-    images, left_out = load_images(run)
+    reading = Prepared(lambda: load_images(run))
+    for step in reading:
+        if should_stop():
+            raise Stopped
+        yield Progress(step.message, step.done, step.total)
+    images, left_out = reading.result
     yield from (Notice(line) for line in left_out)
     assignment = assign(run, images)
     yield Progress("loading " + backbone_names(run), 0, 1)
@@ -111,10 +117,12 @@ def make_ready(
         images.domains,
         images.template,
         tuple(assignment.client_domain.tolist()),
+        tuple(catalog.described(run.data.name, run.data.root, images.classes)),
     )
     run = resolve(run, setting, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
+    yield from (Notice(line) for line in cls.notes(config, setting))
     folder = artifacts / "encodings"
     federations = {}
     for wanted, backbone in loaded.items():
@@ -225,7 +233,7 @@ def build_federation(
         samples=train.counts,
         class_counts=torch.as_tensor(np.asarray(assignment.counts), dtype=torch.int64),
         seed=seed,
-        descriptions=catalog.descriptions(images.name, root),
+        descriptions=catalog.described(images.name, root, images.classes),
     )
     test = Rows.of([*assignment.test, *assignment.domain_test])
     return Federation(

@@ -55,6 +55,7 @@ class Setting:
 
     Attributes:
         client_domain: every client's index into ``domains``, -1 where it mixes them; None: one each.
+        described: the classes that have a written description.
     """
 
     facts: BackboneFacts
@@ -63,6 +64,7 @@ class Setting:
     domains: tuple[str, ...]
     template: str
     client_domain: tuple[int, ...] | None = None
+    described: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,11 @@ class Method:
         Raises:
             FedLensError: with ``field`` naming the hyper-parameter, before anything is loaded.
         """
+
+    @classmethod
+    def notes(cls, config: Any, setting: Setting) -> list[str]:
+        """What is odd in this setting but runs, told before anything is loaded."""
+        return []
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:

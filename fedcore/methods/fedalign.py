@@ -203,6 +203,19 @@ class FedAlign(Method):
             )
 
     @classmethod
+    def notes(cls, config: Any, setting: Setting) -> list[str]:
+        """Classes that the prompt stands for because nobody has described them."""
+        missing = [name for name in setting.classes if name not in setting.described]
+        if config.style != "gt" or not missing:
+            return []
+        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        return [
+            f"FedAlign, style gt: {len(missing)} of {len(setting.classes)} classes have no written "
+            f"description ({shown}) and take the prompt, as style st does; write a descriptions.json into "
+            "the data set's folder, or choose style = st"
+        ]
+
+    @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
         """The activations entering the first adapted layer (table4: the patches); below, nothing changes."""
         return encoding(config, facts)

@@ -29,6 +29,18 @@ _CLASS_COLOURS = (
     "#666666",
     "#8B0000",
 )
+_CLASS_COLOURS_DARK = (
+    "#4FA3DD",
+    "#E8894A",
+    "#2FBF95",
+    "#E2A6C8",
+    "#D9B84A",
+    "#A8DBF7",
+    "#C08AD0",
+    "#C79A8E",
+    "#B0B0B0",
+    "#F07070",
+)
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO = 20
 _HOVER = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})<extra></extra>"
@@ -175,7 +187,8 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], look: 
     figure = go.Figure()
     xy, kind, label, guess = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
-        colour = _CLASS_COLOURS[c % len(_CLASS_COLOURS)]
+        colours = _CLASS_COLOURS_DARK if look.dark else _CLASS_COLOURS
+        colour = colours[c % len(colours)]
         for k, size, what in ((0, 6, "image"), (2, 12, "centroid"), (1, 15, "class feature")):
             at = (kind == k) & (label == c)
             if not at.any():
@@ -194,7 +207,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], look: 
                         "symbol": symbol,
                         "size": size,
                         "color": colour,
-                        "opacity": 0.55 if k == 0 else 1,
+                        "opacity": 1 if k else 0.75 if look.dark else 0.55,
                         "line": {"width": 0 if k == 0 else 1.5, "color": look.ink},
                     },
                     customdata=said,

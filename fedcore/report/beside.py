@@ -14,7 +14,7 @@ from fedcore import sweeps
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.report import published
+from fedcore.report import protocol, published
 from fedcore.report.published import Absent, Figure, Ours
 from fedcore.report.tables import Rule, RunValue, Stat, compare, spread
 from fedcore.runs import queries
@@ -234,16 +234,6 @@ def _own(cells: Iterable[NamedCell], domains: Iterable[str] | None = None) -> li
     ]
 
 
-def _global(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
-    """Share of the global model on a domain's test set, or on those of all domains together."""
-    chosen = [
-        c
-        for c in cells
-        if c.model_kind == "global" and c.test_set_kind == "domain" and domain in (None, c.test_set)
-    ]
-    return [sum(c.correct for c in chosen) / sum(c.total for c in chosen)] if chosen else []
-
-
 def _accuracy(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
     """Mean over clients (of the target's domain) of their own models on their own test samples."""
     names = published.DOMAINS.get(figure.dataset, {})
@@ -253,7 +243,7 @@ def _accuracy(reader: _Reader, figure: Figure, value: RunValue, out: str | None)
 
 def _whole_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
     """FedAlign's global performance: the global model on the whole test set."""
-    return reader.over_rounds(value, queries.BROADCAST, _global)
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.whole(c)))
 
 
 def _local_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
@@ -273,29 +263,26 @@ def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
 
 def _generalization(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
     """G: the global model on the held-out domain."""
-    return reader.over_rounds(value, queries.BROADCAST, lambda cells: _global(cells, out))
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.whole(c, out)))
 
 
 def _personalization(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
-    """P: the clients' models on their own domains, of one printed target or the mean over all."""
-    names = published.DOMAINS.get(figure.dataset, {})
-    one = figure.setting.startswith("held out") and figure.target != "avg"
-    domains = [names[figure.target]] if one else None
-    return reader.over_rounds(value, queries.BROADCAST, lambda cells: _own(_trained(cells, out), domains))
+    """P: the clients' models on their own domains, of one printed target or the mean over all domains."""
+    if figure.setting.startswith("held out") and figure.target != "avg":
+        name = published.DOMAINS.get(figure.dataset, {})[figure.target]
+        return reader.over_rounds(
+            value, queries.BROADCAST, lambda c: _known(protocol.own_by_domain(c).get(name))
+        )
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.personalisation(c, out)))
 
 
 def _comprehensive(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
     """C: the clients' models on their own domains and the global one on the held-out domain, all equal."""
-
-    def pick(cells: list[NamedCell]) -> list[float]:
-        unseen = _global(cells, out)
-        return [*_own(_trained(cells, out)), *unseen] if unseen else []
-
-    return reader.over_rounds(value, queries.BROADCAST, pick)
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.comprehensive(c, out)))
 
 
-def _trained(cells: Iterable[NamedCell], out: str | None) -> list[NamedCell]:
-    return [c for c in cells if c.domain != out]
+def _known(share: float | None) -> list[float]:
+    return [] if share is None else [share]
 
 
 def _condition(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:

@@ -9,6 +9,8 @@ from math import ceil
 
 import plotly.graph_objects as go
 
+from fedcore.report.palette import Look
+
 LABEL = 16  # characters of a name on an axis; hover says the whole
 
 
@@ -18,6 +20,17 @@ class Chart:
 
     figure: go.Figure
     alt: str
+
+
+def in_ink(figure: go.Figure, look: Look) -> None:
+    """Axes in the colour of text, where they have none: the theme's grey is too pale for small letters."""
+
+    def write(axis: go.layout.XAxis | go.layout.YAxis) -> None:
+        axis.tickfont.color = axis.tickfont.color or look.ink
+        axis.title.font.color = axis.title.font.color or look.ink
+
+    figure.for_each_xaxis(write)
+    figure.for_each_yaxis(write)
 
 
 def plain(text: str) -> str:

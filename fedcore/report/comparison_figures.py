@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,6 +36,7 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_tit
             hoverinfo="skip",
         )
     )
+    names = Counter(short(c.label) for c in costs)  # a sweep's are alike once cut: hover says the whole
     parts, widest = [], max((getattr(c, against) or 0.0 for c in costs), default=0.0)
     for c in costs:
         x = getattr(c, against)
@@ -43,13 +45,14 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_tit
         on_front = c in best
         parts.append(f"{c.label} {c.accuracy:.1f} % at {x:.1f}{' (front)' if on_front else ''}")
         colour = look.colour(c.method)
+        name = short(c.label) if names[short(c.label)] == 1 else ""
         figure.add_trace(
             go.Scatter(
                 x=[x],
                 y=[c.accuracy],
                 name=plain(c.label),
                 mode="markers+text",
-                text=[f"<b>{short(c.label)}</b>" if on_front else short(c.label)],
+                text=[f"<b>{name}</b>" if on_front and name else name],
                 textposition="top right" if x < 0.1 * widest else "top center",
                 textfont={"color": look.ink},
                 cliponaxis=False,
@@ -67,7 +70,7 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_tit
         )
     _dress(figure, look, 440)
     figure.update_layout(showlegend=bool(best), legend={"orientation": "h", "y": 1.08, "x": 0})
-    figure.update_xaxes(title=x_title, rangemode="tozero")
+    figure.update_xaxes(title=x_title, autorangeoptions={"include": 0})
     figure.update_yaxes(title=accuracy_title, ticksuffix=" %")
     return Chart(figure, f"{accuracy_title} against {x_title}: " + "; ".join(parts) + ".")
 
@@ -113,7 +116,7 @@ def sweep_lines(lines: Sequence[Line], look: Look, field: str, metric_title: str
             )
         )
     _dress(figure, look, 440)
-    figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0})
+    figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
     name = short_name(field)
     figure.update_xaxes(title=plain(name), **_scale(values, numeric))
     figure.update_yaxes(title=f"{metric_title} (%)")
@@ -157,8 +160,9 @@ def sweep_grid(found: Grid, look: Look, metric_title: str) -> Chart:
     )
     _dress(figure, look, max(260, 120 + 56 * len(found.rows)))
     figure.update_layout(plot_bgcolor=look.no_data)
-    figure.update_xaxes(title=plain(column), type="category", showgrid=False)
-    figure.update_yaxes(title=plain(row), type="category", showgrid=False, autorange="reversed")
+    across, down = len(found.columns) - 0.5, len(found.rows) - 0.5  # no margin in the colour of "not run"
+    figure.update_xaxes(title=plain(column), type="category", showgrid=False, range=[-0.5, across])
+    figure.update_yaxes(title=plain(row), type="category", showgrid=False, range=[down, -0.5])
     known = [
         (s.mean, f"{s.text()} % at {row} {shown(r)}, {column} {shown(c)}")
         for r, stats in zip(found.rows, found.stats, strict=True)

@@ -51,7 +51,8 @@ def curves(
     axis = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
     axis["automargin"] = True
     few = x_title == "Round" and max((x for s in series for x in s.x), default=0) <= FEW_ROUNDS
-    figure.update_xaxes(title=x_title, rangemode="tozero", dtick=1 if few else None, **axis)
+    # from 0, but with room for a mark there: rangemode "tozero" would cut it in half
+    figure.update_xaxes(title=x_title, autorangeoptions={"include": 0}, dtick=1 if few else None, **axis)
     figure.update_yaxes(title=y_title, ticksuffix=" %" if per_cent else "", **axis)
     return Chart(figure, _curves_finding(series, y_title or name, " %" if per_cent else ""))
 

@@ -15,6 +15,7 @@ from fedcore.report.palette import Look
 from fedcore.report.panels import Panel
 
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
+TITLE = 56  # characters of a title above a panel, of which three stand side by side
 CELL = 30  # pixels, height of a row
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns
@@ -51,12 +52,10 @@ def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Ch
     """Differences to a baseline, in points, diverging around 0."""
     known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
     reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
-    middle = look.paper if look.dark else "#f5f5f5"
-    scale = [[0.0, "#B35806"], [0.25, "#E08214"], [0.5, middle], [0.75, "#5E9CC9"], [1.0, "#1F5FA8"]]
     figure = _grid(panels, look, columns, -reach, reach, "difference")
     figure.update_layout(
         coloraxis={
-            "colorscale": scale,
+            "colorscale": _diverging(look),
             "cmin": -reach,
             "cmax": reach,
             "cmid": 0,
@@ -88,7 +87,7 @@ def _grid(
     figure = make_subplots(
         rows=rows,
         cols=columns,
-        subplot_titles=[f"<b>{plain(p.title)}</b>" for p in panels],
+        subplot_titles=[f"<b>{plain(_fitting(p.title))}</b>" for p in panels],
         horizontal_spacing=min(0.12, 0.34 / columns, 0.03 + name * 0.0065),
         vertical_spacing=gap / inner if rows > 1 else 0,
     )
@@ -114,6 +113,11 @@ def _grid(
     )
     figure.update_annotations(font={"size": 14, "color": look.ink}, yshift=4)
     return figure
+
+
+def _fitting(title: str) -> str:
+    """A title cut to the width of a panel; its end stays, since it tells the round."""
+    return title if len(title) <= TITLE else f"{title[: TITLE - 17]}…{title[-16:]}"
 
 
 def _gap_in_legend(look: Look) -> go.Scatter:
@@ -167,8 +171,7 @@ def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> g
     y, x = np.nonzero(~np.isnan(panel.values))
     values = panel.values[y, x]
     if kind == "difference":
-        strong = np.abs(values) > 0.6 * high
-        colours = np.where(strong, "#ffffff", look.ink)
+        colours = _ink_on(_diverging(look), 0.5 + values / (2 * high))
     else:
         share = 100 * (values - low) / max(high - low, 1e-9)
         colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
@@ -186,6 +189,22 @@ def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> g
         showlegend=False,
         cliponaxis=True,
     )
+
+
+def _diverging(look: Look) -> list[tuple[float, str]]:
+    """Orange below, blue above, the page's own colour between."""
+    middle = look.paper if look.dark else "#f5f5f5"
+    return [(0.0, "#B35806"), (0.25, "#E08214"), (0.5, middle), (0.75, "#5E9CC9"), (1.0, "#1F5FA8")]
+
+
+def _ink_on(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
+    """Black or white text, whichever stands out more (WCAG) from a scale's colours. Shape: share (cells,)."""
+    rgb = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for _, colour in scale]) / 255
+    at = [position for position, _ in scale]
+    mixed = np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
+    linear = np.where(mixed <= 0.04045, mixed / 12.92, ((mixed + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+    return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
 
 
 def _panel_axes(figure: go.Figure, panel: Panel, look: Look, row: int, column: int) -> None:

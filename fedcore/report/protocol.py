@@ -37,19 +37,19 @@ def whole(cells: Iterable[NamedCell], domain: str | None = None) -> float | None
     return sum(c.correct for c in found) / sum(c.total for c in found) if found else None
 
 
-def personalisation(cells: Sequence[NamedCell], held_out: str) -> float | None:
+def personalisation(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
     """P of one run: own models on their own domains, all of these equal; the held-out one is none of them."""
     shares = _trained(cells, held_out)
     return float(np.mean(shares)) if shares else None
 
 
-def comprehensive(cells: Sequence[NamedCell], held_out: str) -> float | None:
+def comprehensive(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
     """C of one run: a row of the N x N matrix, the global model's G among the own models' accuracies."""
     shares, unseen = _trained(cells, held_out), whole(cells, held_out)
     return float(np.mean([*shares, unseen])) if shares and unseen is not None else None
 
 
-def _trained(cells: Sequence[NamedCell], held_out: str) -> list[float]:
+def _trained(cells: Sequence[NamedCell], held_out: str | None) -> list[float]:
     own = {d: share for d, share in own_by_domain(cells).items() if d != held_out}
     return list((own or own_by_client(cells)).values())
 

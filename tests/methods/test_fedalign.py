@@ -152,6 +152,23 @@ def test_one_client_has_equal_personal_and_global_updates(
     torch.testing.assert_close(tower(state.server, "serving", 0), common)
 
 
+def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone(
+    tiny_backbone, tiny_federation, run_rounds
+):
+    """Different prototypes make different alpha: between clients, and from the mean by sample counts."""
+    method = build("fedalign", federation := federation_of(tiny_backbone(), tiny_federation), **SMALL)
+    state = run_rounds(method, federation, 2).state
+    common = products(state.server["global_a"], state.server["global_b"])
+    for params, kind in ((state.personal, "image"), (state.server, "serving")):
+        own = products(params[f"{kind}_a"], params[f"{kind}_b"])
+        apart = (own - common).flatten(2).norm(dim=2) / common.flatten(1).norm(dim=1)
+        assert apart[:, : method.low].max() < 1e-9, "below boundary_layer it is the mean"
+        assert apart[:, method.low :].min() > 1e-3, kind
+        assert (own[0] - own[1]).abs().max() > 1e-4, "nor are two clients' the same"
+    scores = client_logits(method, state, federation)
+    assert (scores - global_logits(method, state, federation)).abs().amax((1, 2)).min() > 1e-5
+
+
 def test_one_client_without_its_own_share_takes_the_global_mean(tiny_backbone, tiny_federation, run_rounds):
     federation = federation_of(tiny_backbone(), tiny_federation, samples=(9,))
     loop = run_rounds(build("fedalign", federation, **SMALL, ex_query=True), federation, 2)

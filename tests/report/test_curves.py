@@ -48,3 +48,13 @@ def test_the_front_is_drawn_cheapest_first():
     assert (list(line.x), list(line.y)) == ([2.0, 20.0], [70.0, 80.0])
     assert [p.text[0] for p in points] == ["<b>dear</b>", "<b>cheap &lt;b&gt;</b>", "poor"]
     assert "cheap <b> 70.0 % at 2.0 (front); poor 60.0 % at 10.0." in chart.alt
+
+
+def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
+    """A sweep's rows begin alike; their marks stand close, and say their whole names under the pointer."""
+    labels = ("FedOT (alpha 0.3, blocks 1)", "FedOT (alpha 0.3, blocks 4)", "PromptFL")
+    found = [a_cost(label, 70.0 + i, 1.0 + i, 1.0) for i, label in enumerate(labels)]
+    figure = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy, %").figure
+    marks = {t.name: t.text[0] for t in figure.data if t.mode == "markers+text"}
+    assert marks[labels[0]] == marks[labels[1]] == ""
+    assert "PromptFL" in marks["PromptFL"]

@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 
 from fedcore.clip import encodings as files
+from fedcore.config import loads
 from fedcore.errors import FedLensError
 from fedcore.report import inventory
+from fedcore.runs import queries
+from tests import fill
 
 ABOUT = {"key": "k", "data": "pacs", "backbone": "ViT-B-32", "reads": "embedding"}
 
@@ -53,3 +56,14 @@ def test_one_in_use_is_refused(db):
 
 def test_no_folder_means_no_encodings(tmp_path):
     assert inventory.encodings(tmp_path / "runs.db") == []
+
+
+def test_a_runs_file_can_be_read_back_for_every_method(tmp_path):
+    """A hyper-parameter that is none (FedOT's tau) was written as null, which TOML does not have."""
+    names = ("fedot", "feddeap", "sdfed", "fedalign", "promptfl", "zero-shot")
+    db = tmp_path / "runs.db"
+    created, _ = fill.start(db, fill.an_experiment(methods=names, seeds=(1,)))
+    for run_id, name in zip(created.run_ids, names, strict=True):
+        again = loads(inventory.run_toml(db, run_id), "the run's config")
+        assert [entry.name for entry in again.methods] == [name]
+        assert again.expand()[0].group_hash() == queries.runs(db, [run_id])[0].group_hash

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.report import curves, figures, heatmaps, panels, tables
+from fedcore.report import charts, curves, figures, heatmaps, panels, tables
 from fedcore.report.palette import DARK, LIGHT, Look, dash, mark
 from fedcore.runs import queries
 from tests import fill
@@ -123,3 +123,47 @@ def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
     assert len({mark(m) for m in known}) == len(known), "a second code beside colour"
     assert len({dash(m) for m in known}) == len(known)
     assert Look().colour("my-method") == Look().colour("my-method")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
+    """White text on the light blue of a middling difference had a contrast below 3:1."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    values = np.array([[-20.0, -10.0, 0.0, 10.0, 20.0]])
+    names = [str(v) for v in values[0]]
+    none = np.zeros((1, 5), dtype=int)
+    panel = panels.Panel("a", "fedot", ("all",), tuple(names), values, none, none)
+    figure = heatmaps.difference_grid([panel], Look(dark=dark)).figure
+    grounds = [colour for _, colour in figure.layout.coloraxis.colorscale]
+    for ground, ink in zip(grounds, figure.data[1].textfont.color, strict=True):
+        light, deep = sorted((luminance(ground), luminance(ink)), reverse=True)
+        assert (light + 0.05) / (deep + 0.05) >= 4.5, f"{ink} on {ground}"
+
+
+def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
+    experiment = queries.experiments(filled)[-1]
+    rounds = {r.id: r.rounds_total for r in experiment.runs}
+    chart = figures.curves(curves.live_accuracy(filled, rounds), Look(), "Round", "")
+    axis = chart.figure.layout.xaxis
+    assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
+    assert axis.autorangeoptions.include == 0
+
+
+def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
+    chart = figures.curves([], Look(), "Round", "Accuracy")
+    charts.in_ink(chart.figure, Look())
+    for axis in (chart.figure.layout.xaxis, chart.figure.layout.yaxis):
+        assert axis.tickfont.color == axis.title.font.color == Look().ink
+
+
+def test_a_long_title_keeps_its_round_and_its_panel(filled: Path) -> None:
+    none = np.zeros((1, 1), dtype=int)
+    title = f"{'P' * 120}: round 4/10"
+    panel = panels.Panel(title, "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
+    (drawn,) = (a.text for a in heatmaps.heatmap_grid([panel], Look()).figure.layout.annotations)
+    assert drawn.endswith("P: round 4/10</b>") and "…" in drawn and len(drawn) < 70

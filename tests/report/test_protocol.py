@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedcore.engine.events import Cell, Started
-from fedcore.report import protocol, tables
+from fedcore.report import beside, protocol, published, tables
 from fedcore.runs.rows import NamedCell
 from tests import fill
 
@@ -43,6 +44,24 @@ def test_two_clients_of_a_domain_are_one_domain():
     assert protocol.own_by_client(CELLS) == {"a1": 0.9, "a2": 0.7, "b": 0.6}
     assert protocol.personalisation(CELLS, "C") == pytest.approx((0.8 + 0.6) / 2)
     assert protocol.comprehensive(CELLS, "C") == pytest.approx((0.8 + 0.6 + 0.9) / 3)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("generalization", 0.9),
+        ("personalization", (0.8 + 0.6) / 2),
+        ("comprehensive", (0.8 + 0.6 + 0.9) / 3),
+    ],
+)
+def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
+    """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
+    reader = beside._Reader("none.db")
+    reader.cells = lambda run, round_, point: CELLS
+    figure = next(f for f in published.everything() if f.paper == "fedot" and f.metric == metric)
+    value = SimpleNamespace(run=SimpleNamespace(id=1), rounds=(5,))
+    average = replace(figure, setting="", target="avg")
+    assert beside._MEASURES[metric](reader, average, value, "C") == pytest.approx(100 * expected)
 
 
 def test_a_client_of_the_held_out_domain_is_no_part_of_p():
