@@ -348,12 +348,9 @@ def dumps(experiment: Experiment) -> str:
 
 
 def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return (
-            "{ " + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + " }"
-            if value
-            else "{}"
-        )
+    if isinstance(value, dict):  # TOML has no null: a field that is none is left out
+        parts = [f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None]
+        return "{ " + ", ".join(parts) + " }" if parts else "{}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, str):  # JSON strings are TOML basic strings, but for DEL

@@ -107,7 +107,7 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
             bind="query-params",
             help="Differences to this method, in points, on the same data, clients and backbone",
         )  # fmt: skip
-    with st.container(horizontal=True, vertical_alignment="center", gap="large"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         common.table_switch()
         test: Test = "t"
         if baseline is not None:

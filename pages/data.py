@@ -11,7 +11,7 @@ from PIL import Image
 from fedcore.clip import tags
 from fedcore.clip.facts import MINI_MODELS, config_files, facts
 from fedcore.data import catalog, sheet
-from fedcore.data.entries import Entry
+from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.report import inventory
 from fedcore.report.inventory import DataCounts
@@ -35,17 +35,17 @@ def known_sets() -> None:
     st.subheader("Data sets with a name")
     checked = _checked()
     header = [
-        ("Name", ""),
+        ("Name", "name"),
         ("Domains", "wide"),
         ("Classes", "num"),
         ("Images from", "wide"),
         ("Terms", "wide"),
     ]
-    header.append(("Here?", "wide"))
+    header.append(("Here?", "prose"))
     rows = [
         [
             common.esc(e.title),
-            common.esc(", ".join(e.domains)) or "any",
+            "one" if e.domains == (ONE_DOMAIN,) else common.esc(", ".join(e.domains)) or "any",
             str(len(e.classes) or e.class_count or "any"),
             common.esc(e.source),
             common.esc(e.licence),
@@ -134,7 +134,7 @@ def here(entry: Entry, roots: list[str]) -> str:
 def backbones() -> None:
     """What CLIPs there are, and which need weights."""
     st.subheader("Backbones")
-    header = [("Name", ""), ("Image tower", ""), ("Embedding width", "num"), ("Image", "num")]
+    header = [("Name", "name"), ("Image tower", "name"), ("Embedding width", "num"), ("Image", "num")]
     header.append(("Weights on this machine", "wide"))
     rows = []
     for name in BACKBONES:

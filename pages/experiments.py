@@ -87,15 +87,15 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
             "": st.column_config.ButtonColumn(
                 "",
                 type="tertiary",
-                width=60,
+                width=44,
                 help="What can be done with it",
                 key=MENU,
                 on_click=remember_click,
             ),
             "Experiment": text(width="medium"),
-            "Methods": text(width="medium"),
+            "Methods": text(width=170),
             "Best": text(width="small"),
-            "Rounds": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
+            "Rounds": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1, width=110),
             "Last": number(
                 help="Personal test accuracy at the last round of the method that is best on validation, %",
                 **per_cent,
@@ -105,7 +105,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
                 help="Least personal accuracy at the last round of that method, %", **per_cent
             ),
             "Course": st.column_config.LineChartColumn(
-                help="Personal test accuracy of that method by round, %", y_min=0, y_max=100
+                help="Personal test accuracy of that method by round, %", y_min=0, y_max=100, width=110
             ),
             "Tags": st.column_config.ListColumn(),
         },
@@ -157,7 +157,7 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
                 ]
             )
         header = [("Status", ""), ("Method", "wide"), ("Seed", ""), ("Round", "num"), ("Last, %", "num")]
-        header += [("Best on validation, %", "num"), ("Worst client, %", "num"), ("", "wide")]
+        header += [("Best on validation, %", "num"), ("Worst client, %", "num"), ("", "prose")]
         st.html(common.table_html(header, rows, f"Runs of {item.row.name}"))
 
 

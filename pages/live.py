@@ -130,7 +130,7 @@ def run_rows(found: list[progress.Progress], look: Look) -> str:
             ]
         )
     header = [("Status", ""), ("Method", "wide"), ("Progress", ""), ("Round", "num"), ("Accuracy, %", "num")]
-    header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num"), ("", "wide")]
+    header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num"), ("", "prose")]
     return common.table_html(header, rows, "Progress of the runs")
 
 

@@ -191,6 +191,17 @@ def launch(experiment: Experiment | None, found: Plan | None) -> None:
         st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
 
 
+def in_the_form(field: str) -> str:
+    """A field's path as the form names it: ``methods.3.config.lr`` is FedDEAP's lr."""
+    parts = field.split(".")
+    if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
+        return field
+    entry = drafts.entries()[int(parts[1])]
+    known = drafts.methods().get(entry.name)
+    title = entry.title or (known.title if known else entry.name)
+    return f"{title}, {parts[-1].replace('_', ' ')}" if len(parts) > 2 else title
+
+
 def toml_box(experiment: Experiment | None) -> None:
     """The experiment as a file: to keep, to share, to run on the command line."""
     box = st.expander(
@@ -272,7 +283,7 @@ def page() -> None:
         if error is not None:
             slots.show(error)
             if error.field:
-                st.caption(f"Not ready: see {common.md(error.field)}.")
+                st.caption(f"Not ready: see {common.md(in_the_form(error.field))}.")
         elif experiment is not None and found is not None:
             plan_line(experiment, found)
         launch(experiment, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import streamlit as st
 
@@ -30,20 +31,21 @@ def header(run: RunRow) -> None:
         st.warning(common.md(run.reason), icon=":material/info:")
     best = f"at round {run.best_round}" if run.best_round is not None else None
     figures_ = [
-        ("Last round", common.per_cent(run.last_test), None),
-        ("Best on validation", common.per_cent(run.best_test), best),
-        ("Worst client", common.per_cent(run.worst_client), None),
+        ("Last round, %", common.per_cent(run.last_test), None),
+        ("Best on validation, %", common.per_cent(run.best_test), best),
+        ("Worst client, %", common.per_cent(run.worst_client), None),
         ("Rounds", f"{run.rounds_done}/{run.rounds_total}", None),
         ("Took", progress.duration(progress.elapsed(run)) or "-", None),
     ]
-    for column, (label, value, note) in zip(st.columns(5), figures_, strict=True):
-        column.metric(label, value, note, delta_color="off", delta_arrow="off")
+    with st.container(horizontal=True, gap="medium"):  # on a telephone beside each other, too
+        for label, value, note in figures_:
+            st.metric(label, value, note, delta_color="off", delta_arrow="off", width="content")
 
 
 def actions(run: RunRow) -> None:
     """Stop, resume, clone."""
     db, may = common.database(), common.writable()
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Clone", icon=":material/content_copy:", disabled=not may):
             drafts.use(single(run), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
@@ -83,7 +85,10 @@ def matrices(run: RunRow) -> None:
     chosen = rounds[-1]
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
-    shown = [panels.live_panel(db, run, until=chosen), panels.live_panel(db, run, "clients")]
+    shown = [
+        replace(panels.live_panel(db, run, until=chosen), title=f"Model by test set, round {chosen}"),
+        replace(panels.live_panel(db, run, "clients"), title="Clients' own accuracy by round"),
+    ]
     columns = st.columns(1 if common.narrow() else 2)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:
@@ -116,7 +121,12 @@ def clients(run: RunRow) -> None:
     for row in queries.client_rounds(db, run.id):
         sent[row.client] = sent.get(row.client, 0) + (row.bytes_up or 0) + (row.bytes_down or 0)
         took[row.client] = took.get(row.client, 0) + 1
-    header_ = [("Client", "wide"), ("Domain", ""), ("Training samples", "num"), ("Own accuracy, %", "num")]
+    header_ = [
+        ("Client", "wide"),
+        ("Domain", "wide"),
+        ("Training samples", "num"),
+        ("Own accuracy, %", "num"),
+    ]
     header_ += [("Test samples", "num"), ("Rounds", "num"), ("Traffic, MB", "num")]
     rows = [
         [

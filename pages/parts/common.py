@@ -11,7 +11,7 @@ import streamlit as st
 
 from fedcore import runs
 from fedcore.errors import FedLensError
-from fedcore.report.charts import Chart
+from fedcore.report.charts import Chart, in_ink
 from fedcore.report.palette import STATUS, Look
 from fedcore.runs import Access, devices
 
@@ -33,6 +33,9 @@ STYLE = """
 .fl-table .num { text-align: right; }
 .fl-table td.num { white-space: nowrap; }
 .fl-table .wide { min-width: 9rem; overflow-wrap: anywhere; }
+.fl-table .prose { min-width: 16rem; overflow-wrap: anywhere; }
+.fl-table .name { white-space: nowrap; }
+.fl-table code { font-size: 0.9em; }
 .fl-scroll { overflow-x: auto; }
 .fl-faint { opacity: 0.75; }
 .fl-table a, .fl-strip a { color: inherit; text-decoration: underline; }
@@ -128,7 +131,8 @@ def look() -> Look:
 
 def md(text: str) -> str:
     """Text that Markdown shows as it is: names may hold anything."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    joined = " ".join(text.split()).replace(":material/", ":\u2060material/")  # an icon even where escaped
+    return _SPECIAL.sub(r"\\\1", joined)
 
 
 def esc(text: object) -> str:
@@ -222,6 +226,7 @@ def draw(chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = 
     if table is not None and st.session_state.get("as_tables"):
         st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
         return
+    in_ink(chart.figure, look())
     st.plotly_chart(chart.figure, key=key, alt=chart.alt, config={"displaylogo": False})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore.config import Experiment, MethodEntry, RunConfig, load, parse
+from fedcore.data.prepare import NotPrepared, put_off
 from fedcore.engine.plan import Plan, plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -243,7 +244,10 @@ def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, 
         experiment = parse(content)
     except FedLensError as error:
         return None, None, error
-    planned = _plan(experiment.model_dump_json())
+    try:
+        planned = _plan(experiment.model_dump_json())
+    except NotPrepared as error:
+        return experiment, None, error
     if isinstance(planned, Plan):
         return experiment, planned, None
     return experiment, None, FedLensError(*planned)
@@ -252,14 +256,20 @@ def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, 
 def preview(experiment: Experiment) -> Plan | None:
     """Who gets what, where a method or a sweep stands in the way of the whole plan; None where data does."""
     alone = {"methods": (MethodEntry(name="zero-shot"),), "sweep": {}, "cohorts": ()}
-    planned = _plan(experiment.model_copy(update=alone).model_dump_json())
+    try:
+        planned = _plan(experiment.model_copy(update=alone).model_dump_json())
+    except NotPrepared:
+        return None
     return planned if isinstance(planned, Plan) else None
 
 
 @st.cache_data(show_spinner="Looking at the data…", max_entries=32, ttl=300)
 def _plan(experiment: str) -> Plan | tuple[str, str | None]:
     try:
-        return plan(Experiment.model_validate_json(experiment))
+        with put_off():
+            return plan(Experiment.model_validate_json(experiment))
+    except NotPrepared:
+        raise  # not kept: it may be prepared the next time
     except FedLensError as error:
         return str(error), error.field
 

@@ -57,7 +57,10 @@ def _table(found: list[Encoding]) -> None:
         hide_index=True,
         on_select="rerun",
         selection_mode="multi-row",
-        column_config={"Size, MB": st.column_config.NumberColumn(format="%.1f")},
+        column_config={
+            "Images": st.column_config.TextColumn(alignment="right"),
+            "Size, MB": st.column_config.NumberColumn(format="%.1f"),
+        },
     )
     chosen = [found[i] for i in event["selection"]["rows"] if i < len(found)]
     left, right = st.columns([1, 4], vertical_alignment="center")

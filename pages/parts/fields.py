@@ -83,13 +83,13 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
             values["domains"] = list(draft.domains)
         slots.place("data.domains")
         fields = DataConfig.model_fields
-        for column, field in zip(st.columns(4), ("template", "shots", "split", "decode"), strict=True):
-            if field not in values:
-                with column:
-                    values[field] = forms.field_widget(
-                        field, fields[field], getattr(draft, field), f"{key}.{field}"
-                    )
-                    slots.place(f"data.{field}")
+        rest = [field for field in ("template", "shots", "split", "decode") if field not in values]
+        for column, field in zip(st.columns(len(rest)), rest, strict=True):
+            with column:
+                values[field] = forms.field_widget(
+                    field, fields[field], getattr(draft, field), f"{key}.{field}"
+                )
+                slots.place(f"data.{field}")
         if entry is not None and entry.loader in ("manifest", "hf"):
             values["columns"] = columns_field(draft, f"{key}.columns")
             slots.place("data.columns")

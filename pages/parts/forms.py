@@ -122,7 +122,7 @@ def number(
     whole = kind is int
     if value is not None and not isinstance(value, (int, float)):
         value = None
-    options: dict[str, Any] = {"placeholder": "empty: default"} if optional else {}
+    options: dict[str, Any] = {"placeholder": "default"} if optional else {}
     given = None if value is None else kind(value)
     step = 1 if whole else max(abs(given or 0.0) / 10, 1e-9) if given else 0.1
     low_, high_ = (None if low is None else kind(low)), (None if high is None else kind(high))

@@ -169,7 +169,7 @@ def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
     labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
     shown = 2 if common.narrow() else 4
     for first in range(0, len(labels), shown):
-        columns = st.columns(shown)
+        columns = st.columns(shown, wrap=False)
         for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
             with column:
                 right = predicted[i] == labels[i]

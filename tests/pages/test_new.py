@@ -12,6 +12,8 @@ from fedcore.report import guide
 from fedcore.runs import queries
 from fedcore.runs.database import prepare
 from tests import fill
+from tests.data.layouts import WRITE
+from tests.data.test_archives import pack
 from tests.pages.conftest import ROOT, Opened
 from tests.pages.test_pages import NASTY, button, open_form
 
@@ -151,3 +153,23 @@ def test_who_gets_what_is_shown_though_a_method_does_not_fit(open_page: Opened) 
     next(w for w in app.number_input if w.label == "Clients per domain").set_value(999)
     app = app.run()
     assert not any("training samples of" in e.proto.body for e in app.get("html"))
+
+
+def test_a_partition_that_one_method_refuses_is_shown_and_the_method_named(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    kind = next(s for s in app.selectbox if s.label == "Who holds what")
+    app = kind.set_value("dirichlet").run()
+    said = [c.value for c in app.caption]
+    assert any(text.startswith("6 clients, 10 classes") for text in said), "the picture still stands"
+    assert "Not ready: see FedDEAP, domain etf." in [text.replace("\\", "") for text in said]
+
+
+def test_an_archive_is_not_unpacked_by_the_page(open_page: Opened, tmp_path: Path) -> None:
+    archive = pack(WRITE["pacs"](tmp_path / "w"), tmp_path / "x" / "pacs.zip")
+    app = open_page("new", preset="demo")
+    app = next(s for s in app.selectbox if s.label == "Data set").select("PACS").run()
+    field = next(t for t in app.text_input if t.label == "Folder on this machine")
+    app = field.set_value(str(archive)).run()
+    (said,) = app.error
+    assert "has to be unpacked" in said.value and "data check pacs" in said.value
+    assert list(archive.parent.iterdir()) == [archive] and button(app, "Launch").disabled

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.report import tables
 from fedcore.runs import Access, queries
+from pages.parts import common
 from tests import fill
 from tests.pages.conftest import ROOT, Opened
 
@@ -285,3 +286,8 @@ print("torch-free")
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "torch-free" in done.stdout
+
+
+def test_a_name_that_spells_an_icon_stays_text() -> None:
+    """Streamlit draws an icon for it even where its colons are escaped."""
+    assert ":material/" not in common.md("my :material/home: run").replace("\\", "")
