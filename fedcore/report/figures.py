@@ -33,7 +33,7 @@ def curves(
         seen[s.method] += 1
         _add_line(figure, s, look, nth)
     figure.update_layout(
-        height=height + LEGEND_ROW * max(0, len(series) // 3 - 2),  # many names stand below, not in, the plot
+        height=height,
         margin={"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
         title=_title(name, look) if name else None,
         paper_bgcolor="rgba(0,0,0,0)",
