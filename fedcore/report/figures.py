@@ -12,6 +12,17 @@ from fedcore.report.curves import Series
 from fedcore.report.palette import Look, dash, mark, see_through
 
 FEW_ROUNDS = 8  # up to here every round has its mark on the axis
+NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
+OPEN_MARKS = (
+    "circle-open",
+    "square-open",
+    "diamond-open",
+    "triangle-up-open",
+    "star-open",
+    "hexagon-open",
+    "x-open",
+)
+"""Marks of the further variants of a method; with four dashes 32 lines of one colour stay apart."""
 LEGEND_ROOM = 64  # pixels of an axis with its labels and title, below which a legend begins
 
 
@@ -32,6 +43,8 @@ def curves(
         nth = seen.setdefault(s.method, 0)
         seen[s.method] += 1
         _add_line(figure, s, look, nth)
+    rows = _legend_rows(series)
+    height += LEGEND_ROW * max(0, rows - 2)  # many names make the figure longer, not its plot flatter
     figure.update_layout(
         height=height,
         margin={"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
@@ -40,7 +53,7 @@ def curves(
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": look.ink},
         hovermode="x unified",
-        legend={"orientation": "h", "yanchor": "top", "y": _below_axis(height, len(series)), "x": 0},
+        legend={"orientation": "h", "yanchor": "top", "y": _below_axis(height, rows), "x": 0},
         uirevision="curves",
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
     )
@@ -57,10 +70,15 @@ def curves(
     return Chart(figure, _curves_finding(series, y_title or name, " %" if per_cent else ""))
 
 
-def _below_axis(height: int, entries: int) -> float:
+def _legend_rows(series: Sequence[Series]) -> int:
+    """Rows that a legend takes below a chart of a third of the page: long names stand alone in theirs."""
+    longest = max((len(s.label) for s in series), default=0)
+    return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
+
+
+def _below_axis(height: int, rows: int) -> float:
     """Where a legend begins, in shares of the plot's height, which shrinks with every row of the legend."""
-    rows = ceil(max(1, entries) / 3)
-    return -LEGEND_ROOM / max(60, height - 130 - 20 * (rows - 1))
+    return -LEGEND_ROOM / max(60, height - 130 - LEGEND_ROW * (rows - 1))
 
 
 def _title(text: str, look: Look) -> dict[str, object]:
@@ -70,7 +88,7 @@ def _title(text: str, look: Look) -> dict[str, object]:
 
 def _add_line(figure: go.Figure, s: Series, look: Look, nth: int) -> None:
     colour = look.colour(s.method)
-    marks = [mark(s.method), "circle-open", "square-open", "diamond-open"]
+    marks = [mark(s.method), *OPEN_MARKS]
     dashes = [dash(s.method), "dash", "dot", "dashdot"]
     low, high = list(s.low), list(s.high)
     if any(d is not None for d in s.std):
@@ -98,9 +116,9 @@ def _add_line(figure: go.Figure, s: Series, look: Look, nth: int) -> None:
             name=text,
             legendgroup=s.label,
             mode="lines+markers" if len(s.x) <= 60 else "lines",
-            line={"color": colour, "width": 2, "dash": dashes[nth % 4]},
+            line={"color": colour, "width": 2, "dash": dashes[(nth + nth // len(marks)) % 4]},
             marker={
-                "symbol": marks[nth % 4],
+                "symbol": marks[nth % len(marks)],
                 "size": 7,
                 "color": colour,
                 "line": {"width": 1.5, "color": colour},

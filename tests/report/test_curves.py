@@ -1,6 +1,6 @@
 """Curves and costs of runs whose time and traffic are not all known."""
 
-from fedcore.report import comparison_figures, curves, tables
+from fedcore.report import comparison_figures, curves, figures, tables
 from fedcore.report.palette import Look
 from fedcore.runs import Recorder
 
@@ -58,3 +58,24 @@ def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
     marks = {t.name: t.text[0] for t in figure.data if t.mode == "markers+text"}
     assert marks[labels[0]] == marks[labels[1]] == ""
     assert "PromptFL" in marks["PromptFL"]
+
+
+def variants(count: int) -> list[curves.Series]:
+    return [
+        curves.Series(
+            f"FedOT (alpha 0.3, blocks {i})", "fedot", (1.0, 2.0), (50.0, 60.0 + i), (None, None), 1
+        )
+        for i in range(count)
+    ]
+
+
+def test_sixteen_variants_of_a_method_stay_apart_and_leave_the_plot_its_height():
+    few, many = (figures.curves(variants(n), Look(), "Round", "", height=300).figure for n in (1, 16))
+    looks = [(t.line.dash, t.marker.symbol) for t in many.data]
+    assert len(set(looks)) == 16
+    assert few.layout.height == 300
+    rows = 16  # names as long as these have a row each
+    assert many.layout.height == 300 + 20 * (rows - 2)
+    plot = many.layout.height - 130 - 20 * (rows - 1)
+    assert plot >= 130
+    assert many.layout.legend.y == -64 / plot
