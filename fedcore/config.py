@@ -343,13 +343,31 @@ def dumps(experiment: Experiment) -> str:
         lines += ["", "[sweep]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in sweep.items())]
     for key, entries in lists.items():
         for entry in entries:
-            lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in entry.items() if v != [])]
+            below = _below(f"{key}.config", entry.pop("config", None))  # tables come last
+            lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in entry.items() if v != []), *below]
     return "\n".join(lines) + "\n"
+
+
+def _below(path: str, config: dict[str, Any] | None) -> list[str]:
+    """A method's hyper-parameters: on one line, or as tables where one of them is a table itself."""
+    if config is None:
+        return []
+    tables = {k: v for k, v in config.items() if isinstance(v, dict) and v}
+    if not tables:
+        return [f"config = {_toml(config)}"]
+    lines = [
+        "",
+        f"[{path}]",
+        *(f"{_toml(k)} = {_toml(v)}" for k, v in config.items() if k not in tables and v is not None),
+    ]
+    for name, table in tables.items():
+        lines += ["", f"[{path}.{_toml(name)}]", *(f"{_toml(k)} = {_toml(v)}" for k, v in table.items())]
+    return lines
 
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):  # TOML has no null: a field that is none is left out
-        parts = [f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None]
+        parts = [f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None]
         return "{ " + ", ".join(parts) + " }" if parts else "{}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -112,7 +112,7 @@ class Problem:
     Attributes:
         clients: client names; draws are keyed by name, so that their order does not matter.
         client_domain: index into ``domains``, -1 where a client mixes domains.
-        descriptions: written descriptions per class (FedAlign's GT), empty where the data set has none.
+        descriptions: the data set's own written descriptions per class (GT), empty where it has none.
         fields: where a mistake in the method's config is reported.
     """
 
@@ -125,7 +125,7 @@ class Problem:
     samples: Tensor
     class_counts: Tensor
     seed: int
-    descriptions: dict[str, list[str]]
+    descriptions: Mapping[str, Sequence[str]]
 
     @property
     def device(self) -> torch.device:

@@ -77,16 +77,18 @@ class Backbone:
         Raises:
             FedLensError: for a text that CLIP would cut off.
         """
-        if hasattr(self.tokenizer, "encode"):
-            for text in texts:
-                need = len(self.tokenizer.encode(text)) + 2
-                if need > self.facts.context_length:
-                    raise FedLensError(
-                        f"'{text[:60]}' needs {need} tokens, {self.facts.name} reads "
-                        f"{self.facts.context_length}; shorten the class name or template",
-                        "data.template",
-                    )
+        for too_long in filter(None, map(self.too_long, texts)):
+            raise FedLensError(f"{too_long}; shorten the class name or template", "data.template")
         return self.tokenizer(texts)
+
+    def too_long(self, text: str) -> str:
+        """Why CLIP would cut a text off; empty where it reads the whole, or its tokenizer does not say."""
+        if not hasattr(self.tokenizer, "encode"):
+            return ""
+        need = len(self.tokenizer.encode(text)) + 2
+        if need <= self.facts.context_length:
+            return ""
+        return f"'{text[:60]}' needs {need} tokens, {self.facts.name} reads {self.facts.context_length}"
 
     def word(self, token: int) -> str:
         """A token of the vocabulary as it is written; ``~`` marks one that goes on in the next token."""

@@ -122,12 +122,7 @@ def _write(
     there = path.with_suffix(".part")
     what = f"{total:,} images of {images.name} with {backbone.facts.name} ('{reads}')"
     encodings.check_room(size, what, path.parent, there.stat().st_size if there.exists() else 0)
-    about = {
-        "key": _key(backbone, images, reads),
-        "data": images.name,
-        "backbone": backbone.facts.name,
-        "reads": reads,
-    }
+    about = {"key": _key(backbone, images, reads), **_about(backbone, images, reads)}
     part = encodings.Part(path, total, row, encodings.stored_as(total, row, reads), about)
     try:
         if part.done:
@@ -140,6 +135,23 @@ def _write(
             yield part.done, total
     finally:
         part.close()
+
+
+def _about(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
+    """What the key stands for, for people who look at two encodings of the same data."""
+    weights = backbone.fingerprint.split(":")[1]
+    threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
+    return {
+        "data": images.name,
+        "backbone": backbone.facts.name,
+        "reads": reads,
+        "domains": ", ".join(images.domains),
+        "precision": str(backbone.encode_dtype).removeprefix("torch."),
+        "decode": images.decode,
+        "weights": f"{weights} {backbone.tag_content[:8]}".strip(),
+        "device": f"{backbone.device}{threads}",
+        "content": images.fingerprint[:8],
+    }
 
 
 @contextmanager

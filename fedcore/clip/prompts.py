@@ -135,7 +135,11 @@ def zero_shot(backbone: Backbone, classes: tuple[str, ...], template: str) -> Te
 
     Shape: -> (classes, d).
     """
-    texts = [template.format(spoken(name)) for name in classes]
+    return sentences(backbone, [template.format(spoken(name)) for name in classes])
+
+
+def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
+    """Normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
     with torch.no_grad():
         if backbone.facts.prompts:  # a tower that cannot be taken apart still reads sentences
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -155,14 +156,36 @@ def descriptions(name: str, root: str | None = None) -> dict[str, list[str]]:
     Raises:
         FedLensError: ``data.root``, when the file is not such a mapping.
     """
+    path = descriptions_file(name, root)
+    if path is None:
+        return {}
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FedLensError(f"cannot read {path}: {error.strerror}", "data.root") from error
+    return read_descriptions(content, str(path))
+
+
+def descriptions_file(name: str, root: str | None = None) -> Path | None:
+    """Where the written descriptions of a data set's classes are; None where nobody has described them."""
     found = entry(name)
     if found.embedded:
-        return _read_descriptions(ASSETS / f"{name}.json")
+        return ASSETS / f"{name}.json"
     folder = Path(_root(found, root)).expanduser()
-    for path in (folder / "descriptions.json", folder.parent / "descriptions.json"):
-        if path.is_file():
-            return _read_descriptions(path)
-    return {}
+    paths = (folder / "descriptions.json", folder.parent / "descriptions.json")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def descriptions_version(name: str, root: str | None = None) -> str:
+    """Another text when the written descriptions change; empty where there are none, or no folder is set."""
+    if not entry(name).embedded and not root:
+        return ""
+    path = descriptions_file(name, root)
+    try:
+        stat = None if path is None else path.stat()
+    except OSError:
+        return ""
+    return "" if stat is None else f"{path} {stat.st_mtime_ns} {stat.st_size}"
 
 
 def described(name: str, root: str | None, classes: Sequence[str]) -> dict[str, list[str]]:
@@ -175,18 +198,43 @@ def described(name: str, root: str | None, classes: Sequence[str]) -> dict[str, 
     return {c: written[c.replace("_", " ")] for c in classes if c.replace("_", " ") in written}
 
 
-def _read_descriptions(path: Path) -> dict[str, list[str]]:
+class Described(Mapping[str, Sequence[str]]):
+    """``described``, read when it is first looked into: a file that is not needed may be gone or broken."""
+
+    def __init__(self, name: str, root: str | None, classes: Sequence[str]) -> None:
+        self._which = name, root, classes
+
+    @cached_property
+    def _found(self) -> dict[str, list[str]]:
+        return described(*self._which)
+
+    def __getitem__(self, name: str) -> Sequence[str]:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def read_descriptions(content: bytes, where: str) -> dict[str, list[str]]:
+    """The content of a ``descriptions.json``. where: what it is called in an error.
+
+    Raises:
+        FedLensError: ``data.root``, when it does not map classes to lists of texts.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FedLensError(f"{path}: not readable as JSON ({error})", "data.root") from error
-    fits = isinstance(content, dict) and all(
+        found = json.loads(content.decode("utf-8-sig"))
+    except ValueError as error:
+        raise FedLensError(f"{where}: not readable as JSON ({error})", "data.root") from error
+    fits = isinstance(found, dict) and all(
         isinstance(texts, list) and texts and all(isinstance(t, str) and t.strip() for t in texts)
-        for texts in content.values()
+        for texts in found.values()
     )
     if not fits:
-        raise FedLensError(f'{path}: expected {{"class": ["a description", ...], ...}}', "data.root")
-    return content
+        raise FedLensError(f'{where}: expected {{"class": ["a description", ...], ...}}', "data.root")
+    return found
 
 
 def _root(found: Entry, root: str | None) -> str:

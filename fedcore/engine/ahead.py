@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fedcore.clip import encodings, tags
 from fedcore.clip.facts import facts, weights_source
@@ -11,6 +12,26 @@ from fedcore.methods import registry
 
 _WORTH_SAYING = 10**9
 """Bytes of an encoding from which on a plan mentions it."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A file of encoded images that runs read: ``size`` bytes for ``images`` rows."""
+
+    data: str
+    backbone: str
+    reads: str
+    images: int
+    size: int
+
+
+def encoded(runs: Sequence[RunConfig], data: str, images: int) -> tuple[Encoding, ...]:
+    """What runs read, each file once. data: the name of the images, as encodings carry it."""
+    found = dict.fromkeys((b.name, _reads(run, b.name)) for run in runs for b in backbones(run))
+    return tuple(
+        Encoding(data, name, reads, images, encodings.estimate(facts(name), images, reads))
+        for name, reads in found
+    )
 
 
 def notes(runs: Sequence[RunConfig], images: int) -> list[str]:

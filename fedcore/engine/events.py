@@ -109,10 +109,15 @@ class RoundFinished:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something worth a line in the log, e.g. a client with no prototype, or a halved chunk."""
+    """Something worth a line in the log, e.g. a client with no prototype, or a halved chunk.
+
+    Attributes:
+        detail: follows the message in the log, and there alone.
+    """
 
     message: str
     repeats_exactly: bool = field(default=True)
+    detail: str = ""
 
 
 @dataclass(frozen=True)

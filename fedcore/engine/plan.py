@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore import sweeps
+from fedcore.clip import tokens
 from fedcore.clip.facts import MINI_MODELS, facts
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
@@ -34,6 +35,7 @@ class Plan:
     Attributes:
         runs: what will be queued, each with its method's whole config written out.
         warnings: what is odd but runs.
+        encodings: the files of encoded images that the runs read, cached or not.
     """
 
     runs: tuple[RunConfig, ...]
@@ -42,6 +44,7 @@ class Plan:
     domains: tuple[str, ...]
     counts: np.ndarray
     warnings: tuple[str, ...]
+    encodings: tuple[ahead.Encoding, ...] = ()
 
     @property
     def heterogeneity(self) -> float:
@@ -113,6 +116,7 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
     try:
         check_cohorts(run, setting)
         _check(method, config, setting)
+        config = method.planned(config, setting)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
     file = run.method.file or registry.file_of(run.method.name)
@@ -172,12 +176,14 @@ def plan(experiment: Experiment) -> Plan:
             if key not in checked:
                 same = draft.data.template == experiment.data.template
                 checked[key] = _setting(draft, images if same else load_images(draft)[0])
+                setting = checked[key][0]
+                notes += tokens.template_note(setting.facts, setting.classes, setting.template)
             run = resolve(draft, checked[key][0], f"methods.{variant.index}")
         except FedLensError as error:
             raise variant.blame(error) from error
         runs.append(run)
-        method = registry.get(run.method.name)
-        notes += method.notes(registry.build_config(run.method.name, run.method.config), checked[key][0])
+        asked = registry.build_config(draft.method.name, draft.method.config)  # what is not kept is told too
+        notes += registry.get(draft.method.name).notes(asked, checked[key][0])
     assignments = [assignment for _, assignment in checked.values()]
     first = assignments[0]
     return Plan(
@@ -192,6 +198,7 @@ def plan(experiment: Experiment) -> Plan:
             *dict.fromkeys(notes),
             *ahead.notes(runs, len(images)),
         ),
+        ahead.encoded(runs, images.name, len(images)),
     )
 
 
@@ -210,7 +217,8 @@ def _setting(run: RunConfig, images: ImageSet) -> tuple[Setting, Assignment]:
         images.domains,
         images.template,
         tuple(assignment.client_domain.tolist()),
-        tuple(catalog.described(run.data.name, run.data.root, images.classes)),
+        catalog.Described(run.data.name, run.data.root, images.classes),
+        catalog.entry(run.data.name).embedded,
     )
     return setting, assignment
 

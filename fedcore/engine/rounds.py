@@ -26,6 +26,7 @@ from fedcore.engine.events import (
     Started,
 )
 from fedcore.engine.local import Stopped, Trained, train_clients
+from fedcore.engine.mixed import is_mixed, without_samples
 from fedcore.engine.optimisers import ClientOptimiser
 from fedcore.engine.transport import Transport, traffic
 from fedcore.grouping import lasting
@@ -85,6 +86,7 @@ class Loop:
     transport: Transport = field(default_factory=Transport)
     should_stop: Callable[[], bool] = lambda: False
     cohorts: tuple[Cohort, ...] = ()
+    mixed: bool = field(init=False)
     state: State = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
     done: int = field(init=False, default=0)
@@ -99,9 +101,9 @@ class Loop:
             state = self.method.init(problem.generator)
         self.state = replace(state, taken=torch.zeros(len(problem.clients), dtype=torch.int64))
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
-        one_backbone = len({id(c.federation.problem.backbone) for c in self.cohorts}) == 1
+        self.mixed = is_mixed(self.cohorts)
         self.evaluators = [
-            Evaluator(c.method, c.federation, c.clients, scores_global=one_backbone and i == 0)
+            Evaluator(c.method, c.federation, c.clients, scores_global=not self.mixed and i == 0)
             for i, c in enumerate(self.cohorts)
         ]
 
@@ -165,6 +167,7 @@ class Loop:
         times.append(time.perf_counter())
         up = traffic(sent, len(clients))
         data = self.federation.local_data(clients)
+        data = without_samples(data, self.method) if self.mixed else data
         uploads = Uploads(self.transport.up(sent), clients, data.rows.counts)
         after = self._aggregate(before, trained, uploads, round_)
         times.append(time.perf_counter())

@@ -117,7 +117,8 @@ def make_ready(
         images.domains,
         images.template,
         tuple(assignment.client_domain.tolist()),
-        tuple(catalog.described(run.data.name, run.data.root, images.classes)),
+        catalog.Described(run.data.name, run.data.root, images.classes),
+        catalog.entry(run.data.name).embedded,
     )
     run = resolve(run, setting, "method")
     cls = registry.get(run.method.name)
@@ -136,6 +137,7 @@ def make_ready(
         federations[wanted] = build_federation(images, assignment, values, backbone, run.seed, run.data.root)
     federation = next(iter(federations.values()))
     method = cls(config, federation.problem)
+    yield from _drawn(method)
     yield Ready(
         method,
         federation,
@@ -147,6 +149,19 @@ def make_ready(
             "pixels": images.fingerprint,
         },
     )
+
+
+_TOLD = 12
+"""Classes whose drawn texts are a notice: notices are read with every list of runs."""
+
+
+def _drawn(method: Method) -> Iterator[Notice]:
+    """The texts that a run drew; of more than a few classes most in the log alone."""
+    texts = [f"{name}: {text}" for name, text in method.drawn_texts.items()]
+    if texts:
+        more = f"; and {len(texts) - _TOLD} more, in the log" if len(texts) > _TOLD else ""
+        head = f"{method.title} drew one text per class by the run's seed: {'; '.join(texts[:_TOLD])}{more}"
+        yield Notice(head, detail="\n".join(["", *texts[_TOLD:]]) if more else "")
 
 
 def encode(backbone: backbones.Backbone, images: ImageSet, reads: str, folder: Path) -> Iterator[Progress]:
@@ -233,7 +248,7 @@ def build_federation(
         samples=train.counts,
         class_counts=torch.as_tensor(np.asarray(assignment.counts), dtype=torch.int64),
         seed=seed,
-        descriptions=catalog.described(images.name, root, images.classes),
+        descriptions=catalog.Described(images.name, root, images.classes),
     )
     test = Rows.of([*assignment.test, *assignment.domain_test])
     return Federation(

@@ -7,7 +7,7 @@ and ``upload``: what is not in an upload cannot leave a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -55,7 +55,8 @@ class Setting:
 
     Attributes:
         client_domain: every client's index into ``domains``, -1 where it mixes them; None: one each.
-        described: the classes that have a written description.
+        descriptions: written descriptions by class, of those that have any; read when looked into.
+        embedded: whether data and descriptions come with FedLens, so that they stay as they are.
     """
 
     facts: BackboneFacts
@@ -64,7 +65,8 @@ class Setting:
     domains: tuple[str, ...]
     template: str
     client_domain: tuple[int, ...] | None = None
-    described: tuple[str, ...] = ()
+    descriptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    embedded: bool = True
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,53 @@ class Models:
 Phase = Callable[[Params, Params, Batch], Step]
 
 
+@dataclass(frozen=True)
+class DiagnosticChart:
+    """How figures of a round (a step's ``terms``, ``diagnostics``) are drawn: those read together share one.
+
+    Figures that no method describes have a chart of their own, named after them. Charts of one title are one,
+    also over several methods.
+
+    Attributes:
+        lines: recorded name -> what its line is called; one name alone needs none.
+        unit: of all lines, e.g. "tokens"; "%" shows shares of one as per cent.
+        better: which way is good, where one is.
+        note: what a reader has to know beside the picture.
+        unasked: whether it is shown before anybody asks, as the one or two charts that tell most.
+    """
+
+    title: str
+    lines: dict[str, str]
+    unit: str = ""
+    better: Literal["higher", "lower", ""] = ""
+    note: str = ""
+    unasked: bool = False
+
+    @property
+    def key(self) -> str:
+        """Names the chart in the URL."""
+        return next(iter(self.lines))
+
+    @property
+    def heading(self) -> str:
+        """The title, with the unit where the values do not carry it."""
+        return self.title if self.unit in ("", "%") else f"{self.title} ({self.unit})"
+
+    @property
+    def explanation(self) -> str:
+        """The note, and which way is good."""
+        return f"{self.note} {self.better.capitalize()} is better.".strip() if self.better else self.note
+
+
+GRADIENT_CONFLICT = DiagnosticChart(
+    "Gradient conflict",
+    {"gradient_conflict": ""},
+    unit="mean cosine of the clients' updates",
+    note="1 where all clients pull the same way, below 0 where they pull against each other.",
+)
+"""For any method whose clients move a shared parameter."""
+
+
 class Method:
     """Base of all methods. Subclasses set the class attributes, ``init``, ``phases`` and ``logits``."""
 
@@ -177,11 +226,12 @@ class Method:
     family: ClassVar[Literal["method", "baseline"]] = "method"
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     shared: ClassVar[tuple[str, ...]] = ()  # names averaged by the default upload and aggregate
+    charts: ClassVar[tuple[DiagnosticChart, ...]] = ()  # how the figures it records are drawn
     clients_use_global: ClassVar[bool] = False  # every client predicts with the global model: evaluated once
     backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"
     """Whether clients may have different CLIPs: 'equal token widths' where all that is learned are prompts in
-    token space; 'any' where nothing depends on the backbone's sizes. ``aggregate`` and ``diagnostics`` then
-    belong to the first cohort's backbone and must not read samples."""
+    token space; 'any' where nothing depends on the backbone. ``aggregate`` and ``diagnostics`` then belong to
+    the first cohort's backbone; a state that depends on it and diagnostics that read samples are refused."""
 
     def __init__(self, config: Any, problem: Problem) -> None:
         self.config = config
@@ -199,6 +249,18 @@ class Method:
     def notes(cls, config: Any, setting: Setting) -> list[str]:
         """What is odd in this setting but runs, told before anything is loaded."""
         return []
+
+    @classmethod
+    def planned(cls, config: Any, setting: Setting) -> Any:
+        """The config as it is kept with a run: what it would read elsewhere written out, so that the run can
+        be repeated from it alone. It must be allowed wherever the config was."""
+        return config
+
+    @classmethod
+    def caveat(cls, config: Any, embedded: bool) -> str:
+        """How a finished run departs from what its config promises; empty: it does not. Shown beside its
+        figures. embedded: whether its data come with FedLens."""
+        return ""
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
@@ -284,6 +346,11 @@ class Method:
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
         """Figures of the round to be stored: scalars, (participants,) or (participants, participants)."""
+        return {}
+
+    @property
+    def drawn_texts(self) -> dict[str, str]:
+        """Class -> the text drawn for it by seed, for the run's log; empty where nothing is drawn."""
         return {}
 
     def remarks(self, uploads: Uploads) -> list[str]:

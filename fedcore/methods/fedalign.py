@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.clip.prompts import spoken
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
+from fedcore.methods import class_texts
 from fedcore.methods.base import (
     Batch,
+    DiagnosticChart,
     Method,
     MethodConfig,
     Models,
@@ -27,7 +28,16 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
 )
-from fedcore.methods.fedalign_mixing import attend, mix_parts, pack, personalise, relevance, unpack
+from fedcore.methods.class_texts import Descriptions, descriptions_field
+from fedcore.methods.fedalign_mixing import (
+    attend,
+    chosen_hits,
+    mix_parts,
+    pack,
+    personalise,
+    relevance,
+    unpack,
+)
 from fedcore.methods.fedalign_towers import Towers, encoding, first_layer, named, parts_of, scaled_layer
 from fedcore.methods.registry import method
 
@@ -87,6 +97,7 @@ class FedAlignConfig(MethodConfig):
         "gt",
         description="Class texts: gt, written descriptions (paper; else the prompt), or st, the prompt",
     )
+    descriptions: Descriptions = descriptions_field()
     upload_ratio: float = Field(
         1.0,
         ge=0,
@@ -165,6 +176,25 @@ class FedAlign(Method):
         "prediction."
     )
     Config = FedAlignConfig
+    charts = (
+        DiagnosticChart(
+            "Prototypes a client sends",
+            {"prototypes": ""},
+            note="Classes that it recognised at least once.",
+            unasked=True,
+        ),
+        DiagnosticChart("Features a client sends", {"uploaded_features": ""}),
+        DiagnosticChart(
+            "Clients that fell back to the global mean",
+            {"global_fallback": ""},
+            note="1 for a client that recognised nothing, else 0.",
+        ),
+        DiagnosticChart(
+            "Loss terms",
+            {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality"},
+            better="lower",
+        ),
+    )
     shared = ("text",)
 
     def __init__(self, config: FedAlignConfig, problem: Problem) -> None:
@@ -175,14 +205,14 @@ class FedAlign(Method):
         # how many adapted layers take the global mean
         self.low = max(0, boundary - first_layer(config, layers))
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
-        self.texts = [self._describe(name) for name in problem.classes]
+        self.texts = list(class_texts.drawn(config, problem).values())
 
     @classmethod
     def check(cls, config: Any, setting: Setting) -> None:
-        """Refuse backbones without attention layers, and ranks that they cannot have.
+        """Refuse backbones without attention layers, and ranks and descriptions that do not fit.
 
         Raises:
-            FedLensError: with field ``start_layer`` or ``rank``.
+            FedLensError: with field ``start_layer``, ``rank`` or ``descriptions``.
         """
         facts = setting.facts
         if facts.vision != "vit":
@@ -201,19 +231,22 @@ class FedAlign(Method):
                 f"rank {config.rank} is more than the width of {facts.name}'s layers; use at most {widest}",
                 "rank",
             )
+        class_texts.check(config, setting)
 
     @classmethod
     def notes(cls, config: Any, setting: Setting) -> list[str]:
-        """Classes that the prompt stands for because nobody has described them."""
-        missing = [name for name in setting.classes if name not in setting.described]
-        if config.style != "gt" or not missing:
-            return []
-        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
-        return [
-            f"FedAlign, style gt: {len(missing)} of {len(setting.classes)} classes have no written "
-            f"description ({shown}) and take the prompt, as style st does; write a descriptions.json into "
-            "the data set's folder, or choose style = st"
-        ]
+        """Classes that take the prompt under style gt."""
+        return class_texts.notes(cls.title, config, setting)
+
+    @classmethod
+    def planned(cls, config: Any, setting: Setting) -> Any:
+        """With the descriptions that it trains with."""
+        return class_texts.planned(config, setting)
+
+    @classmethod
+    def caveat(cls, config: Any, embedded: bool) -> str:
+        """Whether all classes had a description under style gt."""
+        return class_texts.caveat(config, embedded)
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
@@ -267,7 +300,7 @@ class FedAlign(Method):
         )
         found = members.sum(1)
         prototypes = members.transpose(1, 2) @ record["feature"] / found.clamp(min=1)[..., None]
-        chosen = self._choose(correct, data)
+        chosen = chosen_hits(self.problem, self.config.upload_ratio, correct, data)
         return {
             **named("image", parts_of("image", params)),
             "prototypes": pack(prototypes, found > 0),
@@ -325,6 +358,11 @@ class FedAlign(Method):
             "global_fallback": alone,
         }
 
+    @property
+    def drawn_texts(self) -> dict[str, str]:
+        """Of style gt."""
+        return dict(zip(self.problem.classes, self.texts, strict=True)) if self.config.style == "gt" else {}
+
     def remarks(self, uploads: Uploads) -> list[str]:
         """Clients without a prototype: they take the global mean in all layers."""
         found = uploads.values["prototypes"].lengths.tolist()
@@ -333,27 +371,6 @@ class FedAlign(Method):
             for c, n in zip(uploads.clients.tolist(), found, strict=True)
             if n == 0
         ]
-
-    def _describe(self, name: str) -> str:
-        """The text of one class: a description drawn by seed, or the prompt (no description, or style st)."""
-        written = self.problem.descriptions.get(name, []) if self.config.style == "gt" else []
-        if not written:
-            return self.problem.template.format(spoken(name))
-        drawn = torch.randint(len(written), (), generator=self.problem.generator("description", name))
-        return written[int(drawn)]
-
-    def _choose(self, correct: Tensor, data: LocalData) -> Tensor:
-        """Which hits are uploaded: the first in an order of the client's samples drawn once by seed."""
-        if self.config.upload_ratio == 1:
-            return correct
-        place = torch.zeros_like(correct, dtype=torch.int64)
-        for i, (client, n) in enumerate(zip(data.clients.tolist(), data.rows.counts.tolist(), strict=True)):
-            generator = self.problem.generator("upload", self.problem.clients[client])
-            place[i, :n] = torch.randperm(n, generator=generator).to(place.device)
-        last = (
-            torch.where(correct, place, place.shape[1]).argsort(1).argsort(1)
-        )  # rank among the client's hits
-        return correct & (last < (self.config.upload_ratio * correct.sum(1, keepdim=True)).ceil())
 
     def _train_text(self, parts: Params, uploads: Uploads, generator: Callable[..., Generator]) -> Params:
         """Cross-entropy of all uploaded pairs against the texts (Eq. 10); Adam is made anew every round."""

@@ -1,4 +1,4 @@
-"""What FedAlign's server makes of uploads: who listens to whom, and weighted means of low-rank updates."""
+"""FedAlign's uploads, and what its server makes of them: who listens to whom, means of low-rank updates."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedcore.methods.base import Params, Ragged
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fedcore.federation import LocalData, Problem
     from fedcore.methods.fedalign import FedAlignConfig
 
 ROW_NORM = 3**-0.5
@@ -32,6 +33,22 @@ def pack(values: Tensor, keep: Tensor) -> Ragged:
 def unpack(ragged: Ragged) -> list[Tensor]:
     """One tensor per client without padding."""
     return [v[:n] for v, n in zip(ragged.values, ragged.lengths.tolist(), strict=True)]
+
+
+def chosen_hits(problem: Problem, ratio: float, correct: Tensor, data: LocalData) -> Tensor:
+    """Which hits are uploaded: the first in an order of the client's samples drawn once by seed.
+
+    Shape: correct (clients, samples) bool -> the same.
+    """
+    if ratio == 1:
+        return correct
+    place = torch.zeros_like(correct, dtype=torch.int64)
+    for i, (client, n) in enumerate(zip(data.clients.tolist(), data.rows.counts.tolist(), strict=True)):
+        generator = problem.generator("upload", problem.clients[client])
+        place[i, :n] = torch.randperm(n, generator=generator).to(place.device)
+    # rank among the client's hits
+    last = torch.where(correct, place, place.shape[1]).argsort(1).argsort(1)
+    return correct & (last < (ratio * correct.sum(1, keepdim=True)).ceil())
 
 
 def similarity(config: FedAlignConfig, query: Tensor, keys: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from fedcore.clip.lora import Lora, init_lora
 from fedcore.errors import FedLensError
 from fedcore.methods.base import (
     Batch,
+    DiagnosticChart,
     Method,
     MethodConfig,
     Params,
@@ -179,6 +180,11 @@ class FedProxLoRA(FedAvgLoRA):
         "With mu = 0 the two are one."
     )
     Config = FedProxLoRAConfig
+    charts = (
+        DiagnosticChart(
+            "Loss terms", {"cross_entropy": "cross-entropy", "proximal": "proximal"}, better="lower"
+        ),
+    )
 
     def prepare(self, params: Params, data: LocalData) -> Params:
         """The anchor w_t: what was received. Shape: as the factors."""

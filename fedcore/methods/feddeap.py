@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from fedcore.clip import tokens
 from fedcore.clip.prompts import check_room, class_suffix, encode_class_context
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import (
     Batch,
+    DiagnosticChart,
     Method,
     MethodConfig,
     Params,
@@ -28,6 +29,16 @@ from fedcore.methods.base import (
     masked_mean,
     weighted_mean,
 )
+from fedcore.methods.feddeap_networks import (
+    LAYERS,
+    NETWORKS,
+    check_frames,
+    domain_columns,
+    etf_loss,
+    frame,
+    init_network,
+    transform,
+)
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -38,10 +49,6 @@ if TYPE_CHECKING:
 
 INIT_STD = 0.02
 """Standard deviation of fresh prompt vectors."""
-LAYERS = ("w1", "b1", "w2", "b2")
-"""Parameters of a transformation network d -> d/2 -> d."""
-NETWORKS = {"phi_s": "semantic", "phi_d": "domain"}
-"""The two transformation networks and what they read."""
 SHORTEST_SUFFIX = 8
 """[SOS] a photo of a {one token} . [EOT]: what a prompt has to leave room for at least."""
 
@@ -60,6 +67,13 @@ class FedDEAPConfig(MethodConfig):
     )
     prompt_length: int = Field(
         16, ge=1, le=75, description="Vectors L of each of the two prompts, tokens (paper: 16)"
+    )
+    personal_length: int | None = Field(
+        None,
+        ge=1,
+        le=75,
+        description="Vectors of the domain prompt, tokens (paper's Table 5: 12 beside 20, 20 beside 12); "
+        "default: prompt_length",
     )
     personal_prompt: bool = Field(
         True, description="Learn a domain prompt that stays on its client (off: the paper's baseline)"
@@ -101,72 +115,25 @@ class FedDEAPConfig(MethodConfig):
                 "domain_alignment moves the domain prompt, which personal_prompt = false removes; "
                 "turn both off"
             )
+        if self.personal_length is not None and not self.personal_prompt:
+            raise ValueError(
+                "personal_length is that of the domain prompt, which personal_prompt = false removes; "
+                "leave it out"
+            )
         return self
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Vectors of p_s and, where there is one, of p_d: the field that says so -> tokens."""
+        found = {"prompt_length": self.prompt_length}
+        if self.personal_prompt:
+            found["personal_length"] = self.personal_length or self.prompt_length
+        return found
 
-def simplex_etf(columns: int, width: int, generator: Generator) -> Tensor:
-    """Unit vectors with pairwise cosine -1/(n - 1): V = sqrt(n/(n-1)) U (I - 11^T/n), U^T U = I.
-
-    Shape: -> (columns, width), one vector per row, float64.  Source: Section 3.2.
-    """
-    u, _ = torch.linalg.qr(torch.randn(width, columns, generator=generator, dtype=torch.float64))
-    centred = torch.eye(columns, dtype=torch.float64) - 1 / columns
-    return math.sqrt(columns / (columns - 1)) * (u @ centred).T
-
-
-def init_network(net: str, d: int, generator: Generator) -> Params:
-    """Weights and biases uniform within 1/sqrt(inputs), as torch.nn.Linear draws them; float64.
-
-    Shape: w1 (d/2, d), b1 (d/2,), w2 (d, d/2), b2 (d,).
-    """
-    hidden = d // 2
-    shapes = {"w1": (hidden, d), "b1": (hidden,), "w2": (d, hidden), "b2": (d,)}
-    found = {}
-    for part, shape in shapes.items():
-        bound = 1 / math.sqrt(d if part.endswith("1") else hidden)
-        drawn = torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
-        found[f"{net}_{part}"] = drawn
-    return found
-
-
-def domain_columns(config: FedDEAPConfig, client_domain: Sequence[int]) -> list[int]:
-    """Column of the domain ETF of every client, over the domains that train.
-
-    Raises:
-        FedLensError: for a client of several domains, with field ``domain_etf``.
-    """
-    if config.domain_etf == "client":
-        return list(range(len(client_domain)))
-    if -1 in client_domain:
-        raise FedLensError(
-            f"client number {client_domain.index(-1) + 1} mixes domains and has no column in the domain ETF; "
-            "choose domain_etf = client, or a partition by domain",
-            "domain_etf",
-        )
-    training = sorted(set(client_domain))
-    return [training.index(domain) for domain in client_domain]
-
-
-def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) -> None:
-    """Refuse ETFs that do not exist: fewer than two columns, or more than the embedding has dimensions.
-
-    Raises:
-        FedLensError: with field ``semantic_alignment`` or ``domain_etf``.
-    """
-    other = "choose domain_etf = client, or " if config.domain_etf == "domain" else ""
-    wanted = []
-    if config.semantic_alignment:
-        wanted.append((classes, "classes", "semantic_alignment", "turn semantic_alignment off"))
-    if config.domain_alignment:
-        what = f"{config.domain_etf}s to train on"
-        wanted.append((domains, what, "domain_etf", other + "turn domain_alignment off"))
-    for columns, what, field, remedy in wanted:
-        if columns < 2:
-            raise FedLensError(f"an ETF takes two or more {what}, here there is {columns}; {remedy}", field)
-        if columns > width:
-            raise FedLensError(
-                f"an ETF in {width} dimensions takes at most {width} {what}, not {columns}; {remedy}", field
-            )
+    @property
+    def longer(self) -> str:
+        """The field to shorten where the prompts are too long."""
+        return max(self.lengths, key=self.lengths.__getitem__)
 
 
 def check_widths(facts: BackboneFacts) -> None:
@@ -181,14 +148,6 @@ def check_widths(facts: BackboneFacts) -> None:
             f"{facts.token_width}), which differ in {facts.name}; choose a backbone such as ViT-B-32",
             "personal_prompt",
         )
-
-
-def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of text features, mean over the classes (Eq. 8, 10).
-
-    Shape: logits (clients, K, columns), target (clients, K) -> (clients,).
-    """
-    return cross_entropy(logits, target, torch.ones_like(target, dtype=torch.bool))
 
 
 @method
@@ -209,6 +168,39 @@ class FedDEAP(Method):
         "A domain that nobody trained on is served by the shared prompt alone."
     )
     Config = FedDEAPConfig
+    charts = (
+        DiagnosticChart(
+            "ETF alignment of the networks",
+            {"semantic_etf_cosine": "semantic", "domain_etf_cosine": "domain"},
+            unit="cosine",
+            better="higher",
+            note="Cosine of an image's turned feature and its vector of the frame.",
+            unasked=True,
+        ),
+        DiagnosticChart(
+            "How well the networks tell classes and domains",
+            {
+                "semantic_shared_accuracy": "semantic",
+                "domain_shared_accuracy": "domain",
+                "semantic_network_accuracy": "semantic, as a client trained it",
+                "domain_network_accuracy": "domain, as a client trained it",
+            },
+            unit="%",
+            note="The averaged networks, on the clients' training images. "
+            "A client trains its own on one domain.",
+        ),
+        DiagnosticChart(
+            "FedDEAP's loss terms",
+            {
+                "contrastive": "contrastive",
+                "text_semantic": "text, semantic",
+                "text_domain": "text, domain",
+                "image_semantic": "image, semantic",
+                "image_domain": "image, domain",
+            },
+            better="lower",
+        ),
+    )
 
     def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
         """Prepare class texts and ETFs.
@@ -221,8 +213,8 @@ class FedDEAP(Method):
         self.scale = backbone.logit_scale
         self.etf_scale = self.scale if config.etf_temperature == "1/s" else 1.0
         self.suffix = class_suffix(backbone, problem.classes, "a photo of a {}.")
-        prompts = 2 if config.personal_prompt else 1
-        check_room(backbone, prompts * config.prompt_length, self.suffix, "prompt_length")
+        self.lengths = config.lengths
+        check_room(backbone, sum(self.lengths.values()), self.suffix, config.longer)
         sizes = {}
         if config.semantic_alignment:
             sizes["phi_s"] = len(problem.classes)
@@ -231,7 +223,7 @@ class FedDEAP(Method):
             self.domain_of = torch.tensor(columns, device=problem.device)
             sizes["phi_d"] = int(self.domain_of.max()) + 1
         check_frames(config, len(problem.classes), sizes.get("phi_d", 0), backbone.facts.embed_dim)
-        self.etf = {net: self._frame(net, columns) for net, columns in sizes.items()}
+        self.etf = {net: frame(problem, net, columns) for net, columns in sizes.items()}
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
 
     @classmethod
@@ -248,12 +240,13 @@ class FedDEAP(Method):
             )
         if config.personal_prompt:
             check_widths(facts)
-        vectors = config.prompt_length * (2 if config.personal_prompt else 1)
+        vectors = sum(config.lengths.values())
         if vectors + SHORTEST_SUFFIX > facts.context_length:
             raise FedLensError(
                 f"{vectors} prompt vectors leave no class room in {facts.context_length} tokens; use fewer",
-                "prompt_length",
+                config.longer,
             )
+        tokens.check_room(facts, setting.classes, vectors, config.longer, "a photo of a {}.")
         domains = 0
         if config.domain_alignment:
             first = setting.client_domain or tuple(range(setting.clients))
@@ -263,19 +256,19 @@ class FedDEAP(Method):
     def init(self, generator: Callable[..., Generator]) -> State:
         """Prompts from N(0, 0.02), networks as torch.nn.Linear draws them; the same for every client.
 
-        Shape: p_s (K, L, m), p_d (clients, K, L, m), phi_*_w1 (d/2, d), _b1 (d/2,), _w2 (d, d/2), _b2 (d,).
+        Shape: p_s (K, L, m), p_d (clients, K, L_d, m), phi_*_w1 (d/2, d), _b1 (d/2,), _w2 (d, d/2), _b2 (d,).
         """
-        backbone, config = self.problem.backbone, self.config
-        size = (len(self.problem.classes), config.prompt_length, backbone.facts.token_width)
+        backbone, classes = self.problem.backbone, len(self.problem.classes)
 
-        def draw(name: str) -> Tensor:
+        def draw(name: str, length: str) -> Tensor:
+            size = (classes, self.lengths[length], backbone.facts.token_width)
             return INIT_STD * torch.randn(size, generator=generator("prompt", name), dtype=torch.float64)
 
-        shared, local = {"p_s": draw("p_s")}, {}
+        shared, local = {"p_s": draw("p_s", "prompt_length")}, {}
         for net in self.etf:
             shared |= init_network(net, backbone.facts.embed_dim, generator("network", net))
-        if config.personal_prompt:
-            local["p_d"] = draw("p_d").repeat(len(self.problem.clients), 1, 1, 1)
+        if self.config.personal_prompt:
+            local["p_d"] = draw("p_d", "personal_length").repeat(len(self.problem.clients), 1, 1, 1)
         where = (backbone.device, backbone.dtype)
         return State(
             {n: v.to(*where) for n, v in shared.items()}, local={n: v.to(*where) for n, v in local.items()}
@@ -350,7 +343,7 @@ class FedDEAP(Method):
         return found | {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """p_s and p_d of every class. Shape: (models, K, L, m)."""
+        """p_s and p_d of every class. Shape: (models, K, L, m), (models, K, L_d, m)."""
         return {name: params[name] for name in ("p_s", "p_d") if name in params}
 
     def diagnostics(
@@ -385,8 +378,9 @@ class FedDEAP(Method):
         """
         context = params["p_s"]
         if self.config.personal_prompt:
-            mean = mean[:, None, None]
-            own = mean * params["p_d"] if "p_d" in params else mean.expand_as(context)
+            own = mean[:, None, None]
+            size = (-1, context.shape[1], self.lengths["personal_length"], -1)
+            own = own * params["p_d"] if "p_d" in params else own.expand(size)
             context = torch.cat([context, own], dim=2)
         return encode_class_context(self.problem.backbone, context, self.suffix)
 
@@ -394,9 +388,7 @@ class FedDEAP(Method):
         """cos(Phi(h), v) / tau. Shape: h (clients, n, d) -> (clients, n, columns of the ETF)."""
         if self.config.phi_input == "normalised":
             h = F.normalize(h, dim=-1)
-        w1, b1, w2, b2 = (params[f"{net}_{part}"] for part in LAYERS)
-        hidden = torch.relu(h @ w1.transpose(1, 2) + b1[:, None])
-        out = hidden @ w2.transpose(1, 2) + b2[:, None]
+        out = transform(params, net, h)
         return cosine_logits(out, self.etf[net].expand(len(out), -1, -1), self.etf_scale)
 
     def _target(self, net: str, batch: Batch) -> Tensor:
@@ -404,9 +396,3 @@ class FedDEAP(Method):
         if net == "phi_s":
             return batch.labels
         return self.domain_of[batch.clients][:, None].expand_as(batch.labels)
-
-    def _frame(self, net: str, columns: int) -> Tensor:
-        """A constant of the method, drawn by seed and never sent. Shape: -> (columns, d)."""
-        backbone = self.problem.backbone
-        vectors = simplex_etf(columns, backbone.facts.embed_dim, self.problem.generator("etf", net))
-        return vectors.to(backbone.device, backbone.dtype)

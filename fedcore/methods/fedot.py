@@ -12,7 +12,9 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.linalg import solve
 from fedcore.methods.base import (
+    GRADIENT_CONFLICT,
     Batch,
+    DiagnosticChart,
     Method,
     MethodConfig,
     Models,
@@ -124,6 +126,24 @@ class FedOT(Method):
         "With blocks r > 1 the rotation is block-diagonal: fewer degrees of freedom, faster steps."
     )
     Config = FedOTConfig
+    charts = (
+        DiagnosticChart(
+            "Condition number kappa of the transforms",
+            {"condition_number": ""},
+            better="lower",
+            note="1 where the transform is orthogonal.",
+            unasked=True,
+        ),
+        DiagnosticChart(
+            "Gradient difference beside its bound",
+            {"gradient_difference": "difference", "gradient_bound": "bound, never tight"},
+            note="The bound 2 tau (kappa_i + kappa_j) of the pair that differs most is never tight: "
+            "normalised features alone give at most 2 sqrt(2) tau.",
+        ),
+        GRADIENT_CONFLICT,
+        DiagnosticChart("Orthogonality error of the transforms", {"orthogonality_error": ""}, better="lower"),
+        DiagnosticChart("Degrees of freedom of a transform", {"degrees_of_freedom": ""}),
+    )
     shared = ("classifier",)
 
     def __init__(self, config: FedOTConfig, problem: Problem) -> None:

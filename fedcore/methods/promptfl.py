@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from fedcore.clip import tokens
 from fedcore.clip.prompts import check_room, class_suffix, encode_context
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
@@ -106,12 +107,13 @@ class PromptFL(Method):
 
     @classmethod
     def check(cls, config: Any, setting: Setting) -> None:
-        """Refuse text towers without prompts.
+        """Refuse text towers without prompts, and contexts that leave a class name no room.
 
         Raises:
-            FedLensError: with field ``backbone.name``.
+            FedLensError: with field ``backbone.name`` or ``context_length``.
         """
         check_prompts(setting)
+        tokens.check_room(setting.facts, setting.classes, config.context_length, "context_length")
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """One context for all. Shape: context (M, m)."""

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
+from fedcore.clip import tokens
 from fedcore.clip.prompts import check_room, class_suffix, encode_context
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import (
     Batch,
+    DiagnosticChart,
     Method,
     MethodConfig,
     Models,
@@ -168,6 +170,25 @@ class SDFed(Method):
         "Traffic depends on the shared length alone, whatever the local lengths are."
     )
     Config = SDFedConfig
+    charts = (
+        DiagnosticChart(
+            "Subspace overlap of global and local prompt",
+            {"subspace_overlap": ""},
+            note="Mean squared cosine of the principal angles: 0 orthogonal, 1 one within the other.",
+            unasked=True,
+        ),
+        DiagnosticChart(
+            "SDFed's loss terms",
+            {
+                "ce_local": "local prompt",
+                "ce_global": "global prompt",
+                "stretch": "stretch",
+                "separate": "separate",
+            },
+            better="lower",
+        ),
+        DiagnosticChart("Length of the local prompt", {"local_length": ""}, unit="tokens"),
+    )
     shared = ("global_prompt",)
     backbones = "equal token widths"
 
@@ -209,6 +230,10 @@ class SDFed(Method):
                 f"or fixed:{listed[0]}",
                 "local_length",
             )
+        tokens.check_room(setting.facts, setting.classes, config.global_length, "global_length")
+        if config.components != "none":  # what is drawn may be the shortest
+            surely = max(listed, default=parse_lengths(config.local_length)[0])
+            tokens.check_room(setting.facts, setting.classes, surely, "local_length")
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """Prompts N(0, 0.02). Local ones are stored padded with zeros, which nothing reads or moves.

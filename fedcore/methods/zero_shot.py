@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from fedcore.methods.base import Method, Models, Params, State, cosine_logits
+from fedcore.clip.prompts import sentences
+from fedcore.methods import class_texts
+from fedcore.methods.base import Method, Models, Params, Setting, State, cosine_logits
+from fedcore.methods.class_texts import Descriptions, descriptions_field
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -16,9 +19,15 @@ if TYPE_CHECKING:
 
 
 class ZeroShotConfig(BaseModel):
-    """No hyper-parameters: the prompt belongs to the data set (``data.template``)."""
+    """Which sentence stands for a class; the prompt belongs to the data set (``data.template``)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    style: Literal["st", "gt"] = Field(
+        "st",
+        description="Class texts: st, the data set's prompt, or gt, written descriptions (else the prompt)",
+    )
+    descriptions: Descriptions = descriptions_field()
 
 
 @method
@@ -32,7 +41,8 @@ class ZeroShot(Method):
     )
     about = (
         "CLIP as it comes, without any training. "
-        "Every class is described by one sentence, the data set's prompt with the class name in it. "
+        "Every class is described by one sentence: the data set's prompt with the class name in it, or, with "
+        "style gt, one of its written descriptions. "
         "An image gets the class whose sentence has the largest cosine with it. "
         "Nothing is sent and nothing changes between rounds. "
         "It is the line above which federated training begins to pay."
@@ -44,7 +54,37 @@ class ZeroShot(Method):
 
     def __init__(self, config: ZeroShotConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+        self.texts = class_texts.drawn(config, problem)
+        self.text = sentences(problem.backbone, list(self.texts.values()))
+
+    @classmethod
+    def check(cls, config: Any, setting: Setting) -> None:
+        """Refuse descriptions that do not fit.
+
+        Raises:
+            FedLensError: with field ``descriptions``.
+        """
+        class_texts.check(config, setting)
+
+    @classmethod
+    def notes(cls, config: Any, setting: Setting) -> list[str]:
+        """Classes that take the prompt under style gt."""
+        return class_texts.notes(cls.title, config, setting)
+
+    @classmethod
+    def planned(cls, config: Any, setting: Setting) -> Any:
+        """With the descriptions that it predicts with."""
+        return class_texts.planned(config, setting)
+
+    @classmethod
+    def caveat(cls, config: Any, embedded: bool) -> str:
+        """Whether all classes had a description under style gt."""
+        return class_texts.caveat(config, embedded)
+
+    @property
+    def drawn_texts(self) -> dict[str, str]:
+        """Of style gt."""
+        return self.texts if self.config.style == "gt" else {}
 
     def models(self, state: State) -> Models:
         """Class features, the same for everyone and sent by nobody: every client encodes its own prompts."""

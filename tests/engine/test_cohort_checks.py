@@ -157,7 +157,8 @@ def test_a_method_must_have_the_field_that_a_cohort_sets(field, monkeypatch):
 
 def test_a_budget_is_nothing_to_a_method_that_does_not_train():
     budget = "[[cohorts]]\nclients = 5\nbatch_size = 2\nlocal_epochs = 3\nmax_steps = 4\n"
-    assert plan(experiment(budget, 'name = "zero-shot"')).runs[0].method.config == {}
+    (run,) = plan(experiment(budget, 'name = "zero-shot"')).runs
+    assert not {"batch_size", "local_epochs", "max_steps"} & set(run.method.config)
 
 
 @pytest.mark.parametrize(

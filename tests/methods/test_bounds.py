@@ -19,7 +19,12 @@ SIGNS = {
 }
 METHODS = {n: c for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
 FIELDS = [(name, field, info) for name, c in METHODS.items() for field, info in c.Config.model_fields.items()]
-WORDS = {("sdfed", "local_length"): "eight", ("fedalign", "scale"): "own"}
+WORDS = {
+    ("sdfed", "local_length"): "eight",
+    ("fedalign", "scale"): "own",
+    ("fedalign", "descriptions"): {"dog": "no list"},
+    ("zero-shot", "descriptions"): {"dog": ["", "a dog"]},
+}
 """Fields that are neither numbers with limits nor choices, and what they must refuse."""
 
 COMBINED = {

@@ -33,16 +33,18 @@ def run_oracle(federation, method, rounds, **values) -> oracle.World:
     text = tuple(v for n, v in state.server.items() if n.startswith("text_"))
     kind = config.similarity if config.euclidean == "plain" else f"negated {config.similarity}"
     settings = {
-        "start": 1, "text_start": 1, "boundary": 2, "gamma": config.gamma, "mu": config.orthogonality,
+        "start": 1, "text_start": 1, "gamma": config.gamma, "mu": config.orthogonality,
+        "boundary": {2: 0, 9: 2, 12: 3}[config.boundary_layer],  # of the three adapted layers of four
+        "weighting": config.weighting,
         "scale": method.scale, "lr": config.lr, "optimiser": config.optimiser,
         "renormalise": config.renormalise,
         "server_lr": config.server_lr, "server_batch_size": config.server_batch_size, "similarity": kind,
         "reduce": config.reduce, "average": config.average, "ex_query": config.ex_query, **values,
     }  # fmt: skip
 
-    def shuffles(round_: int, pairs: int) -> list[int]:
-        generator = problem.generator("server", round_, "text", 0)
-        return torch.randperm(pairs, generator=generator).tolist()
+    def shuffles(round_: int, pairs: int) -> list[list[int]]:
+        draws = [problem.generator("server", round_, "text", epoch) for epoch in range(config.server_epochs)]
+        return [torch.randperm(pairs, generator=generator).tolist() for generator in draws]
 
     xs, labels = samples(federation)
     batches = engine_batches(federation, method, rounds)
@@ -77,11 +79,24 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
             "renormalise": False,
             "scale": "clip",
         },
+        {"similarity": "euclidean", "server_epochs": 2},
+        {"weighting": "uniform", "boundary_layer": 12},
+        {"boundary_layer": 2},
         {"similarity": "dot", "ex_query": False, "boundary_layer": 9, "gamma": 1.0},
         {"trainable": "table4"},
         {"trainable": "table4", "average": "factors", "local_epochs": 2, "lr": 0.003},
     ],
-    ids=["paper", "sgd-factors", "euclidean", "dot", "table4", "table4-factors"],
+    ids=[
+        "paper",
+        "sgd-factors",
+        "euclidean",
+        "plain-euclidean",
+        "mean",
+        "all-attention",
+        "dot",
+        "table4",
+        "table4-factors",
+    ],
 )
 def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options):
     table4 = options.get("trainable") == "table4"

@@ -9,7 +9,8 @@ from fedcore.clip.facts import facts
 from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, Setting, Uploads
-from fedcore.methods.feddeap import LAYERS, FedDEAP, FedDEAPConfig, simplex_etf
+from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap_networks import LAYERS, simplex_etf
 from fedcore.methods.registry import build_config
 from fedcore.seeds import torch_generator
 from tests.methods.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
@@ -65,13 +66,15 @@ def run_oracle(federation, method, rounds, domains) -> oracle.World:
             {"semantic_weight": 0.3, "domain_weight": 2.0, "unseen": "mean_image", "image_context": "batch"},
             [0, 1, 0],
         ),
+        ({"prompt_length": 3, "personal_length": 1}, [0, 1, 0]),
+        ({"prompt_length": 1, "personal_length": 4, "unseen": "mean_image"}, [0, 1, 0]),
     ],
-    ids=["paper", "client-etf", "weights"],
+    ids=["paper", "client-etf", "weights", "shorter-domain-prompt", "longer-domain-prompt"],
 )
 def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options, domains):
     federation = tiny_federation(tiny_backbone())
     problem = federation.problem
-    method = build("feddeap", federation, **SMALL, **options)
+    method = build("feddeap", federation, **{**SMALL, **options})
     first = method.init(problem.generator)
     world = run_oracle(federation, method, 3, domains)
     state = run_rounds(method, federation, 3).state
@@ -88,16 +91,18 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
 
     model, tokenizer, scale = problem.backbone.model, problem.backbone.tokenizer, problem.backbone.logit_scale
     pool = federation.pool.values
+    own = method.lengths["personal_length"]
 
     def predictions(p_d, mean) -> torch.Tensor:
-        text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean)
+        text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, own)
         return torch.stack([oracle.scores(text, h, scale) for h in pool])
 
     def per_batch(p_d) -> torch.Tensor:
         """Every four samples share the mean of their own embeddings."""
         parts = []
         for i in range(0, len(pool), 4):
-            text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, pool[i : i + 4].mean(0))
+            mean = pool[i : i + 4].mean(0)
+            text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, own)
             parts += [oracle.scores(text, h, scale) for h in pool[i : i + 4]]
         return torch.stack(parts)
 
@@ -168,6 +173,25 @@ def test_the_domain_prompt_never_crosses(tiny_backbone, tiny_federation, run_rou
     scalars = 3 * 2 * 16 + 2 * (8 * 16 + 8 + 16 * 8 + 16)
     assert [row.bytes_up for row in loop.finished[-1].clients] == [4 * scalars] * 3
     assert loop.state.shared.keys() == {"p_s"} | networks
+
+
+def test_the_domain_prompt_has_a_length_of_its_own(tiny_backbone, tiny_federation, run_rounds):
+    """Table 5: 12 beside 20 and the other way round; what is sent counts the shared prompt alone."""
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    plain = build("feddeap", federation, **SMALL).init(federation.problem.generator)
+    method = build("feddeap", federation, **{**SMALL, "personal_length": 5})
+    loop = run_rounds(method, federation, 1)
+    assert loop.state.shared["p_s"].shape == (3, 2, 16)
+    assert loop.state.local["p_d"].shape == (3, 3, 5, 16)
+    assert {n: v.shape[-2] for n, v in method.prompts(method.models(loop.state).clients, None).items()} == {
+        "p_s": 2, "p_d": 5
+    }  # fmt: skip
+    scalars = 3 * 2 * 16 + 2 * (8 * 16 + 8 + 16 * 8 + 16)
+    assert [row.bytes_up for row in loop.finished[-1].clients] == [4 * scalars] * 3
+    first = method.init(federation.problem.generator)
+    assert all(torch.equal(first.shared[n], plain.shared[n]) for n in plain.shared)
+    same = build("feddeap", federation, **{**SMALL, "personal_length": 2}).init(federation.problem.generator)
+    assert torch.equal(same.local["p_d"], plain.local["p_d"])
 
 
 def test_extra_traffic_of_the_networks_is_the_papers():
@@ -413,6 +437,18 @@ def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...
             "70 prompt vectors leave no class room in 77 tokens",
             "prompt_length",
         ),
+        (
+            wide(),
+            {"prompt_length": 40, "personal_length": 30},
+            "70 prompt vectors leave no class room in 77 tokens",
+            "prompt_length",
+        ),
+        (
+            wide(),
+            {"prompt_length": 12, "personal_length": 58},
+            "70 prompt vectors leave no class room in 77 tokens",
+            "personal_length",
+        ),
     ],
 )
 def test_settings_that_the_equations_do_not_fit_are_refused(setting, config, message, field):
@@ -427,6 +463,13 @@ def test_ablations_lift_the_limits_they_cause():
     with pytest.raises(FedLensError):
         FedDEAP.check(FedDEAPConfig(), one)
     assert FedDEAP.check(FedDEAPConfig(**off), one) is None
+    assert FedDEAP.check(FedDEAPConfig(**off, prompt_length=69), one) is None  # one prompt alone
+
+
+def test_two_prompts_fill_the_text_tower_to_its_end():
+    FedDEAP.check(FedDEAPConfig(prompt_length=9, personal_length=60), wide())
+    with pytest.raises(FedLensError, match="70 prompt vectors"):
+        FedDEAP.check(FedDEAPConfig(prompt_length=10, personal_length=60), wide())
 
 
 def test_a_foreign_text_tower_is_refused():
@@ -464,6 +507,9 @@ def test_prompts_without_room_name_the_class(tiny_backbone, tiny_federation):
     with pytest.raises(FedLensError, match="no room for class 'snow owl in a tall tree'") as error:
         build("feddeap", federation, prompt_length=34)
     assert error.value.field == "prompt_length"
+    with pytest.raises(FedLensError, match="a context of 68 leaves no room for class 'snow owl") as error:
+        build("feddeap", federation, prompt_length=4, personal_length=64)
+    assert error.value.field == "personal_length"
 
 
 @pytest.mark.parametrize(
@@ -476,6 +522,12 @@ def test_prompts_without_room_name_the_class(tiny_backbone, tiny_federation):
         ),
         ({"semantic_weight": -1}, "greater than or equal to 0", "config.semantic_weight"),
         ({"prompt_length": 0}, "greater than or equal to 1", "config.prompt_length"),
+        ({"personal_length": 0}, "greater than or equal to 1", "config.personal_length"),
+        (
+            {"personal_length": 4, "personal_prompt": False, "domain_alignment": False},
+            "personal_length is that of the domain prompt, which personal_prompt = false removes; leave it",
+            "config",
+        ),
         ({"unseen": "nothing"}, "'semantic_only' or 'mean_image'", "config.unseen"),
         ({"etf_temperature": 1}, "'1/s' or '1'", "config.etf_temperature"),
         ({"rank": 2}, "no such field", "config.rank"),

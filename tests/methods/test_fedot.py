@@ -111,9 +111,10 @@ def test_stays_orthogonal_after_every_step(tiny_backbone, tiny_federation, run_r
         assert [f"{kappa:.2f}" for kappa in diagnostics(event, "condition_number")] == ["1.00"] * 3
 
 
-def test_no_learning_rate_leaves_zero_shot(tiny_backbone, tiny_federation, run_rounds):
+@pytest.mark.parametrize("kind", ["cayley", "linear", "adapter", "none"])
+def test_no_learning_rate_leaves_zero_shot(tiny_backbone, tiny_federation, run_rounds, kind):
     federation = tiny_federation(tiny_backbone())
-    still = run_rounds(build("fedot", federation, lr=0), federation, 2)
+    still = run_rounds(build("fedot", federation, lr=0, local_transform=kind), federation, 2)
     zero = run_rounds(build("zero-shot", federation), federation, 2)
     assert cells(still) == cells(zero)
     torch.testing.assert_close(

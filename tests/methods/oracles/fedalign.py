@@ -214,13 +214,14 @@ def train_client(
 
 
 def train_text(
-    tower, world: World, ids: Tensor, pairs: list[tuple[Tensor, int]], order: list[int], config: dict
+    tower, world: World, ids: Tensor, pairs: list[tuple[Tensor, int]], orders: list[list[int]], config: dict
 ) -> Factors:
+    """The text tower's factors; ``orders``: how each epoch visits the pairs."""
     values = [t.clone().requires_grad_() for t in world.text]
     moves = torch.optim.Adam(values, lr=config["server_lr"])
     size = config["server_batch_size"]
-    for first in range(0, len(order), size):
-        chosen = [pairs[i] for i in order[first : first + size]]
+    for chosen in [o[i : i + size] for o in orders for i in range(0, len(o), size)]:
+        chosen = [pairs[i] for i in chosen]
         text = text_features(tower, tuple(values), config["text_start"], config["gamma"], ids)
         loss = mean_loss(
             text, torch.stack([f for f, _ in chosen]), torch.tensor([c for _, c in chosen]), config["scale"]
@@ -240,7 +241,7 @@ def run(
         ids: token ids of the class texts, (K, 77).
         xs: each client's activations entering the first adapted layer, or its patches where all is trained.
         image, text: the first factors of both towers.
-        shuffles: (round, number of pairs) -> the order in which the server visits the pairs.
+        shuffles: (round, number of pairs) -> the orders in which the server's epochs visit the pairs.
     """
     clients = len(xs)
     tail = (ImageTail if len(image) == 2 else WholeImageTower)(model.visual, config["start"])
@@ -265,7 +266,8 @@ def run(
             world.pairs.append(len(right))
         world.text = train_text(tower, world, ids, pairs, shuffles(round_, len(pairs)), config)
         world.features = text_features(tower, world.text, config["text_start"], config["gamma"], ids).detach()
-        _aggregate(world, uploads, prototypes, counts, [len(y) for y in labels], config)
+        sizes = [len(y) if config["weighting"] == "samples" else 1 for y in labels]
+        _aggregate(world, uploads, prototypes, counts, sizes, config)
     return world
 
 

@@ -43,13 +43,15 @@ def network(values: list[Tensor]) -> torch.nn.Sequential:
     return made
 
 
-def texts(model, tokenizer, classes, p_s: Tensor, p_d: Tensor | None, mean: Tensor | None) -> Tensor:
-    """T(E_k) of every class (Eq. 5, 6); without p_d the mean itself, without both p_s alone."""
+def texts(
+    model, tokenizer, classes, p_s: Tensor, p_d: Tensor | None, mean: Tensor | None, length: int = 0
+) -> Tensor:
+    """T(E_k) of every class (Eq. 5, 6); without p_d ``length`` times the mean itself, without both p_s."""
     found = []
     for k, name in enumerate(classes):
         context = p_s[k]
         if mean is not None:
-            rows = [mean * p_d[k, i] if p_d is not None else mean for i in range(len(p_s[k]))]
+            rows = [mean * vector for vector in p_d[k]] if p_d is not None else [mean] * length
             context = torch.cat([context, torch.stack(rows)])
         found.append(text_feature(model, tokenizer, context, f"a photo of a {name}"))
     return torch.stack(found)

@@ -1,0 +1,102 @@
+"""How many tokens CLIP's tokenizer makes of a text, without torch: class names too long are refused early."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import importlib.util
+import itertools
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from fedcore.clip.facts import BackboneFacts
+from fedcore.errors import FedLensError
+
+_MERGES = slice(1, 49_152 - 256 - 2 + 1)
+"""Lines of the vocabulary's file that CLIP uses."""
+_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+
+
+def check_room(
+    facts: BackboneFacts, classes: Sequence[str], longest: int, field: str, pattern: str = "{}."
+) -> None:
+    """Refuse a context of ``longest`` tokens that pushes a class name's [EOT] beyond the text tower.
+
+    ``prompts.check_room`` says the same of a loaded backbone; other tokenizers than CLIP's are left to it.
+
+    Raises:
+        FedLensError: ``field``, naming the class that does not fit and the longest context that would.
+    """
+    room = facts.context_length - longest - 2  # [SOS] and [EOT]
+    worst, need = _longest(classes, pattern, room)
+    if need > room and facts.prompts is None:
+        raise FedLensError(
+            f"a context of {longest} leaves no room for class '{worst}' ({longest} + {need + 2} tokens > "
+            f"{facts.context_length}); use at most {max(0, room + longest - need)} or a shorter name",
+            field,
+        )
+
+
+def template_note(facts: BackboneFacts, classes: Sequence[str], template: str) -> list[str]:
+    """What to tell where the data set's prompt does not fit: not every method reads it."""
+    worst, need = _longest(classes, template, facts.context_length - 2)
+    if need + 2 <= facts.context_length or facts.prompts is not None:
+        return []
+    return [
+        f"class '{worst}' in the prompt '{template}' needs {need + 2} tokens, {facts.name} reads "
+        f"{facts.context_length}: methods that use this prompt will refuse it; shorten one of the two"
+    ]
+
+
+def count(text: str) -> int:
+    """Tokens of a text, [SOS] and [EOT] aside, as open_clip's ``SimpleTokenizer`` makes them."""
+    import ftfy
+    import regex
+
+    clean = " ".join(html.unescape(html.unescape(ftfy.fix_text(text))).split()).lower()
+    return sum(_pieces(word.encode()) for word in regex.findall(_PATTERN, clean, regex.IGNORECASE))
+
+
+def _longest(classes: Sequence[str], pattern: str, room: int) -> tuple[str, int]:
+    """The class that takes most tokens, and how many; where all are short, without counting (0).
+
+    A token is one byte at least, so that most lists of classes need no vocabulary.
+    """
+    texts = {name: pattern.format(name.replace("_", " ")) for name in classes}
+    doubtful = [name for name, text in texts.items() if len(text.encode()) > room]
+    return max(((name, count(texts[name])) for name in doubtful), key=lambda pair: pair[1], default=("", 0))
+
+
+def _pieces(word: bytes) -> int:
+    """Parts that byte pair encoding leaves of a word: the pair of the lowest rank is joined until none is."""
+    ranks, symbols = _ranks(), _symbols()
+    parts = [symbols[byte] for byte in word]
+    parts[-1] += "</w>"
+    while len(parts) > 1:
+        pairs = [ranks.get(pair, math.inf) for pair in itertools.pairwise(parts)]
+        first = min(range(len(pairs)), key=pairs.__getitem__)
+        if pairs[first] == math.inf:
+            break
+        parts[first : first + 2] = [parts[first] + parts[first + 1]]
+    return len(parts)
+
+
+@cache
+def _ranks() -> dict[tuple[str, ...], int]:
+    """Pairs in the order in which they are joined, from the file that open_clip brings along."""
+    spec = importlib.util.find_spec("open_clip")
+    path = Path(str(spec.origin)).with_name("bpe_simple_vocab_16e6.txt.gz") if spec is not None else None
+    if path is None or not path.is_file():
+        raise FedLensError("open_clip's vocabulary is missing; `pip install open_clip_torch`")
+    lines = gzip.decompress(path.read_bytes()).decode("utf-8").split("\n")[_MERGES]
+    return {tuple(line.split()): rank for rank, line in enumerate(lines)}
+
+
+@cache
+def _symbols() -> tuple[str, ...]:
+    """The character that stands for each byte in the vocabulary: printable ones for themselves."""
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return tuple(chr(byte if byte in shown else next(others)) for byte in range(256))

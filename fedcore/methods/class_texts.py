@@ -1,0 +1,232 @@
+"""Written descriptions of classes in place of the prompt: kept with a run, one drawn by seed.
+
+A method has them by two fields of its config, ``style`` and ``descriptions``, and by handing its hooks on to
+the functions here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from fedcore.clip.prompts import spoken
+from fedcore.errors import FedLensError
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from fedcore.federation import Problem
+    from fedcore.methods.base import Setting
+
+Texts = Mapping[str, Sequence[str]]
+EDITOR = "class texts"
+"""Marks a field that the form shows as a table of classes and texts."""
+_NAMED = 3
+_PIECE = re.compile(r"'(?:s|t|re|ve|m|ll|d)|[^\W\d_]+|\d|(?:[^\w\s]|_)+", re.IGNORECASE)
+
+
+class Styled(Protocol):
+    """A config whose class texts are written descriptions (gt) or the prompt (st)."""
+
+    @property
+    def style(self) -> Literal["gt", "st"]:
+        """Which of the two."""
+
+    @property
+    def descriptions(self) -> Texts | None:
+        """Class -> its descriptions; None for the data set's own."""
+
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+def _checked(value: object) -> object:
+    """Class -> tuple of texts with single spaces, or None.
+
+    Raises:
+        ValueError: saying which class or text is wrong.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ValueError('give every class a list of texts: {"dog" = ["a picture of a dog, ..."]}')
+    found: dict[str, tuple[str, ...]] = {}
+    twins: dict[str, str] = {}
+    for name, texts in value.items():
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"{name!r} is no name of a class")
+        other = twins.setdefault(spoken(name), name)
+        if other != name:
+            raise ValueError(f"'{other}' and '{name}' are one class; name it once")
+        found[name] = _texts(name, texts)
+    return found
+
+
+def _texts(name: str, texts: object) -> tuple[str, ...]:
+    if not isinstance(texts, (list, tuple)):
+        raise ValueError(f"class '{name}': give a list of texts, not {type(texts).__name__}")
+    for i, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise ValueError(f"class '{name}': its text {i} is of type {type(text).__name__}")
+        if not text.strip():
+            raise ValueError(f"class '{name}': its text {i} is empty; write it or leave it out")
+    return tuple(" ".join(text.split()) for text in texts)
+
+
+Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_checked)]
+
+
+def descriptions_field() -> Any:
+    """The field ``descriptions: Descriptions`` of a config that has ``style``."""
+    return Field(
+        None,
+        description="Written descriptions of each class for style gt, one drawn by seed; default: the data "
+        "set's own, kept with the run when it is planned",
+        json_schema_extra={"editor": EDITOR, "when": {"style": "gt"}},
+    )
+
+
+def fields(config: type[BaseModel]) -> list[str]:
+    """Names of a config's fields that hold class texts."""
+    extras = {name: info.json_schema_extra for name, info in config.model_fields.items()}
+    return [n for n, extra in extras.items() if isinstance(extra, dict) and extra.get("editor") == EDITOR]
+
+
+def is_texts(value: object) -> bool:
+    """Whether a plain value holds texts by class."""
+    if not isinstance(value, dict) or not value:
+        return False
+    return all(isinstance(texts, (list, tuple)) for texts in value.values())
+
+
+def summary(written: Texts) -> str:
+    """``30 texts for 10 of 10 classes (3fa2c1)``: short, and another one for other texts."""
+    texts, described = sum(map(len, written.values())), sum(map(bool, written.values()))
+    content = json.dumps({name: list(t) for name, t in written.items()}, sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:6]
+    return f"{texts} text{'s' * (texts != 1)} for {described} of {len(written)} classes ({digest})"
+
+
+def of_classes(config: Styled, classes: Sequence[str], own: Texts) -> dict[str, tuple[str, ...]]:
+    """What is written of each class, in the data set's order and spelling; () where the prompt is taken.
+
+    Args:
+        own: the data set's, looked into only where the config brings none.
+    """
+    if config.style == "st":
+        return dict.fromkeys(classes, ())
+    written = own if config.descriptions is None else config.descriptions
+    found = {spoken(name): tuple(" ".join(t.split()) for t in texts) for name, texts in written.items()}
+    return {name: found.get(spoken(name), ()) for name in classes}
+
+
+def check(config: Styled, setting: Setting) -> None:
+    """Refuse descriptions of classes that the data set has not, and such as no text tower of this size reads.
+
+    Raises:
+        FedLensError: with field ``descriptions``.
+    """
+    if config.style == "st":
+        return
+    known = {spoken(name): name for name in setting.classes}
+    for name in config.descriptions or ():
+        if spoken(name) not in known:
+            near = difflib.get_close_matches(spoken(name), known, n=1)
+            hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(setting.classes)}"
+            raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
+    for name, texts in of_classes(config, setting.classes, setting.descriptions).items():
+        for text in texts:
+            if least_tokens(text) > setting.facts.context_length:
+                raise FedLensError(
+                    f"class '{name}': the description '{text[:40]}...' has at least {least_tokens(text)} "
+                    f"tokens, {setting.facts.name} reads {setting.facts.context_length}; shorten it",
+                    "descriptions",
+                )
+
+
+def least_tokens(text: str) -> int:
+    """A lower bound of a text's tokens, [SOS] and [EOT] included: the pieces that CLIP cuts it into first."""
+    return len(_PIECE.findall(html.unescape(html.unescape(text)))) + 2
+
+
+def planned(config: Config, setting: Setting) -> Config:
+    """The config with all that it depends on: texts that may change are written out, idle ones are left out.
+
+    Texts that come with FedLens are not written out: they stay as they are, and so do groups of older runs.
+    """
+    if config.style == "st":  # type: ignore[attr-defined]
+        return config.model_copy(update={"descriptions": None})
+    if config.descriptions is None and setting.embedded:  # type: ignore[attr-defined]
+        return config
+    written = of_classes(config, setting.classes, setting.descriptions)  # type: ignore[arg-type]
+    return config.model_copy(update={"descriptions": written})
+
+
+def notes(title: str, config: Styled, setting: Setting) -> list[str]:
+    """Classes that take the prompt because nobody has described them; descriptions that nobody reads."""
+    if config.style == "st":
+        idle = config.descriptions is not None
+        return [f"{title}: descriptions are not used by style st, the prompt"] if idle else []
+    written = of_classes(config, setting.classes, setting.descriptions)
+    missing = [name for name, texts in written.items() if not texts]
+    if not missing:
+        return []
+    return [
+        f"{title}, style gt: {len(missing)} of {len(written)} classes have no written description "
+        f"({_listed(missing)}) and take the prompt, as style st does; write some under descriptions, or into "
+        "a descriptions.json in the data set's folder, or choose style = st"
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def caveat(config: Styled, embedded: bool) -> str:
+    """What a finished run of style gt lacks to be one; empty where every class was described.
+
+    Args:
+        embedded: whether its data come with FedLens, which describes all of their classes.
+    """
+    if config.style == "st" or (config.descriptions is None and embedded):
+        return ""
+    if config.descriptions is None:
+        return (
+            "recorded before written descriptions were kept with a run: which classes had one, and which "
+            "took the prompt, is not known"
+        )
+    missing = sum(not texts for texts in config.descriptions.values())
+    total = len(config.descriptions)
+    return f"{missing} of {total} classes had no written description and took the prompt" if missing else ""
+
+
+def drawn(config: Styled, problem: Problem) -> dict[str, str]:
+    """The text of every class: one of its descriptions, drawn by seed, or the prompt.
+
+    Raises:
+        FedLensError: naming the class whose description the text tower would cut off, drawn or not: what a
+            seed may draw must not decide whether a run fails.
+    """
+    found = {}
+    for name, written in of_classes(config, problem.classes, problem.descriptions).items():
+        found[name] = problem.template.format(spoken(name))
+        for text in written:
+            _check_length(name, text, problem)
+        if written:
+            index = torch.randint(len(written), (), generator=problem.generator("description", name))
+            found[name] = written[int(index)]
+    return found
+
+
+def _check_length(name: str, text: str, problem: Problem) -> None:
+    too_long = problem.backbone.too_long(text)
+    if too_long:
+        raise FedLensError(
+            f"class '{name}': the description {too_long}; shorten it", "method.config.descriptions"
+        )

@@ -1,0 +1,99 @@
+"""Tokens counted without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fedcore.clip import tokens
+from fedcore.clip.facts import facts
+from fedcore.config import Experiment, MethodEntry
+from fedcore.data import catalog
+from fedcore.data.entry import CLASSES
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+
+TEXTS = [
+    "",
+    "cat.",
+    "a photo of a 2007 Cadillac Escalade EXT Crew Cab.",
+    "don't they're we'll!!! ... 12345 x2",
+    "café Größe 東京 😀 &amp; &lt;b&gt; ﬁre",
+    "Donaudampfschifffahrtsgesellschaftskapitaenswitwe.",
+    "pneumonoultramicroscopicsilicovolcanoconiosis_antidisestablishmentarianism" * 3,
+]
+
+
+def test_counts_are_open_clips() -> None:
+    from open_clip.tokenizer import SimpleTokenizer
+
+    theirs = SimpleTokenizer()
+    names = [name for classes in json.loads(CLASSES.read_text()).values() for name in classes]
+    for text in [*TEXTS, *names[::7]]:
+        assert tokens.count(text) == len(theirs.encode(text)), text
+
+
+def test_short_names_need_no_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "count", lambda text: pytest.fail("counted"))
+    tokens.check_room(facts("ViT-B-16"), ["cat", "a fire engine"], 40, "context_length")
+    assert tokens.template_note(facts("ViT-B-16"), ["cat"], "a photo of a {}.") == []
+
+
+def test_a_context_that_leaves_no_room_names_the_class() -> None:
+    long = "very " * 20 + "long"
+    with pytest.raises(
+        FedLensError, match=r"class 'very .*very long' \(64 \+ 24 tokens > 77\); use at most 53"
+    ):
+        tokens.check_room(facts("ViT-B-16"), ["cat", long], 64, "context_length")
+    tokens.check_room(facts("ViT-B-16"), ["cat", long], 53, "context_length")
+    with pytest.raises(FedLensError) as caught:
+        tokens.check_room(facts("ViT-B-16"), ["cat", long], 54, "context_length")
+    assert caught.value.field == "context_length"
+
+
+LONG = ("cat", "word " * 60 + "end")
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "field"),
+    [
+        ("promptfl", {"context_length": 16}, "methods.0.config.context_length"),
+        ("coop", {"context_length": 16}, "methods.0.config.context_length"),
+        ("sdfed", {"global_length": 30, "local_length": "fixed:4"}, "methods.0.config.global_length"),
+        ("sdfed", {"global_length": 4, "local_length": "fixed:30"}, "methods.0.config.local_length"),
+        ("feddeap", {}, "methods.0.config."),
+    ],
+)
+def test_a_plan_refuses_it(method: str, config: dict, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename(monkeypatch)
+    with pytest.raises(FedLensError, match="leaves no room for class 'word word") as caught:
+        plan(Experiment(methods=(MethodEntry(name=method, config=config),)))
+    assert (caught.value.field or "").startswith(field)
+
+
+def test_a_prompt_of_the_data_set_that_is_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    rename(monkeypatch, 80)
+    planned = plan(Experiment(methods=(MethodEntry(name="zero-shot"),)))
+    assert any("needs" in text and "methods that use this prompt" in text for text in planned.warnings)
+
+
+def rename(monkeypatch: pytest.MonkeyPatch, words: int = 60) -> None:
+    """Give the embedded digits a class whose name is a long sentence."""
+    load = catalog.load_checked
+
+    def renamed(*args: object) -> object:
+        images, left_out = load(*args)
+        name = "word " * words + "end"
+        return replace(images, classes=(*images.classes[:-1], name)), left_out
+
+    monkeypatch.setattr(catalog, "load_checked", renamed)
+
+
+def test_torch_is_not_imported() -> None:
+    script = "import sys; from fedcore.clip import tokens; tokens.count('a cat'); "
+    script += "assert 'torch._C' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
