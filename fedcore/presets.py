@@ -18,6 +18,7 @@ CAPS = {
     "server_batch_size": 32,
     "context_length": 8,
     "prompt_length": 8,
+    "personal_length": 8,
     "global_length": 8,
 }
 """Config fields of methods -> the most that the small form takes."""
@@ -31,8 +32,9 @@ CLIENTS = 5
 def mini(experiment: Experiment) -> Experiment:
     """An experiment made small: embedded data, a miniature CLIP, two rounds, two shots, one seed.
 
-    Same methods with the same switches; prompt lengths and batch sizes are capped, and a number of blocks
-    becomes the largest divisor of the miniature's width that does not exceed it. One domain is held out where
+    Same methods with the same switches; prompt lengths and batch sizes are capped (two lengths of one method
+    keep their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does
+    not exceed it. One domain is held out where
     the large form holds out several in turn, and ten clients or a hundred become five. It repeats no
     published figure, so ``reproduces`` is empty. Cohorts keep their shares of the clients and their budgets.
     """
@@ -137,9 +139,19 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
         registry.load_file(entry.file)
     large = registry.build_config(entry.name, entry.config).model_dump(mode="json")
     config = dict(entry.config)
-    config.update({k: cap for k, cap in CAPS.items() if k in large and large[k] > cap})
+    config.update({k: cap for k, cap in CAPS.items() if (large.get(k) or 0) > cap})
+    config.update(_two_lengths(large))
     if "blocks" in config:
         config["blocks"] = _capped("blocks", config["blocks"], width)
     if "," in str(config.get("local_length", "")):  # one length per client fits the large federation only
         config["local_length"] = "random:4-64"
     return entry.model_copy(update={"config": config})
+
+
+def _two_lengths(large: dict[str, Any]) -> dict[str, int]:
+    """Prompts of two lengths in the same ratio, the longer no longer than its cap; else nothing."""
+    lengths = {k: large[k] for k in ("prompt_length", "personal_length") if large.get(k)}
+    longer = max(lengths, key=lengths.__getitem__, default="")
+    if len(lengths) < 2 or lengths[longer] <= CAPS[longer]:
+        return {}
+    return {k: max(1, round(CAPS[longer] * n / lengths[longer])) for k, n in lengths.items()}

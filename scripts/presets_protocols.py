@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedcore.report.published import CATALOG, DOMAINS
-from scripts.presets import Preset, method, rows
+from scripts.presets_parts import Preset, method, rows
 
 LOCAL_EPOCHS = [1, 2, 4, 8]
 WRITERS = [2, 5, 10, 15]

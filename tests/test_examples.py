@@ -48,5 +48,5 @@ def test_its_experiment_file_is_valid(text_shift):
 
 def test_the_ablations_plan_their_runs() -> None:
     found = plan(config.load(EXAMPLES / "ablations.toml"))
-    assert len(found.runs) == 33
-    assert len({run.group_hash() for run in found.runs}) == 11
+    assert len(found.runs) == 54
+    assert len({run.group_hash() for run in found.runs}) == 18

@@ -80,7 +80,7 @@ def test_a_preset_names_published_figures_and_has_a_method_for_each(path):
     assert figures
     used, variants = set(), sweeps.variants(experiment)
     for figure in figures:
-        assert script.CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
+        assert published.CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
         meant = published.ours(figure)
         if isinstance(meant, Ours):
             entry = entry_of(experiment, meant)
@@ -103,14 +103,14 @@ def test_they_expand_to_the_right_number_of_runs():
     ablated, plain, food = 6 * 3 + 1, 3 * 3 + 1, 3  # per data set: three partitions, zero-shot CLIP under IID
     fedalign = 4 * ablated + plain + food + 6 * 3 + 5 * 4 * 2 + 5 * (3 + 1)
     assert counted["fedalign"] == fedalign
-    assert counted["feddeap"] == 9 * 3 + 8 + 2
+    assert counted["feddeap"] == 9 * 3 + 8 + 2 + 2  # two more prompt lengths on one data set
 
 
 def test_every_figure_that_can_be_repeated_is_named_by_a_preset():
     named = {figure for path in FILES for figure in published.named_by(loaded(path))}
     repeatable = {f for f in published.everything() if isinstance(published.ours(f), Ours)}
     assert repeatable <= named
-    assert len(repeatable) == 1774
+    assert len(repeatable) == 1794
 
 
 def test_what_a_preset_repeats_is_no_part_of_its_runs():
@@ -136,6 +136,8 @@ def test_settings_of_the_papers():
     domainnet = loaded(script.FOLDER / "feddeap" / "table1-domainnet-126.toml")
     assert domainnet.rounds == 50
     assert {e.label: e.config for e in domainnet.methods}["FedDEAP"] == {"lr": 1e-2, "batch_size": 256}
+    table5 = [e.config for e in domainnet.methods if "tokens" in e.label]
+    assert [(c["personal_length"], c["prompt_length"]) for c in table5] == [(12, 20), (20, 12)]
 
 
 def test_the_figures_sweep_what_they_draw():
@@ -205,11 +207,16 @@ def test_blocks_and_lengths_fit_the_miniature():
         {"name": "fedot", "config": {"blocks": 5}},
         {"name": "sdfed", "config": {"local_length": "4, 8, 16"}},
         {"name": "feddeap"},
+        {"name": "feddeap", "config": {"prompt_length": 20, "personal_length": 12}},
+        {"name": "feddeap", "config": {"prompt_length": 1, "personal_length": 30}},
+        {"name": "feddeap", "config": {"prompt_length": 4, "personal_length": 6}},
     ]
     methods = mini(config.parse({"methods": entries})).methods
     assert [m.config.get("blocks") for m in methods[:2]] == [192, 4]
     assert methods[2].config["local_length"] == "random:4-64"
     assert methods[3].config == {"batch_size": 32, "prompt_length": 8}
+    lengths = [(m.config["prompt_length"], m.config["personal_length"]) for m in methods[4:]]
+    assert lengths == [(8, 5), (1, 8), (4, 6)]
 
 
 @pytest.mark.parametrize("small", small_forms().items(), ids=lambda item: item[0])

@@ -13,10 +13,10 @@ import numpy as np
 from fedcore import sweeps
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
-from fedcore.methods import registry
+from fedcore.methods import class_texts, registry
 from fedcore.report import protocol, published
 from fedcore.report.published import Absent, Figure, Ours
-from fedcore.report.tables import Rule, RunValue, Stat, compare, spread
+from fedcore.report.tables import CAVEAT, Rule, RunValue, Stat, compare, spread
 from fedcore.runs import queries
 from fedcore.runs.rows import NamedCell
 
@@ -29,7 +29,14 @@ RULES: dict[str, Rule] = {
 }
 """Paper -> the round that it reports: chosen on validation, the mean of the last ten, the last."""
 
-Status = Literal["measured", "not run", "not implemented", "elsewhere", "measured on another test set"]
+Status = Literal[
+    "measured",
+    "measured with a caveat",
+    "not run",
+    "not implemented",
+    "elsewhere",
+    "measured on another test set",
+]
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,9 @@ class Beside:
     """One printed figure and ours.
 
     Attributes:
-        ours: mean over seeds, in the printed figure's unit; None unless status is 'measured'.
+        ours: mean over seeds, in the printed figure's unit; None unless it was measured.
         label: our method's name in its experiment, empty where there is none.
-        why: what is missing, empty where nothing is.
+        why: what is missing, or how our runs depart from what was printed; empty where nothing is to say.
     """
 
     figure: Figure
@@ -53,7 +60,8 @@ class Beside:
         """Our figure, or why there is none; never blank."""
         if self.ours is None:
             return self.why if self.status == "elsewhere" else self.status
-        return self.ours.text(_digits(self.figure.value))
+        mark = f" {CAVEAT}" if self.status == "measured with a caveat" else ""
+        return self.ours.text(_digits(self.figure.value)) + mark
 
     @property
     def printed(self) -> str:
@@ -72,8 +80,9 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
     """All printed figures that a preset names, ours beside them as far as its runs are done.
 
     A run counts where data (wherever the folder lies), partition, backbone, rounds and the method's whole
-    config are the preset's; its seed may be any. Runs of all experiments in the store count, archived ones
-    aside; of a repeated seed the newest.
+    config are the preset's; its seed may be any, and so may written descriptions, which are the reader's own.
+    Runs of all experiments in the store count, archived ones aside; of a repeated seed the newest. Runs that
+    depart from what their config says (``Method.caveat``) count where there are no others.
 
     Args:
         db: the store; it need not exist yet.
@@ -85,8 +94,8 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
         raise FedLensError("this experiment names no published figures; add [[reproduces]]", "reproduces")
     reader = _Reader(db)
     variants = variants_of(preset)
-    configs = _full_configs(preset)
-    runs: dict[Rule, dict[int, list[RunValue]]] = {}
+    configs = contents(preset)
+    runs: dict[Rule, dict[int, list[_Done]]] = {}
     found = []
     for figure in published.named_by(preset):
         meant = published.ours(figure)
@@ -97,18 +106,30 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
         rule = RULES[figure.paper]
         if rule not in runs:
             runs[rule] = _matching(db, preset, configs, rule)
-        entry = entry_of(preset, meant)
+        entry = place(configs, meant)
         if entry is None:
             found.append(Beside(figure, "not run", why="the experiment has no such method"))
             continue
         done = runs[rule].get(entry, [])
-        stat = reader.stat(figure, done, preset.held_out)
         label = variants[entry].method.label or registry.get(variants[entry].method.name).title
-        if stat is None and done and figure.metric == "local":
-            found.append(Beside(figure, "measured on another test set", label=label, why=ANOTHER_TEST_SET))
-        else:
-            found.append(Beside(figure, "measured" if stat else "not run", stat, label))
+        found.append(_measured(reader, figure, done, preset.held_out, label))
     return found
+
+
+def _measured(
+    reader: _Reader, figure: Figure, done: Sequence[_Done], held_out: Sequence[str], label: str
+) -> Beside:
+    """Ours of one printed figure, from finished runs of the printed method."""
+    stat = reader.stat(figure, [d.value for d in done if not d.caveat], held_out)
+    if stat is not None:
+        return Beside(figure, "measured", stat, label)
+    stat = reader.stat(figure, [d.value for d in done], held_out)
+    if stat is not None:
+        told = dict.fromkeys(d.caveat for d in done if d.caveat)
+        return Beside(figure, "measured with a caveat", stat, label, "; ".join(told))
+    if done and figure.metric == "local":
+        return Beside(figure, "measured on another test set", label=label, why=ANOTHER_TEST_SET)
+    return Beside(figure, "not run", label=label)
 
 
 ANOTHER_TEST_SET = (
@@ -123,7 +144,12 @@ def entry_of(preset: Experiment, meant: Ours) -> int | None:
 
     Of a sweep over anything else it is the first: what is printed comes first among its values.
     """
-    for i, content in enumerate(_full_configs(preset)):
+    return place(contents(preset), meant)
+
+
+def place(known: Sequence[dict[str, Any]], meant: Ours) -> int | None:
+    """The same among variants that are written out already (``contents``): for many figures in turn."""
+    for i, content in enumerate(known):
         method = content["method"]
         if method["name"] == meant.name and all(method["config"][k] == v for k, v in meant.config.items()):
             return i
@@ -135,46 +161,60 @@ def variants_of(preset: Experiment) -> list[RunConfig]:
     return preset.model_copy(update={"held_out": (), "seeds": preset.seeds[:1]}).expand()
 
 
-def _full_configs(preset: Experiment) -> list[dict[str, Any]]:
+def contents(preset: Experiment) -> list[dict[str, Any]]:
     """What runs of each variant have in common, every hyper-parameter written out.
 
     Raises:
         FedLensError: for a method or hyper-parameter that FedLens has not.
     """
     pairs = zip(sweeps.variants(preset), variants_of(preset), strict=True)
-    return [_content(run, f"methods.{variant.index}") for variant, run in pairs]
+    return [content_of(run, f"methods.{variant.index}") for variant, run in pairs]
 
 
-def _content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
+def content_of(config: RunConfig, field: str = "methods") -> dict[str, Any]:
     """What must be equal for a run to count; defaults are filled in, as fields may be added to a method."""
     content = config.model_dump(mode="json", exclude={"seed", "held_out"})
     content["data"].pop("root")
     method = config.method
     full = registry.build_config(method.name, method.config, f"{field}.config")
-    content["method"] = {"name": method.name, "config": full.model_dump(mode="json")}
+    own = {*class_texts.fields(type(full))}  # everybody writes their own
+    content["method"] = {"name": method.name, "config": full.model_dump(mode="json", exclude=own)}
     return content
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A finished run, and how it departs from what its config says."""
+
+    value: RunValue
+    caveat: str
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """Of two runs of one seed the larger counts: one that departs from nothing, then the newer."""
+        return not self.caveat, self.value.run.id
 
 
 def _matching(
     db: str | Path, preset: Experiment, configs: Sequence[dict[str, Any]], rule: Rule
-) -> dict[int, list[RunValue]]:
-    """Finished runs of each of the preset's methods; of a repeated (seed, held-out domain) the newest."""
+) -> dict[int, list[_Done]]:
+    """Finished runs of each of the preset's methods; of a repeated (seed, held-out domain) one, ``order``."""
     if not Path(db).exists():
         return {}
     ids = [e.id for e in queries.experiments(db) if e.config.data.name == preset.data.name]
-    newest: dict[int, dict[tuple[int, str | None], RunValue]] = {}
+    best: dict[int, dict[tuple[int, str | None], _Done]] = {}
     names = {entry.name for entry in preset.methods}
     for group in compare(db, ids, rule, partial_seeds=True).groups if ids else ():
         if group.method not in names:
             continue
-        content = _content(group.config)
+        content = content_of(group.config)
         for i in [i for i, config in enumerate(configs) if config == content]:
             for value in group.runs:
-                key = (value.run.seed, value.run.held_out)
-                kept = newest.setdefault(i, {})
-                if key not in kept or kept[key].run.id < value.run.id:
-                    kept[key] = value
-    return {i: list(kept.values()) for i, kept in newest.items()}
+                key, done = (value.run.seed, value.run.held_out), _Done(value, group.caveat)
+                kept = best.setdefault(i, {})
+                if key not in kept or kept[key].order < done.order:
+                    kept[key] = done
+    return {i: list(kept.values()) for i, kept in best.items()}
 
 
 class _Reader:
@@ -345,4 +385,6 @@ def text(rows: Sequence[Beside]) -> str:
     ]
     kinds = {kind: sum(r.status == kind for r in rows) for kind in get_args(Status)}
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
-    return f"{published.columns([head, *lines], left=6)}\n{len(rows)} figures: {counts}"
+    why = dict.fromkeys(r.why for r in rows if r.status == "measured with a caveat")
+    notes = [f"{CAVEAT} {text}" for text in why]
+    return "\n".join([published.columns([head, *lines], left=6), *notes, f"{len(rows)} figures: {counts}"])

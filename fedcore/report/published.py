@@ -32,6 +32,12 @@ PAPERS = {
 BEST_BLOCKS = {"FEMNIST": 256, "PACS": 1, "Office-Home": 1, "VLCS": 4, "TerraIncognita": 16}
 """FedOT(+B): the number of blocks that its paper found best. 1 is FedOT itself, though the tables differ."""
 
+PROMPT_LENGTHS: dict[str, dict[str, int]] = {
+    "p_prom.=12, g_prom.=20": {"prompt_length": 20, "personal_length": 12},
+    "p_prom.=20, g_prom.=12": {"prompt_length": 12, "personal_length": 20},
+}
+"""Lengths as FedDEAP's Table 5 prints them -> those of its prompts; elsewhere both have 16 tokens."""
+
 _OPENAI = BackboneConfig(name="ViT-B-16", pretrained="openai")
 COHORTS = {
     "2 strong + 3 medium ViT-B-16, 5 weak RN50": (
@@ -264,14 +270,12 @@ def _fedalign(figure: Figure) -> Ours | str | None:
     if figure.method in changes:
         similarity = figure.setting.partition(", ")[2].removesuffix(" similarity") or "cosine"
         return Ours("fedalign", plain | changes[figure.method] | {"similarity": similarity})
-    if figure.method == "Zero-Shot CLIP" and figure.setting.endswith("GT"):
-        return "zero-shot CLIP with written descriptions is not implemented"
-    return {"Zero-Shot CLIP": Ours("zero-shot"), "PromptFL": Ours("promptfl")}.get(figure.method)
+    style = "gt" if figure.setting.endswith("GT") else "st"
+    zero_shot = Ours("zero-shot", {"style": style})
+    return {"Zero-Shot CLIP": zero_shot, "PromptFL": Ours("promptfl")}.get(figure.method)
 
 
 def _feddeap(figure: Figure) -> Ours | str | None:
-    if figure.table == "5" and figure.setting != "p_prom.=16, g_prom.=16":
-        return "prompts of two different lengths are not implemented"
     switches = ("personal_prompt", "semantic_alignment", "domain_alignment")
     variants = {
         "FedDEAP": (True, True, True),
@@ -282,7 +286,8 @@ def _feddeap(figure: Figure) -> Ours | str | None:
         "FedDEAP [w/o Domain Align.]": (True, True, False),
     }
     if figure.method in variants:
-        return Ours("feddeap", dict(zip(switches, variants[figure.method], strict=True)))
+        lengths = PROMPT_LENGTHS.get(figure.setting, {"prompt_length": 16, "personal_length": None})
+        return Ours("feddeap", dict(zip(switches, variants[figure.method], strict=True)) | lengths)
     names = {"CLIP-zs": "zero-shot", "CLIP-FC": "clip-fc", "FedCLIP": "fedclip", "PromptFL": "promptfl"}
     return Ours(names[figure.method]) if figure.method in names else None
 

@@ -471,7 +471,7 @@ def test_the_command_prints_both(fedot, capsys):
     assert cli.main(["published", "--coverage"]) == 0
     out = capsys.readouterr().out
     (total,) = [line.split() for line in out.splitlines() if line.startswith("all ")]
-    assert total == ["all", "3568", "1774", "0", "1747", "47"]
+    assert total == ["all", "3568", "1794", "0", "1727", "47"]
     assert "the catalog lacks" not in out
     assert cli.main(["published"]) == 2
     assert cli.main(["published", str(file), "--coverage"]) == 2
