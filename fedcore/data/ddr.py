@@ -26,7 +26,7 @@ from fedcore.data.entry import Entry
 from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.layout import chosen_domains
 from fedcore.data.listing import Listing
-from fedcore.data.prepare import do_first
+from fedcore.data.prepare import do_first, kept_in
 from fedcore.data.walk import lines, locate
 from fedcore.errors import FedLensError
 
@@ -122,8 +122,9 @@ def _graded(path: Path) -> list[tuple[str, str]]:
 
 def _measured(root: Path, files: Sequence[tuple[Path, str]]) -> list[tuple[int, float] | None]:
     """Measurements of all files, those kept from before taken where a file has not changed."""
+    kept = kept_in(root)
     try:
-        known = json.loads((root / _KEPT).read_text(encoding="utf-8"))
+        known = json.loads((kept / _KEPT).read_text(encoding="utf-8")) if kept else {}
     except (OSError, ValueError):
         known = {}
     fresh: dict[str, list[float]] = {}
@@ -138,9 +139,9 @@ def _measured(root: Path, files: Sequence[tuple[Path, str]]) -> list[tuple[int, 
             fresh[key] = before
         else:
             new.append((path, key))
-    if new and os.access(root, os.W_OK):
+    if new and kept:
         do_first(
-            f"{len(new):,} photographs in {root} have to be measured", lambda: _measure_all(root, new, fresh)
+            f"{len(new):,} photographs in {root} have to be measured", lambda: _measure_all(kept, new, fresh)
         )
     elif new:
         for _ in _measure_all(None, new, fresh):
@@ -150,9 +151,9 @@ def _measured(root: Path, files: Sequence[tuple[Path, str]]) -> list[tuple[int, 
 
 
 def _measure_all(
-    root: Path | None, files: Sequence[tuple[Path, str]], into: dict[str, list[float]]
+    folder: Path | None, files: Sequence[tuple[Path, str]], into: dict[str, list[float]]
 ) -> Iterator[Step]:
-    """Measure files; what is in ``into`` at the end, or when it is left early, is kept in ``root``.
+    """Measure files; what is in ``into`` at the end, or when it is left early, is kept in ``folder``.
 
     A row is size and time of the file, then its figures, or none where it cannot be read.
     """
@@ -166,7 +167,7 @@ def _measure_all(
                 continue
             into[key] = [stat.st_size, stat.st_mtime_ns, *(measure(path) or ())]
     finally:
-        if root is not None:
-            making = root / f"{_KEPT}.part-{os.getpid()}"
+        if folder is not None:
+            making = folder / f"{_KEPT}.part-{os.getpid()}"
             making.write_text(json.dumps(into), encoding="utf-8")
-            making.replace(root / _KEPT)
+            making.replace(folder / _KEPT)

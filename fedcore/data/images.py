@@ -32,6 +32,7 @@ class ImageSet:
             "" for none; None where it names no clients.
         draft: (index, side) -> the same image, decoded at a smaller scale where that is quicker, but no side
             shorter than ``side``; None where there are no files that could be.
+        decode: how ``read`` decodes, in words.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ImageSet:
     split: np.ndarray | None = None
     owner: tuple[str, ...] | None = None
     draft: Callable[[int, int], Image.Image] | None = None
+    decode: str = "full"
 
     def __post_init__(self) -> None:
         """Check that the parts agree.
@@ -89,4 +91,4 @@ def drafted(images: ImageSet, side: int) -> ImageSet:
     if draft is None:
         return images
     key = hashlib.sha256(f"{images.fingerprint}\0draft\0{side}".encode()).hexdigest()[:16]
-    return replace(images, read=lambda index: draft(index, side), fingerprint=key)
+    return replace(images, read=lambda index: draft(index, side), fingerprint=key, decode=f"draft {side} px")

@@ -21,7 +21,7 @@ from PIL import Image
 from fedcore.data.archives import Step
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.images import SPLITS, TEST, TRAIN, ImageSet
-from fedcore.data.prepare import do_first
+from fedcore.data.prepare import do_first, kept_in
 from fedcore.data.walk import DEPTH, NotHere, folders_in
 from fedcore.errors import FedLensError
 
@@ -187,14 +187,19 @@ def _stamp(files: Sequence[tuple[Path, int]]) -> str:
 
 def _arrays(files: Sequence[tuple[Path, int]]) -> Writers:
     """From the converted folder; made first where it is not there."""
-    folder = files[0][0].parent / f"converted-{_stamp(files)}"
+    above = files[0][0].parent
+    name = f"converted-{_stamp(files)}"
+    folder = above / name
     if not (folder / _ROWS).is_file():
-        if not os.access(folder.parent, os.W_OK):
+        kept = kept_in(above)
+        if kept is None:
             parsed: list[Writers] = []
             for _ in _parse(files, parsed):
                 pass
             return parsed[0]
-        do_first(f"LEAF's json in {folder.parent} has to be read", lambda: _convert(files, folder))
+        folder = kept / name
+    if not (folder / _ROWS).is_file():
+        do_first(f"LEAF's json in {above} has to be read", lambda: _convert(files, folder))
     with np.load(folder / _ROWS) as rows:
         names = tuple(rows["names"].tolist())
         labels, writer, part = rows["labels"], rows["writer"], rows["part"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Listing:
         Raises:
             FedLensError: ``data.root``, for a path that a label file leads out of the folder.
         """
-        if ".." in path.parts or not path.is_relative_to(self.root):
+        if ".." in path.parts or not str(path).startswith(os.path.join(self.root, "")):
             raise FedLensError(
                 f"{self.root}: '{path}' lies outside of it; get the label files again", "data.root"
             )
@@ -73,7 +74,7 @@ def listing(found: Layout, names: tuple[str, ...]) -> Listing:
             for source in sorted(sources, key=lambda s: -1 if s.part is None else s.part):
                 parts = () if source.part is None else (SPLITS[source.part],)
                 above = () if domain == ONE_DOMAIN else (domain,)
-                for path in sorted(images_in(found.root, source.path)):
+                for path in sorted(images_in(found.root, source.path), key=lambda p: p.name):
                     key = "/".join((*parts, *above, name, path.name))
                     result.add(path, key, c, d, source.part if marked else None)
     return result

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,7 +81,8 @@ def load(
     read = find(found, root, domains, columns)
     if not isinstance(read, Listing):
         return read
-    images, report = folders.collect(read, name=found.name, template=found.template)
+    with _named(found, root):
+        images, report = folders.collect(read, name=found.name, template=found.template)
     return images, report.warnings()
 
 
@@ -121,10 +123,17 @@ def in_bases(found: Entry, root: str, attempt: Callable[[Sequence[Path]], _Resul
         FedLensError: ``data.root``, when there is no such folder; what ``attempt`` raises; as
             ``archives.unpack``.
     """
-    try:
+    with _named(found, root):
         return _in_bases(root, attempt)
+
+
+@contextmanager
+def _named(found: Entry, root: str) -> Iterator[None]:
+    """What has to be prepared is told with the command for this data set."""
+    try:
+        yield
     except NotPrepared as missing:
-        named = "" if found.loader == "folder" else f"{found.name} --root "
+        named = "" if found.loader in ("folder", "manifest") else f"{found.name} --root "
         command = f"data check {named}{shlex.quote(root)}"
         raise NotPrepared(missing.what, missing.work, command) from None
 

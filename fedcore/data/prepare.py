@@ -6,10 +6,13 @@ the reader is told how to have it done. Jobs, checks and the command line do it 
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from fedcore.data.archives import Step
@@ -54,6 +57,32 @@ def do_first(what: str, work: Callable[[], Iterator[Step]]) -> None:
     _log.warning("%s", what)
     for _ in work():
         pass
+
+
+def cache() -> Path:
+    """FEDLENS_CACHE, or ``fedlens`` in the user's cache folder; may not exist yet."""
+    own = os.environ.get("FEDLENS_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlens"
+
+
+def kept_in(folder: Path) -> Path | None:
+    """Where what is made of a data set's folder is kept: there, else in a folder of the cache of its own.
+
+    None where neither can be written: the work is then done each time, and cannot be put off.
+    """
+    if os.access(folder, os.W_OK):
+        return folder
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return writable(cache() / "prepared" / name)
+
+
+def writable(folder: Path) -> Path | None:
+    """A folder, made where it is not there; None where it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 class Prepared(Generic[_Result]):

@@ -85,7 +85,7 @@ def images_in(root: Path, folder: Path) -> Iterator[Path]:
         return
     with os.scandir(folder) as entries:
         for entry in entries:
-            if _visible(entry) and Path(entry.name).suffix.lower() in SUFFIXES and not entry.is_dir():
+            if _visible(entry) and os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir():
                 path = folder / entry.name
                 if entry.is_symlink():
                     _refuse_leaving(root, path)

@@ -23,7 +23,7 @@ from fedcore.runs.store import (
     set_priority,
     stop,
 )
-from fedcore.runs.transfer import import_json
+from fedcore.runs.transfer import import_file, import_json
 from fedcore.runs.worker import ensure_worker, force_stop
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "ensure_worker",
     "force_stop",
     "import_csv",
+    "import_file",
     "import_json",
     "merge",
     "prepare",

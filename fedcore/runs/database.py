@@ -6,12 +6,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
+from fedcore.runs import schema
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -134,12 +135,13 @@ def prepare(db: str | Path | None = None) -> Access:
 
 
 def _migrate(path: Path) -> None:
-    from sqlite_utils import Database
-
-    from fedcore.runs.schema import migrations
-
     if sqlite3.sqlite_version_info < (3, 37):
         raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
+    if _up_to_date(path):
+        return
+    from sqlite_utils import Database
+
+    migrations = schema.migrations()
     with _opened(path) as db:
         tables = set(db.table_names())
         if tables:
@@ -150,19 +152,34 @@ def _migrate(path: Path) -> None:
             raise FedLensError(
                 f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
             )
-        if migrations.pending(db):
-            _enable_wal(db)
-            db.execute(
-                "BEGIN IMMEDIATE"
-            )  # two processes at a first start: one migrates, the other finds it done
-            try:
-                migrations.apply(db)
-                db.commit()
-            except BaseException:
-                db.rollback()
-                raise
-        else:  # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
-            db.execute("DELETE FROM experiments WHERE 0")
+        _enable_wal(db)
+        db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
+        try:
+            migrations.apply(db)
+            db.commit()
+        except BaseException:
+            db.rollback()
+            raise
+
+
+def _up_to_date(path: Path) -> bool:
+    """Whether the file has had every migration, and none of a newer FedLens.
+
+    Raises:
+        ReadOnlyDatabase: when it is, but cannot be written.
+    """
+    if not path.is_file():
+        return False
+    with _explained(path), closing(sqlite3.connect(path, timeout=BUSY_MILLISECONDS / 1000)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
+            return False
+        asked = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
+        if {name for (name,) in connection.execute(asked, [schema.MIGRATION_SET])} != set(schema.STEPS):
+            return False
+        # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
+        with connection:
+            connection.execute("DELETE FROM experiments WHERE 0")
+    return True
 
 
 def _enable_wal(db: Database) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,15 @@ def weights(args: dict[str, Any], context: Context) -> Steps:
     for done, total in fetch.fetch(args["name"], args["tag"]):
         yield Progress(f"downloading {args['tag']}", done, total)
     yield {"bytes": done}
+
+
+def import_file(args: dict[str, Any], context: Context) -> Steps:
+    """Record results from a file. args: file, name (as the user knows it); experiment, dataset of a CSV file.
+
+    Result: ``says``, what came of it.
+    """
+    from fedcore.runs import transfer
+
+    yield Progress(f"recording {args['name']}", 0, 0)
+    file, name = Path(args["file"]), args["name"]
+    yield {"says": transfer.import_file(context.db, file, args["experiment"], args["dataset"], name)}

@@ -210,7 +210,7 @@ class EventWriter:
             self._log.write(f"started: {event.environment}")
         elif isinstance(event, Notice):
             self._lease.notice(event.message, event.repeats_exactly)
-            self._log.write(event.message)
+            self._log.write(event.message + event.detail)
 
 
 class RunLog:

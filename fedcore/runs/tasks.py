@@ -33,6 +33,7 @@ HANDLERS = {
     "download": "fedcore.runs.handlers:download",
     "weights": "fedcore.runs.handlers:weights",
     "analyse": "fedcore.runs.analysis:analyse",
+    "import_file": "fedcore.runs.handlers:import_file",
 }
 """Kind -> ``module:function``, loaded by the process that does the work: pages never import what it needs."""
 
@@ -301,12 +302,15 @@ def _row(db: str | Path, row: sqlite3.Row) -> TaskRow:
     values = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "folder"}
     values["status"] = state(row)
     values["args"] = json.loads(row["args"])
-    folder = _folder(db, row["kind"], row["key"], row["run_id"])
+    folder = folder_of(db, row["kind"], row["key"], row["run_id"])
     values["result"] = json.loads(row["result"]) if row["result"] else None
     return TaskRow(**values, folder=folder)
 
 
-def _folder(db: str | Path, kind: str, key: str, run_id: int | None) -> Path:
-    """A task's files lie with its run's. The database's name keeps two in one folder apart."""
+def folder_of(db: str | Path, kind: str, key: str, run_id: int | None = None) -> Path:
+    """Where a task's files lie, asked for or not: with its run's, and gone when it is forgotten.
+
+    The database's name keeps two in one folder apart.
+    """
     name = f"{kind}-{hashlib.sha256(repr((resolve(db).name, kind, key)).encode()).hexdigest()[:16]}"
     return (artifacts_folder(db) if run_id is None else run_folder(db, run_id)) / "tasks" / name

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.runs.database import prepare, reading, writing
-from fedcore.runs.importing import Merged
+from fedcore.runs.importing import Merged, import_csv
 from fedcore.runs.schema import RUN_TABLES
 
 if TYPE_CHECKING:
@@ -100,6 +100,27 @@ def import_json(db: str | Path | None, file: str | Path) -> Merged:
             f"{file} is damaged, or was written by a newer FedLens ({what}); nothing was recorded", "file"
         ) from error
     return Merged(tuple(added), tuple(present))
+
+
+def import_file(
+    db: str | Path | None, file: Path, experiment: str = "", dataset: str = "", name: str | None = None
+) -> str:
+    """Record a JSON or CSV file, whichever its name says; returns what came of it, in words.
+
+    Args:
+        experiment, dataset: of a CSV file, which does not say them.
+        name: as the user knows the file.
+
+    Raises:
+        FedLensError: as ``import_json`` and ``import_csv``, naming the file as the user knows it.
+    """
+    try:
+        if file.suffix.lower() == ".csv":
+            return f"{len(import_csv(db, file, experiment, dataset or None).run_ids)} run(s) recorded."
+        merged = import_json(db, file)
+        return f"{len(merged.added)} experiment(s) added, {len(merged.present)} here already."
+    except FedLensError as error:
+        raise FedLensError(str(error).replace(str(file), name or str(file)), error.field) from error
 
 
 def _read(file: Path) -> list[Row]:

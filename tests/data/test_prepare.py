@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, parse
-from fedcore.data import archives, catalog, check, ddr, leaf
+from fedcore.data import archives, catalog, check, ddr, leaf, verdicts
 from fedcore.data.prepare import NotPrepared, Prepared, put_off
 from fedcore.engine import setup
 from fedcore.engine.events import Progress
@@ -142,3 +142,44 @@ def test_the_form_does_not_unpack_and_looks_again_later(tmp_path: Path):
     assert drafts.preview(asked) is None
     list(check.check("pacs", root))
     assert len(drafts.checked(values)[1].clients) == 4
+
+
+@pytest.mark.parametrize("name", ["femnist", "ddr"])
+def test_what_is_made_of_a_folder_that_cannot_be_written_is_kept_in_the_cache(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    root = SLOW[name][0](tmp_path)
+    before, real = tree(root), os.access
+    monkeypatch.setattr(
+        os, "access", lambda place, mode: root not in (place, *Path(place).parents) and real(place, mode)
+    )
+    with put_off(), pytest.raises(NotPrepared):
+        catalog.load(name, str(root))
+    work = Prepared(lambda: catalog.load(name, str(root)))
+    assert list(work)
+    for module, does in ((leaf, "_parse"), (ddr, "measure")):
+        monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
+    with put_off():
+        assert catalog.load(name, str(root)).fingerprint == work.result.fingerprint
+    assert tree(root) == before
+
+
+def test_many_images_that_nobody_has_looked_at_are_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verdicts, "AT_ONCE", 50)
+    root = str(WRITE["pacs"](tmp_path / "my own"))
+    with put_off(), pytest.raises(NotPrepared) as caught:
+        catalog.load("folder", root)
+    assert "56 images in" in str(caught.value) and f"data check '{root}'`" in str(caught.value)
+    work = Prepared(lambda: catalog.load("folder", root))
+    assert [s.message for s in work] == ["looking through images"]
+    monkeypatch.setattr(verdicts, "faults", lambda _: pytest.fail("looked at again"))
+    with put_off():
+        assert len(catalog.load("folder", root)) == len(work.result) == 56
+
+
+def test_a_check_spares_the_page_the_look_at_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verdicts, "AT_ONCE", 50)
+    root = str(WRITE["pacs"](tmp_path / "set"))
+    list(check.check("folder", root))
+    with put_off():
+        assert len(catalog.load("folder", root)) == 56

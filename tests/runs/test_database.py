@@ -54,7 +54,7 @@ def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
     with database.reading(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()[0] == len(
-            schema.migrations.pending(Database(memory=True))
+            schema.migrations().pending(Database(memory=True))
         )
 
 

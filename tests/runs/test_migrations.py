@@ -14,7 +14,7 @@ from fedcore.runs.database import reading
 from fedcore.runs.rounds import OwnRound
 from tests import fill
 
-NAMES = [m.name for m in schema.migrations.pending(Database(memory=True))]
+NAMES = [m.name for m in schema.migrations().pending(Database(memory=True))]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def second_release(tmp_path):
     """As the second migration left it, with one recorded cell."""
     path = tmp_path / "runs.db"
     db = Database(path)
-    schema.migrations.apply(db, stop_before="0003_class_sets")
+    schema.migrations().apply(db, stop_before="0003_class_sets")
     db.conn.executescript(
         """
         INSERT INTO experiments(id, token, name, created_at, config) VALUES (1, 't', 'old', 0, '{}');

@@ -368,7 +368,7 @@ def test_arguments_and_results_are_json(db):
 def test_tasks_of_an_older_database_are_kept(tmp_path):
     path = tmp_path / "runs.db"
     older = Database(path)
-    schema.migrations.apply(older, stop_before="0004_tasks_and_slots")
+    schema.migrations().apply(older, stop_before="0004_tasks_and_slots")
     older.execute("INSERT INTO tasks(kind, key, args, status) VALUES ('check', 'a', '{}', 'queued')")
     older.conn.commit()
     older.close()
