@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore.report import comparison_figures, curves, figures, heatmaps, panels, tables
+from fedcore.report import comparison_figures, curves, figures, heatmaps, panels, printed, tables
+from fedcore.report.names import field_title
 from fedcore.report.statistics import TESTS, Test
 from fedcore.report.tables import METRICS, RULES, Comparison, Metric, Rule
 from fedcore.runs import queries
@@ -29,38 +30,49 @@ ABSENT = {
     "held_out": "It needs runs that hold a domain out: field Held-out domains on the page New.",
     "attention": "FedAlign records it.",
 }
+PARTIAL = "Fields that some rows alone have, with one value"
 Token = tuple[tuple[int, str, int], ...]
+Moment = tuple[tuple[int, ...], Rule, bool, Token]
+# what a comparison was made of, and when (a text here would stand on the page: Streamlit's magic)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the controls above the tabs say."""
+    """What the controls above the tabs say. ``moment``: of the comparison that they led to."""
 
     rule: Rule
     metric: Metric
     baseline: str | None
     test: Test
     unfinished: bool
+    moment: Moment
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def comparison(path: str, ids: tuple[int, ...], rule: Rule, unfinished: bool, token: Token) -> Comparison:
+def comparison(path: str, of: Moment) -> Comparison:
     """The comparison at one moment; computed again when a run of it has a new round."""
+    ids, rule, unfinished, _ = of
     return tables.compare(path, ids, rule, unfinished=unfinished)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def matrices(path: str, found: Comparison, setting: str, view: str) -> dict[str, panels.Panel]:
-    """The mean matrix of every row that has one."""
+def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str) -> dict[str, panels.Panel]:
+    """The mean matrix of every row that has one; kept by ``of``, which is quicker to tell apart."""
     if view == "methods":
-        return {"": panels.method_by_domain(path, found, setting)}
+        return {"": panels.method_by_domain(path, _found, setting)}
     read = {
         "models": panels.compared_panels,
         "domains": panels.domain_by_domain,
         "held_out": panels.held_out_matrix,
         "attention": panels.attention,
     }[view]
-    return read(path, found, setting)
+    return read(path, _found, setting)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def in_print(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Moment) -> printed.Printed:
+    """The papers' figures at the rows of a comparison."""
+    return printed.printed(_found, [e.config for e in _experiments])
 
 
 def choose(path: str) -> list[ExperimentRow]:
@@ -91,7 +103,8 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
     with columns[3]:
         unfinished = st.toggle("Unfinished runs too", key="unfinished", bind="query-params")
     token = tuple((r.id, r.state, r.rounds_done) for e in found for r in e.runs)
-    shown = comparison(path, tuple(e.id for e in found), rule, unfinished, token)
+    moment = (tuple(e.id for e in found), rule, unfinished, token)
+    shown = comparison(path, moment)
     with columns[1]:
         there = [
             m for m in METRICS if m in {m for s in shown.settings for m in tables.shown_metrics(shown.of(s))}
@@ -115,10 +128,10 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
                 "Test over seeds", list(TESTS), default="t", required=True, format_func=TESTS.get, key="test",
                 label_visibility="collapsed", bind="query-params",
             )  # fmt: skip
-    return Choice(rule, metric, baseline, test, unfinished), shown
+    return Choice(rule, metric, baseline, test, unfinished, moment), shown
 
 
-def heatmap_tab(path: str, found: Comparison, baseline: str | None) -> None:
+def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
     """Every method's matrix under one colour axis, and the differences to the baseline."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         view = st.selectbox(
@@ -127,7 +140,11 @@ def heatmap_tab(path: str, found: Comparison, baseline: str | None) -> None:
         fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view == "attention")
     columns, shown = (1 if common.narrow() else 3), False
     for i, (setting, title) in enumerate(found.settings.items()):
-        by_key = {k: p for k, p in matrices(path, found, setting, view).items() if p.rows and p.columns}
+        by_key = {
+            k: p
+            for k, p in matrices(path, found, choice.moment, setting, view).items()
+            if p.rows and p.columns
+        }
         if not by_key:
             continue
         shown = True
@@ -140,17 +157,18 @@ def heatmap_tab(path: str, found: Comparison, baseline: str | None) -> None:
             else heatmaps.heatmap_grid(drawn, common.look(), wide, fitted)
         )
         grid(chart, by_key, f"compare_heat_{view}_{i}")
-        pinned = next((g for g in found.of(setting) if g.label == baseline), None)
+        pinned = next((g for g in found.of(setting) if g.label == choice.baseline), None)
         if pinned is not None and pinned.key in by_key and view != "attention":
             base = by_key[pinned.key]
-            gaps = {k: panels.minus(p, base) for k, p in by_key.items() if k != pinned.key}
+            others = [g for g in found.of(setting) if g.key in by_key and g.key != pinned.key]
+            gaps = {g.key: panels.minus(by_key[g.key], base) for g in others if not tables.apart(g, pinned)}
             if gaps:
                 st.markdown(f"**Difference to {common.md(pinned.label)}, points**")
                 chart = heatmaps.difference_grid(list(gaps.values()), common.look(), columns)
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
     if not shown:
         st.info(f"None of these runs has this matrix. {ABSENT[view]}", icon=":material/grid_off:")
-    elif baseline is None and view not in ("methods", "attention"):
+    elif choice.baseline is None and view not in ("methods", "attention"):
         st.caption("Choose a baseline above to see the differences, cell by cell.")
 
 
@@ -219,16 +237,42 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
 
 
 def config_tab(found: Comparison) -> None:
-    """Only what differs."""
-    names = [g.label for g in found.groups]
-    differing = tables.config_differences(found.groups)
-    if not differing:
+    """Only what differs, and apart from it what some rows alone have."""
+    differing, partial = tables.config_differences(found.groups), tables.partial_fields(found.groups)
+    if not differing and not partial:
         st.info("All rows have the same config.")
         return
-    header = [("Field", ""), *((n, "wide") for n in names)]
-    rows = [[common.esc(f), *(common.esc(v) for v in values)] for f, values in differing.items()]
-    st.html(common.table_html(header, rows, "Config fields that differ"))
-    st.caption("A dash: the method has no such field.")
+    if differing:
+        header = [("Field", "name"), *((g.label, "wide") for g in found.groups)]
+        rows = [[field_html(f), *(common.esc(v) or "-" for v in row)] for f, row in differing.items()]
+        st.html(common.table_html(header, rows, "Config fields that differ"))
+        if not all(all(row) for row in differing.values()):
+            st.caption("A dash: the method has no such field.")
+    if partial:
+        with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):
+            st.html(partial_table(found, partial))
+    st.caption(
+        "Hyper-parameters left at their defaults are written out. "
+        "Point at a field for its name in TOML files."
+    )
+
+
+def partial_table(found: Comparison, partial: Mapping[tuple[str, ...], Mapping[str, str]]) -> str:
+    """A row per field that some rows of the comparison alone have."""
+    labels = {g.key: g.label for g in found.groups}
+    rows = []
+    for keys, fields in partial.items():
+        named = ", ".join(labels[k] for k in keys[:3]) + (f" and {len(keys) - 3} more" if keys[3:] else "")
+        names = [common.esc(named), *[""] * (len(fields) - 1)]
+        rows += [
+            [name, field_html(f), common.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)
+        ]
+    return common.table_html([("Method", "wide"), ("Field", "name"), ("Value", "")], rows, PARTIAL)
+
+
+def field_html(path: str) -> str:
+    """A field's title; under the pointer its name in files."""
+    return f'<span title="{common.esc(path)}">{common.esc(field_title(path))}</span>'
 
 
 def nothing_finished(found: Sequence[ExperimentRow]) -> None:
@@ -261,8 +305,10 @@ def page() -> None:
         return
     every = tuple((r.id, r.state) for e in queries.experiments(path) for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
-        "Summary": lambda: summary.draw(shown, choice.baseline, choice.metric, choice.test),
-        "Heatmaps": lambda: heatmap_tab(path, shown, choice.baseline),
+        "Summary": lambda: summary.draw(
+            shown, choice.baseline, choice.metric, choice.test, in_print(shown, experiments, choice.moment)
+        ),
+        "Heatmaps": lambda: heatmap_tab(path, shown, choice),
         "Curves": lambda: curve_tab(path, shown),
         "Cost": lambda: cost_tab(path, shown, choice.metric),
         "Sweep": lambda: sweep_view.draw(shown, experiments, choice.metric),

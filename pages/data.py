@@ -36,20 +36,20 @@ def known_sets() -> None:
     checked = _checked()
     header = [
         ("Name", "name"),
+        ("Here?", "prose"),
         ("Domains", "wide"),
         ("Classes", "num"),
         ("Images from", "wide"),
         ("Terms", "wide"),
     ]
-    header.append(("Here?", "prose"))
     rows = [
         [
             common.esc(e.title),
+            here(e, checked.get(e.name, [])),
             "one" if e.domains == (ONE_DOMAIN,) else common.esc(", ".join(e.domains)) or "any",
             str(len(e.classes) or e.class_count or "any"),
             common.esc(e.source),
             common.esc(e.licence),
-            here(e, checked.get(e.name, [])),
         ]
         for e in [*(e for e in catalog.entries() if e.embedded), *own_data.named()]
     ]
@@ -134,13 +134,13 @@ def here(entry: Entry, roots: list[str]) -> str:
 def backbones() -> None:
     """What CLIPs there are, and which need weights."""
     st.subheader("Backbones")
-    header = [("Name", "name"), ("Image tower", "name"), ("Embedding width", "num"), ("Image", "num")]
-    header.append(("Weights on this machine", "wide"))
+    header = [("Name", "name"), ("Weights on this machine", "wide"), ("Image tower", "name")]
+    header += [("Embedding width", "num"), ("Image", "num")]
     rows = []
     for name in BACKBONES:
         f = facts(name)
         tower = {"vit": f"ViT, {f.vision_layers} layers", "resnet": "ResNet"}.get(f.vision, f.vision)
-        rows.append([name, tower, str(f.embed_dim), f"{f.image_size} px", _weights(name)])
+        rows.append([name, _weights(name), tower, str(f.embed_dim), f"{f.image_size} px"])
     st.html(common.table_html(header, rows, "Backbones"))
     st.caption(
         "Any other model of open_clip can be chosen by its name when an experiment is made. Weights may be a "

@@ -10,7 +10,7 @@ from fedcore import runs
 from fedcore.report import progress
 from fedcore.report.overview import ExperimentSummary, load, matches
 from fedcore.runs import queries
-from pages.parts import chosen, common, queue
+from pages.parts import chosen, common, importing, queue
 from pages.parts import experiment_actions as actions
 
 TABLE, MENU = "experiment_table", "experiment_menu"
@@ -58,7 +58,7 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]]) -> None:
 def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
     """The table; returns the experiments that are selected in it."""
     rows = {
-        "Status": [common.status_text(i.state) for i in found],
+        "Status": [common.status_text(i.state) + ", archived" * i.row.archived for i in found],
         "Experiment": [i.row.name for i in found],
         "": [actions.menu(i) for i in found],
         "Methods": [", ".join(i.methods) for i in found],
@@ -75,7 +75,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         "Tags": [list(i.row.tags) for i in found],
         "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in found],
     }
-    per_cent = {"format": "%.1f", "width": "small"}
+    per_cent = {"format": "%.1f", "width": 75}
     text, number = st.column_config.TextColumn, st.column_config.NumberColumn
     ids = [i.row.id for i in found]
     selected = chosen.table(
@@ -96,13 +96,15 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
             "Methods": text(width=170),
             "Best": text(width="small"),
             "Rounds": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1, width=110),
+            "Seeds": text(width=60),
+            "Runs": text(width=60),
             "Last": number(
                 help="Personal test accuracy at the last round of the method that is best on validation, %",
                 **per_cent,
             ),
             "Validated": number(help="The same at the round that is best on validation, %", **per_cent),
             "Worst client": number(
-                help="Least personal accuracy at the last round of that method, %", **per_cent
+                help="Least personal accuracy at the last round of that method, %", format="%.1f", width=100
             ),
             "Course": st.column_config.LineChartColumn(
                 help="Personal test accuracy of that method by round, %", y_min=0, y_max=100, width=110
@@ -180,7 +182,7 @@ def head() -> None:
     left.title("Experiments")
     with right.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Import", icon=":material/upload_file:", disabled=not common.writable()):
-            actions.import_results()
+            importing.dialog()
         if st.button("New experiment", type="primary", icon=":material/add:", disabled=not common.writable()):
             st.switch_page("pages/new.py", query_params={})
 
@@ -188,9 +190,11 @@ def head() -> None:
 def page() -> None:
     """The page."""
     head()
+    importing.running()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     found = load(db, archived=archived)
-    if not found and not archived:
+    hidden = 0 if found or archived else len(queries.experiments(db, archived=True))
+    if not found and not hidden:
         welcome()
         return
     strip = st.container()
@@ -211,6 +215,8 @@ def page() -> None:
             run_table(selected)
         else:
             st.caption("Select experiments in the first column, or open the menu of a row.")
+    elif hidden:
+        st.info(f"All {hidden} are archived; *Archived too* shows them.", icon=":material/archive:")
     else:
         st.info("Nothing fits these filters.", icon=":material/filter_alt_off:")
     queue.section()

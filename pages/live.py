@@ -69,9 +69,9 @@ def lines(
         series = curves.live_accuracy(path, until, what, split, point)
     else:
         known = diagnostics.recorded(path, queries.runs(path, until))
-        group = next((g for g in known if g.key == what), diagnostics.Group(what, {what: ""}))
-        series = diagnostics.series(path, until, group)
-        title, note, per_cent = group.title, group.note, group.per_cent
+        chosen = next((c for c in known if c.key == what), None) or diagnostics.undescribed(what)
+        series = diagnostics.series(path, until, chosen)
+        title, note, per_cent = chosen.heading, chosen.explanation, chosen.unit == "%"
         if any(s.low for s in series):
             note = f"{note} Line: mean over clients, band: smallest to largest.".strip()
     chart = figures.curves(series, look, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
@@ -226,6 +226,7 @@ def strip(found: ExperimentRow) -> str:
 
 def page() -> None:
     """The page."""
+    live_chart.fetch()
     st.title("Live")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         experiment = live_controls.choose()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import streamlit as st
 
 from fedcore import runs
@@ -9,12 +12,13 @@ from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Method
+from fedcore.methods.class_texts import EDITOR
 from fedcore.report import guide
+from fedcore.report.names import field_title, field_words, value_text
 from fedcore.report.partition_picture import partition_picture
 from fedcore.report.progress import duration
-from fedcore.report.sweeps import short_name
 from fedcore.runs import devices
-from pages.parts import common, drafts, fields, forms, sweep_form
+from pages.parts import class_texts, cohorts, common, drafts, fields, forms, sweep_form
 from pages.parts.fields import Slots
 
 
@@ -34,15 +38,18 @@ def presets() -> None:
         with columns[len(cards) % len(columns)], st.container(border=True, height="stretch"):
             st.markdown("**A table of a paper**")
             st.caption("The settings of the published experiments; they need their data and a real CLIP.")
+            now = drafts.source().removeprefix("preset:")
             name = st.selectbox(
                 "Table",
                 tables,
-                index=None,
+                index=list(tables).index(now) if now in tables else None,
+                format_func=tables.get,
                 placeholder="choose one",
                 key="paper",
                 label_visibility="collapsed",
             )
-            if st.button("Use", key="preset_paper", disabled=name is None):
+            chosen = name is not None and name == now
+            if st.button("Chosen" if chosen else "Use", key="preset_paper", disabled=name is None or chosen):
                 use_preset(str(name))
 
 
@@ -58,8 +65,8 @@ def use_preset(name: str) -> None:
     st.rerun()
 
 
-def method_fields(key: str, slots: Slots) -> list[dict[str, object]]:
-    """Which methods, and behind an expander the hyper-parameters of each."""
+def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[dict[str, object]]:
+    """Which methods, and behind an expander the hyper-parameters of each. data: as the form has it."""
     known = drafts.methods()
     st.multiselect(
         "Methods",
@@ -85,19 +92,19 @@ def method_fields(key: str, slots: Slots) -> list[dict[str, object]]:
         if box.open:  # a closed form is not drawn: a hundred widgets would take the browser a second
             with box:
                 entry.opened()
-                method_form(entry, method, f"{key}.{entry.uid}.{entry.version}")
+                method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}")
         else:
             entry.is_open = False
             paper = forms.paper_values(method.Config)
             differing = {k: v for k, v in entry.config.items() if k not in paper or paper[k] != v}
             if differing:
-                values = ", ".join(f"{k} {forms.shown(v)}" for k, v in differing.items())
+                values = ", ".join(f"{field_words(k)} {value_text(k, v)}" for k, v in differing.items())
                 st.caption(f"Not as in the paper: {common.md(values)}")
         slots.place(f"methods.{i}")
     return [e.content() for e in drafts.entries()]
 
 
-def method_form(entry: drafts.Entry, method: type[Method], key: str) -> None:
+def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, object], key: str) -> None:
     """A method's name and hyper-parameters; what is typed goes into the entry."""
     st.caption(f"{common.md(method.about)} {common.md(method.source)}.")
     text = guide.sections().get(entry.name)
@@ -115,7 +122,8 @@ def method_form(entry: drafts.Entry, method: type[Method], key: str) -> None:
         "Name in tables", value=entry.start_label or "", placeholder=method.title, key=f"{key}.label"
     )
     entry.label = label.strip() or None
-    entry.config = forms.config_form(method.Config, entry.start, key)
+    editors = {EDITOR: partial(class_texts.editor, data)}
+    entry.config = forms.config_form(method.Config, entry.start, key, editors)
     buttons = (
         ("Reset to paper", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
@@ -153,20 +161,31 @@ def plan_line(experiment: Experiment, found: Plan) -> None:
         held = len({r.held_out for r in found.runs})
         parts.append(f"{held} held-out domain{'s' * (held != 1)}")
     if experiment.sweep:
-        swept = ", ".join(f"{len(v)} of {short_name(path)}" for path, v in experiment.sweep.items())
+        swept = ", ".join(f"{len(v)} of {field_words(path)}" for path, v in experiment.sweep.items())
         parts.append(f"values ({common.md(swept)})")
     sign = "=" if not any(path.startswith("methods.") for path in experiment.sweep) else "makes"
-    seconds, memory = drafts.estimate(found.runs), drafts.memory(found.runs)
-    took = f", about {duration(seconds)} on this machine" if seconds is not None else ""
-    size = f", up to {memory / 1e9:.1f} GB of memory at a time" if memory is not None else ""
-    first = "" if seconds is not None else "; how long it takes shows after the first rounds"
     rounds = sorted({r.rounds for r in found.runs})
     shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
-    st.markdown(
-        f"**{' x '.join(parts)} {sign} {count} run{'s' * (count != 1)}**, {shown} rounds{took}{size}{first}."
-    )
+    runs_ = f"{count} run{'s' * (count != 1)}"
+    st.markdown(f"**{' x '.join(parts)} {sign} {runs_}**, {shown} rounds{costs(found)}.")
     for warning in found.warnings:
         st.warning(common.md(warning), icon=":material/info:")
+
+
+def costs(found: Plan) -> str:
+    """Time, disk and memory that a plan takes, as far as they are known."""
+    seconds, memory, disk = drafts.estimate(found.runs), drafts.memory(found.runs), drafts.disk(found)
+    text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
+    if disk.size:
+        text += f", {'about' if disk.whole else 'at least'} {amount(disk.size)} on disk"
+    if memory is not None:
+        text += f", up to {memory / 1e9:.1f} GB of memory at a time"
+    return text + ("" if seconds is not None else "; how long it takes shows after the first rounds")
+
+
+def amount(size: int) -> str:
+    """Bytes in words: ``1.2 GB``, ``34 MB``."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"
 
 
 def launch(experiment: Experiment | None, found: Plan | None) -> None:
@@ -192,14 +211,14 @@ def launch(experiment: Experiment | None, found: Plan | None) -> None:
 
 
 def in_the_form(field: str) -> str:
-    """A field's path as the form names it: ``methods.3.config.lr`` is FedDEAP's lr."""
+    """A field's path as the form names it: ``methods.3.config.lr`` is FedDEAP's learning rate."""
     parts = field.split(".")
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
-        return field
+        return field_title(field)
     entry = drafts.entries()[int(parts[1])]
     known = drafts.methods().get(entry.name)
     title = entry.title or (known.title if known else entry.name)
-    return f"{title}, {parts[-1].replace('_', ' ')}" if len(parts) > 2 else title
+    return f"{title}, {field_words(field)}" if len(parts) > 2 else title
 
 
 def toml_box(experiment: Experiment | None) -> None:
@@ -247,6 +266,7 @@ def page() -> None:
     message = drafts.from_url()
     if message:
         common.show_error(message)
+    drafts.come_back(f"new{drafts.version()}.title")
     presets()
     draft, key, slots = drafts.current(), f"new{drafts.version()}", Slots()
     values: dict[str, object] = {}
@@ -262,8 +282,8 @@ def page() -> None:
         st.subheader("Model and methods")
         values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", slots)
         slots.place("backbone")
-        values["cohorts"] = fields.cohort_fields(draft, key, slots)
-        values["methods"] = method_fields(key, slots)
+        values["cohorts"] = cohorts.cohort_fields(values["backbone"], key, slots)
+        values["methods"] = method_fields(values["data"], key, slots)
         st.subheader("Schedule")
         values.update(fields.schedule_fields(draft, key, slots))
         device_field()
@@ -273,8 +293,11 @@ def page() -> None:
     with right:
         st.subheader("Who gets what")
         experiment, found, error = drafts.checked(values)
+        if experiment is not None:
+            drafts.keep(experiment)
         shown = found or (drafts.preview(experiment) if experiment is not None else None)
         if shown is not None:
+            st.session_state["planned_clients"] = len(shown.clients)
             picture(shown)
         else:
             st.caption("Appears when the experiment fits together.")

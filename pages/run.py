@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import runs
 from fedcore.config import Experiment, loads
 from fedcore.errors import FedLensError
-from fedcore.report import curves, figures, heatmaps, inventory, panels, progress
+from fedcore.report import curves, diagnostics, figures, heatmaps, inventory, panels, progress
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
-from pages.parts import common, drafts, run_analyses
+from pages.parts import common, drafts, run_analyses, run_record
+
+POLL_SECONDS = 5
+LABEL = 100  # characters of a label in the heading
+
+
+def named(run: RunRow) -> str:
+    """The run's label, cut where it would fill the page; the config under *Reproduce* has all of it."""
+    return run.label if len(run.label) <= LABEL else f"{run.label[: LABEL - 1]}…"
 
 
 def header(run: RunRow) -> None:
     """Status, the figures that matter, and what can be done."""
-    name = queries.experiment(common.database(), run.experiment_id).name
-    st.title(f"{common.md(run.label)}, seed {run.seed}")
+    found = queries.experiment(common.database(), run.experiment_id)
+    st.title(f"{common.md(named(run))}, seed {run.seed}")
     parts = [
         common.status_html(run.state),
-        f'in <a href="/live?id={run.experiment_id}" target="_self">{common.esc(name)}</a>',
+        f'in <a href="/live?id={run.experiment_id}" target="_self">{common.esc(found.name)}</a>',
     ]
+    parts += ["archived"] if found.archived else []
     parts += [f"without {common.esc(run.held_out)}"] if run.held_out else []
-    parts.append(common.faint(f"run {run.id}, attempt {run.attempt}, {run.device or 'no device yet'}"))
+    ran = f"attempt {run.attempt}, {run.device or 'no device yet'}" if run.attempt else "not started yet"
+    parts.append(common.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
+    parts += [common.esc(run.message)] if run.message and not run.ended else []
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
-    if run.reason and run.state != "done":
-        st.warning(common.md(run.reason), icon=":material/info:")
+    why_it_ended(run)
     best = f"at round {run.best_round}" if run.best_round is not None else None
     figures_ = [
         ("Last round, %", common.per_cent(run.last_test), None),
@@ -40,26 +50,70 @@ def header(run: RunRow) -> None:
     with st.container(horizontal=True, gap="medium"):  # on a telephone beside each other, too
         for label, value, note in figures_:
             st.metric(label, value, note, delta_color="off", delta_arrow="off", width="content")
+    if run.last_test is not None:
+        st.caption("Accuracy: each client's model on the client's own test samples, mean over clients.")
+
+
+def why_it_ended(run: RunRow) -> None:
+    """The reason, and what can be done about it."""
+    if not run.reason or run.state == "done":
+        return
+    failed = run.state == "failed"
+    text = common.md(run.reason)
+    if failed and run.origin == "engine":
+        goes_on = f"goes on after round {run.rounds_done}" if run.rounds_done else "starts it again"
+        text += (
+            f"\n\nWhere the config is to blame, *Clone* opens it in the form to mend it; *Resume* {goes_on}."
+        )
+    (st.error if failed else st.warning)(text, icon=":material/error:" if failed else ":material/info:")
+
+
+@st.dialog("Stop this run?")
+def confirm_stop(run: RunRow) -> None:
+    """Stop names what it stops."""
+    st.markdown(f"**{common.md(named(run))}, seed {run.seed}**")
+    st.caption("Its finished rounds stay, and it can be resumed; the round in work is discarded.")
+    if st.button("Stop", type="primary", key="run_stop_confirmed"):
+        runs.stop(common.database(), [run.id])
+        st.rerun()
 
 
 def actions(run: RunRow) -> None:
     """Stop, resume, clone."""
     db, may = common.database(), common.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Clone", icon=":material/content_copy:", disabled=not may):
+        if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=not may):
             drafts.use(single(run), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
         if run.state in ("queued", "running") and st.button(
             "Stop", icon=":material/stop_circle:", disabled=not may
         ):
-            runs.stop(db, [run.id])
-            st.rerun()
+            confirm_stop(run)
         can_resume = run.state in ("stopped", "interrupted", "failed") and run.origin == "engine"
         if can_resume and st.button("Resume", icon=":material/resume:", disabled=not may):
             runs.resume(db, [run.id])
             runs.ensure_worker(db)
             st.rerun()
+        if not run.ended:
+            news(run)
         common.table_switch()
+
+
+@st.fragment(run_every=POLL_SECONDS)
+def news(run: RunRow) -> None:
+    """Says that the run went on, instead of moving the page under the reader."""
+    runs.ensure_worker(common.database())
+    now = queries.runs(common.database(), [run.id])
+    same = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
+    text = (
+        "Up to date"
+        if same
+        else f"Now {now[0].state}, round {now[0].rounds_done}: refresh"
+        if now
+        else "Gone"
+    )
+    if st.button(text, icon=":material/refresh:", key="run_news", disabled=same, type="tertiary"):
+        st.rerun()
 
 
 def single(run: RunRow) -> Experiment:
@@ -71,17 +125,23 @@ def single(run: RunRow) -> Experiment:
 
 def accuracy(run: RunRow) -> None:
     """Matrices and curves."""
+    if not queries.evaluated_rounds(common.database(), run.id):
+        nothing(run)
+        return
     matrices(run)
     lines(run)
+
+
+def nothing(run: RunRow) -> None:
+    """What is said in place of figures."""
+    text = "This run ended before a round was evaluated." if run.ended else "No round has been evaluated yet."
+    st.info(text, icon=":material/hourglass:")
 
 
 def matrices(run: RunRow) -> None:
     """The accuracy matrix of any round, and every client over the rounds."""
     db = common.database()
     rounds = queries.evaluated_rounds(db, run.id)
-    if not rounds:
-        st.info("No round has been evaluated yet.", icon=":material/hourglass:")
-        return
     chosen = rounds[-1]
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
@@ -97,18 +157,42 @@ def matrices(run: RunRow) -> None:
 
 
 def lines(run: RunRow) -> None:
-    """Accuracy and loss by round."""
-    db = common.database()
-    kinds = (
-        ("Personal accuracy, mean", curves.live_accuracy(db, {run.id: run.rounds_total}), True),
-        ("Training loss", curves.live_loss(db, {run.id: run.rounds_total}), False),
-    )
-    for column, (title, series, per_cent) in zip(st.columns(2), kinds, strict=True):
-        with column:
-            chart = figures.curves(
-                series, common.look(), "Round", "", per_cent=per_cent, height=320, name=title
-            )
-            common.draw(chart, f"run_{title}", figures.series_table(series, "round"))
+    """Accuracy and loss by round; results from elsewhere may come without a loss."""
+    until = {run.id: run.rounds_total}
+    columns = st.columns(2)
+    curve(columns[0], "Personal accuracy, mean", curves.live_accuracy(common.database(), until), True)
+    loss = curves.live_loss(common.database(), until)
+    if loss:
+        curve(columns[1], "Training loss", loss, False)
+
+
+def curve(
+    where: DeltaGenerator, title: str, series: list[curves.Series], per_cent: bool, note: str = ""
+) -> None:
+    """One figure over rounds."""
+    with where:
+        chart = figures.curves(series, common.look(), "Round", "", per_cent=per_cent, height=320, name=title)
+        common.draw(chart, f"run_{title}", figures.series_table(series, "round"))
+        if note:
+            st.caption(common.md(note))
+
+
+def recorded(run: RunRow) -> None:
+    """What the method records of its rounds, over the rounds."""
+    db, until = common.database(), {run.id: run.rounds_total}
+    charts = diagnostics.recorded(db, [run])
+    columns = st.columns(2)
+    for i, found in enumerate(charts):
+        series = diagnostics.series(db, until, found)
+        note = found.explanation
+        if any(s.low for s in series):
+            note = f"{note} Line: mean over clients, band: smallest to largest.".strip()
+        curve(columns[i % 2], found.heading, series, found.unit == "%", note)
+    if panels.ATTENTION in queries.diagnostic_names(db, run.id):
+        panel = replace(panels.live_panel(db, run, "attention"), title="Attention: who learns from whom")
+        with columns[len(charts) % 2]:
+            chart = heatmaps.heatmap_grid([panel], common.look(), 1)
+            common.draw(chart, "run_attention", heatmaps.panel_table(panel))
 
 
 def clients(run: RunRow) -> None:
@@ -143,42 +227,16 @@ def clients(run: RunRow) -> None:
     st.html(common.table_html(header_, rows, "Clients"))
 
 
-def reproduce(run: RunRow) -> None:
-    """Config, environment, and the command that repeats the run."""
-    text = inventory.run_toml(common.database(), run.id)
-    st.download_button(
-        "Download run.toml", text, f"run-{run.id}.toml", on_click="ignore", icon=":material/download:"
-    )
-    st.code(f"python -m fedcore run run-{run.id}.toml", language="bash", wrap_lines=True)
-    st.caption(
-        "Same machine, same versions, same config: the same numbers. All hyper-parameters are written below."
-    )
-    st.code(text, language="toml", wrap_lines=True)
-    environment = queries.environment(common.database(), run.id)
-    if environment:
-        st.markdown("**Ran under**")
-        st.json(environment)
-
-
-def log(run: RunRow) -> None:
-    """Notices, the error, the log."""
-    db = common.database()
-    for note in run.notices:
-        st.markdown(f"- {common.md(str(note['message']))}")
-    trace = queries.error_text(db, run.id)
-    if trace:
-        st.code(trace, language=None, wrap_lines=True)
-    st.code(progress.log_tail(db, run.id, 400) or "no log", language=None, wrap_lines=True)
-    st.caption(common.md(f"{queries.log_path(db, run.id)}; looked at {time.strftime('%H:%M:%S')}"))
-
-
 def page() -> None:
     """The page."""
     asked = st.query_params.get("id", "")
     found = queries.runs(common.database(), [int(asked)]) if asked.isdecimal() else []
     if not found:
         st.title("Run")
-        st.info("No such run. Select an experiment to see its runs.", icon=":material/search_off:")
+        text = "Choose an experiment to see its runs."
+        if asked:
+            text = f"There is no run {common.md(asked[:20])} here; it may have been deleted. {text}"
+        st.info(text, icon=":material/search_off:")
         if st.button("Experiments", icon=":material/arrow_back:"):
             st.switch_page("pages/experiments.py", query_params={})
         return
@@ -186,8 +244,11 @@ def page() -> None:
     try:
         header(run)
         actions(run)
-        draw = {"Accuracy": accuracy, "Clients": clients, **run_analyses.tabs_of(run)}
-        draw |= {"Log": log, "Reproduce": reproduce}
+        draw = {"Accuracy": accuracy, "Clients": clients}
+        if queries.diagnostic_names(common.database(), run.id):
+            draw["Diagnostics"] = recorded
+        draw |= run_analyses.tabs_of(run)
+        draw |= {"Log and files": run_record.log, "Reproduce": run_record.reproduce}
         tabs = st.tabs(list(draw), key="run_tab", on_change="rerun", bind="query-params")
         for (_, show), tab in zip(draw.items(), tabs, strict=True):
             if tab.open:

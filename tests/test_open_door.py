@@ -107,7 +107,7 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     reach, start = labels["Reach"], labels["Start"]
     assert (reach.value, reach.min, reach.max) == (0.5, 0.0, 2.0)
     assert start.options == ["text", "zero"] and start.value == "text"
-    assert labels["Lr"].value == 0.05
+    assert labels["Learning rate"].value == 0.05
     assert not next(b for b in app.button if b.label == "Launch").disabled
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
 from fedcore.report.charts import Chart, plain, short, ticks
+from fedcore.report.heatmaps import DARK_TEXT_FROM
 from fedcore.report.palette import Look
 from fedcore.report.tables import Comparison, Stat, spread
 
@@ -81,6 +82,11 @@ class Confusion:
         i, j = np.unravel_index(int(wrong.argmax()), wrong.shape)
         return self.classes[i], self.classes[j], int(wrong[i, j])
 
+    def matrix_table(self) -> dict[str, list[object]]:
+        """A row per true class, a column per predicted one: counts."""
+        columns = {name: self.counts[:, i].tolist() for i, name in enumerate(self.classes)}
+        return {"true class ↓ predicted →": list(self.classes), **columns}
+
     def table(self) -> dict[str, list[object]]:
         """A row per class."""
         return {
@@ -134,10 +140,10 @@ def confusion_chart(found: Confusion, look: Look) -> Chart:
             hovertemplate=_HOVER % "z",
             hoverongaps=False,
             colorbar={"title": {"text": "% of the true class"}, "thickness": 12},
-            text=found.counts if n <= _NUMBERS_UP_TO else None,
-            texttemplate="%{text}" if n <= _NUMBERS_UP_TO else None,
         )
     )
+    if n <= _NUMBERS_UP_TO:
+        figure.add_trace(_counts_in_cells(found.counts, shares))
     vals, texts = ticks(found.classes, 40)
     axis = {"tickvals": vals, "ticktext": texts, "color": look.ink, "showgrid": False, "zeroline": False}
     figure.update_xaxes(title="predicted", **axis)
@@ -155,6 +161,21 @@ def confusion_chart(found: Confusion, look: Look) -> Chart:
     )
 
 
+def _counts_in_cells(counts: np.ndarray, shares: np.ndarray) -> go.Scatter:
+    """The counts that are not 0, dark on light and light on dark."""
+    y, x = np.nonzero(counts)
+    dark = shares[y, x] >= DARK_TEXT_FROM["accuracy"]
+    return go.Scatter(
+        x=x,
+        y=y,
+        text=counts[y, x].astype(str),
+        mode="text",
+        textfont={"size": 11, "color": np.where(dark, "#000000", "#ffffff").tolist()},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
 def class_chart(found: Confusion, look: Look, method: str) -> Chart:
     """Accuracy on each class, lowest first."""
     order = [i for i in np.argsort(found.recall, kind="stable") if not np.isnan(found.recall[i])]
@@ -169,7 +190,15 @@ def class_chart(found: Confusion, look: Look, method: str) -> Chart:
             hovertemplate=_HOVER % "x",
         )
     )
-    figure.update_xaxes(range=[0, 100], ticksuffix=" %", color=look.ink, gridcolor=look.grid)
+    # half of "100 %" stands beyond the end of the axis, where plotly hides it unless told
+    figure.update_xaxes(
+        range=[0, 100],
+        dtick=20,
+        ticksuffix=" %",
+        ticklabeloverflow="allow",
+        color=look.ink,
+        gridcolor=look.grid,
+    )
     figure.update_yaxes(
         type="category",
         autorange="reversed",
@@ -178,6 +207,7 @@ def class_chart(found: Confusion, look: Look, method: str) -> Chart:
         color=look.ink,
     )
     figure.update_layout(height=max(220, min(1200, 70 + 22 * len(order))), **_layout(look))
+    figure.update_layout(margin_r=28)
     ends = [f"{found.classes[i]} {found.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
 
@@ -200,7 +230,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], look: 
                     x=xy[at, 0],
                     y=xy[at, 1],
                     mode="markers",
-                    name=plain(name),
+                    name=short(name),
                     legendgroup=str(c),
                     showlegend=k == 0,
                     marker={
@@ -297,7 +327,8 @@ def freedom_chart(rows: Sequence[Freedom], look: Look) -> Chart:
     figure = go.Figure()
     figure.add_trace(
         go.Bar(x=[str(b) for b in x], y=[f.degrees for f in rows], name="degrees of freedom", yaxis="y2",
-               marker={"color": look.no_data}, hovertemplate="%{y:,.0f} degrees of freedom<extra></extra>")
+               marker={"color": look.no_data, "line": {"color": look.faint, "width": 1}},
+               hovertemplate="%{y:,.0f} degrees of freedom<extra></extra>")
     )  # fmt: skip
     figure.add_trace(
         go.Scatter(

@@ -25,12 +25,18 @@ class Chart:
 def in_ink(figure: go.Figure, look: Look) -> None:
     """Axes in the colour of text, where they have none: the theme's grey is too pale for small letters."""
 
-    def write(axis: go.layout.XAxis | go.layout.YAxis) -> None:
-        axis.tickfont.color = axis.tickfont.color or look.ink
-        axis.title.font.color = axis.title.font.color or look.ink
-
-    figure.for_each_xaxis(write)
-    figure.for_each_yaxis(write)
+    layout = figure.layout.to_plotly_json()
+    missing: dict[str, dict[str, object]] = {}
+    for name in layout.keys() | {"xaxis", "yaxis"}:
+        if not name.startswith(("xaxis", "yaxis")):
+            continue
+        axis = layout.get(name, {})
+        if "color" not in axis.get("tickfont", {}):
+            missing.setdefault(name, {})["tickfont"] = {"color": look.ink}
+        if "color" not in axis.get("title", {}).get("font", {}):
+            missing.setdefault(name, {})["title"] = {"font": {"color": look.ink}}
+    if missing:
+        figure.update_layout(missing)
 
 
 def plain(text: str) -> str:

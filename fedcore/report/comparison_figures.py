@@ -10,11 +10,15 @@ import plotly.graph_objects as go
 
 from fedcore.report.charts import Chart, plain, short
 from fedcore.report.curves import Against, Cost, front
+from fedcore.report.names import field_title, field_words, value_text
 from fedcore.report.palette import Look, dash, mark, see_through
-from fedcore.report.sweeps import Family, Grid, Line, Value, ordered, short_name, shown
+from fedcore.report.sweeps import Family, Grid, Line, Value, ordered
 
 ABSENT = "n/a"
 """On the axis of a field that a method does not have."""
+LIGHT_LINES = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
+DARK_LINES = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
+"""The part of Cividis whose thin lines can be seen on the page."""
 COST_TITLES: dict[Against, str] = {
     "megabytes": "Traffic of all clients, up and down (MB)",
     "seconds": "Training and aggregation (s)",
@@ -104,7 +108,7 @@ def sweep_lines(lines: Sequence[Line], look: Look, field: str, metric_title: str
         colour = look.colour(line.method)
         figure.add_trace(
             go.Scatter(
-                x=list(line.x) if numeric else [shown(v) for v in line.x],
+                x=list(line.x) if numeric else [value_text(field, v) for v in line.x],
                 y=[s.mean for s in line.stats],
                 error_y={"array": [s.std or 0.0 for s in line.stats], "color": colour, "thickness": 1.5},
                 name=plain(line.label),
@@ -117,19 +121,22 @@ def sweep_lines(lines: Sequence[Line], look: Look, field: str, metric_title: str
         )
     _dress(figure, look, 440)
     figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
-    name = short_name(field)
-    figure.update_xaxes(title=plain(name), **_scale(values, numeric))
+    figure.update_xaxes(title=plain(field_title(field)), **_scale(field, values, numeric))
     figure.update_yaxes(title=f"{metric_title} (%)")
     ends = [(line, line.stats.index(max(line.stats, key=lambda s: s.mean))) for line in lines]
-    best = [f"{line.label} {line.stats[i].text()} % at {shown(line.x[i])}" for line, i in ends]
-    return Chart(figure, f"{metric_title} over {name}; best: " + "; ".join(best) + ".")
+    best = [f"{line.label} {line.stats[i].text()} % at {value_text(field, line.x[i])}" for line, i in ends]
+    return Chart(figure, f"{metric_title} over {field_words(field)}; best: " + "; ".join(best) + ".")
 
 
-def _scale(values: Sequence[Value], numeric: bool) -> dict[str, object]:
+def _scale(field: str, values: Sequence[Value], numeric: bool) -> dict[str, object]:
     """A tick at every value; logarithmic where the values span more than an order and a half."""
     if not numeric:
         return {"type": "category"}
-    ticks = {"tickmode": "array", "tickvals": list(values), "ticktext": [shown(v) for v in values]}
+    ticks = {
+        "tickmode": "array",
+        "tickvals": list(values),
+        "ticktext": [value_text(field, v) for v in values],
+    }
     positive = all(v > 0 for v in values)  # type: ignore[operator]
     wide = positive and max(values) / min(values) > 30  # type: ignore[type-var, operator]
     return {**ticks, "type": "log" if wide else "linear"}
@@ -140,12 +147,14 @@ def sweep_grid(found: Grid, look: Look, metric_title: str) -> Chart:
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in found.stats])
     texts = [["" if s is None else s.text() for s in row] for row in found.stats]
     hover = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in found.stats]
-    row, column = short_name(found.row_field), short_name(found.column_field)
+    row, column = field_words(found.row_field), field_words(found.column_field)
+    downs = [value_text(found.row_field, v) for v in found.rows]
+    acrosses = [value_text(found.column_field, v) for v in found.columns]
     figure = go.Figure(
         go.Heatmap(
             z=z,
-            x=[shown(v) for v in found.columns],
-            y=[shown(v) for v in found.rows],
+            x=acrosses,
+            y=downs,
             text=texts,
             texttemplate="%{text}",
             customdata=hover,
@@ -161,12 +170,16 @@ def sweep_grid(found: Grid, look: Look, metric_title: str) -> Chart:
     _dress(figure, look, max(260, 120 + 56 * len(found.rows)))
     figure.update_layout(plot_bgcolor=look.no_data)
     across, down = len(found.columns) - 0.5, len(found.rows) - 0.5  # no margin in the colour of "not run"
-    figure.update_xaxes(title=plain(column), type="category", showgrid=False, range=[-0.5, across])
-    figure.update_yaxes(title=plain(row), type="category", showgrid=False, range=[down, -0.5])
+    figure.update_xaxes(
+        title=plain(field_title(found.column_field)), type="category", showgrid=False, range=[-0.5, across]
+    )
+    figure.update_yaxes(
+        title=plain(field_title(found.row_field)), type="category", showgrid=False, range=[down, -0.5]
+    )
     known = [
-        (s.mean, f"{s.text()} % at {row} {shown(r)}, {column} {shown(c)}")
-        for r, stats in zip(found.rows, found.stats, strict=True)
-        for c, s in zip(found.columns, stats, strict=True)
+        (s.mean, f"{s.text()} % at {row} {r}, {column} {c}")
+        for r, stats in zip(downs, found.stats, strict=True)
+        for c, s in zip(acrosses, stats, strict=True)
         if s is not None
     ]
     gaps = z.size - len(known)
@@ -181,14 +194,14 @@ def parallel(families: Sequence[Family], look: Look, metric_title: str) -> Chart
     fields = list(dict.fromkeys(field for f in families for field in f.fields))
     dimensions = []
     if len(families) > 1:
-        dimensions.append(_dimension("method", [f.title for f, _ in points]))
+        dimensions.append(_dimension("Method", [f.title for f, _ in points]))
     for field in fields:
-        names = [shown(p.values[field]) if field in p.values else ABSENT for _, p in points]
+        names = [value_text(field, p.values[field]) if field in p.values else ABSENT for _, p in points]
         order = [
             ABSENT,
-            *(shown(v) for v in ordered(p.values[field] for _, p in points if field in p.values)),
+            *(value_text(field, v) for v in ordered(p.values[field] for _, p in points if field in p.values)),
         ]
-        dimensions.append(_dimension(short_name(field), names, order))
+        dimensions.append(_dimension(field_title(field), names, order))
     means = [p.stat.mean for _, p in points]
     dimensions.append({"label": metric_title, "values": means})
     figure = go.Figure(
@@ -196,7 +209,7 @@ def parallel(families: Sequence[Family], look: Look, metric_title: str) -> Chart
             dimensions=dimensions,
             line={
                 "color": means,
-                "colorscale": "Cividis",
+                "colorscale": DARK_LINES if look.dark else LIGHT_LINES,
                 "showscale": True,
                 "colorbar": {"title": {"text": "%"}},
             },
@@ -209,7 +222,7 @@ def parallel(families: Sequence[Family], look: Look, metric_title: str) -> Chart
     _dress(figure, look, 420)
     figure.update_layout(margin={"l": 60, "r": 40, "t": 60, "b": 30})
     family, best = max(points, key=lambda pair: pair[1].stat.mean)
-    at = ", ".join(f"{short_name(f)} {shown(v)}" for f, v in best.values.items())
+    at = ", ".join(f"{field_words(f)} {value_text(f, v)}" for f, v in best.values.items())
     alt = f"{metric_title} of {len(points)} combinations; best: {family.title} with {at}, "
     return Chart(figure, f"{alt}{best.stat.text()} %.")
 
@@ -232,7 +245,7 @@ def _dress(figure: go.Figure, look: Look, height: int) -> None:
     axis = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
     figure.update_layout(
         height=height,
-        margin={"l": 8, "r": 8, "t": 24, "b": 8},
+        margin={"l": 8, "r": 8, "t": 24, "b": 8, "pad": 0},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": look.ink},

@@ -1,132 +1,64 @@
-"""Figures that a method records of every round, drawn by groups: those that are read together share a chart.
+"""Figures that a method records of every round, as charts: those that are read together share one.
 
-A name that is not in ``GROUPS`` has a chart of its own: a new method's figures need no line here.
+How a figure is called and read stands with the method that records it (``Method.charts``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from fedcore.methods import registry
+from fedcore.methods.base import DiagnosticChart
 from fedcore.report.curves import Series, Until, labels
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 
 
-@dataclass(frozen=True)
-class Group:
-    """Figures of one chart.
+def recorded(db: str | Path, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
+    """Charts of what some runs recorded, the most telling first; matrices are heatmaps.
 
-    Attributes:
-        lines: recorded name -> what its line is called; one name alone needs none.
-        note: what a reader has to know beside the picture.
+    A name that several methods describe is as the first of the runs' methods says.
     """
-
-    title: str
-    lines: dict[str, str]
-    per_cent: bool = False
-    note: str = ""
-
-    @property
-    def key(self) -> str:
-        """Names the group in the URL."""
-        return next(iter(self.lines))
-
-
-GROUPS = (
-    Group(
-        "Condition number kappa of the transforms",
-        {"condition_number": ""},
-        note="1 where the transform is orthogonal.",
-    ),
-    Group(
-        "Subspace overlap of global and local prompt",
-        {"subspace_overlap": ""},
-        note="Mean squared cosine of the principal angles: 0 orthogonal, 1 one within the other.",
-    ),
-    Group(
-        "ETF alignment of the networks (cosine)",
-        {"semantic_etf_cosine": "semantic", "domain_etf_cosine": "domain"},
-        note="Cosine of an image's turned feature and its vector of the frame.",
-    ),
-    Group("Prototypes a client sends", {"prototypes": ""}, note="Classes that it recognised at least once."),
-    Group(
-        "Gradient difference beside its bound",
-        {"gradient_difference": "difference", "gradient_bound": "bound, never tight"},
-        note="The bound 2 tau (kappa_i + kappa_j) of the pair that differs most is never tight: normalised "
-        "features alone give at most 2 sqrt(2) tau.",
-    ),
-    Group("Gradient conflict (mean cosine of the clients' updates)", {"gradient_conflict": ""}),
-    Group("Orthogonality error of the transforms", {"orthogonality_error": ""}),
-    Group("Degrees of freedom of a transform", {"degrees_of_freedom": ""}),
-    Group(
-        "SDFed's loss terms",
-        {
-            "ce_local": "local prompt",
-            "ce_global": "global prompt",
-            "stretch": "stretch",
-            "separate": "separate",
-        },
-    ),
-    Group("Length of the local prompt", {"local_length": ""}),
-    Group(
-        "How well the networks tell classes and domains",
-        {
-            "semantic_shared_accuracy": "semantic",
-            "domain_shared_accuracy": "domain",
-            "semantic_network_accuracy": "semantic, as a client trained it",
-            "domain_network_accuracy": "domain, as a client trained it",
-        },
-        per_cent=True,
-        note="The averaged networks, on the clients' training images. A client trains its own on one domain.",
-    ),
-    Group(
-        "FedDEAP's loss terms",
-        {
-            "contrastive": "contrastive",
-            "text_semantic": "text, semantic",
-            "text_domain": "text, domain",
-            "image_semantic": "image, semantic",
-            "image_domain": "image, domain",
-        },
-    ),
-    Group("Features a client sends", {"uploaded_features": ""}),
-    Group("Clients that fell back to the global mean", {"global_fallback": ""}),
-    Group(
-        "Loss terms",
-        {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality", "proximal": "proximal"},
-    ),
-)
-"""The most telling first."""
-TELLING = 4
-"""Of how many of them the first that a run has is shown unasked."""
-
-
-def recorded(db: str | Path, runs: Iterable[RunRow]) -> list[Group]:
-    """The groups of what some runs recorded, with the names that are there; matrices are heatmaps."""
     names = dict.fromkeys(n for r in runs for n in queries.diagnostic_names(db, r.id, matrices=False))
-    found = []
-    for group in GROUPS:
-        lines = {name: text for name, text in group.lines.items() if names.pop(name, "gone") is None}
+    found: dict[str, DiagnosticChart] = {}
+    for chart in _described(r.method for r in runs):
+        lines = {name: text for name, text in chart.lines.items() if names.pop(name, "gone") is None}
         if lines:
-            found.append(Group(group.title, lines, group.per_cent, group.note))
-    return found + [Group(name.replace("_", " ").capitalize(), {name: ""}) for name in sorted(names)]
+            first = found.get(chart.title, replace(chart, lines={}))
+            found[chart.title] = replace(first, lines={**first.lines, **lines})
+    charts = [*found.values(), *(undescribed(name) for name in sorted(names))]
+    return sorted(charts, key=lambda chart: not chart.unasked)
 
 
-def telling(groups: Sequence[Group]) -> list[Group]:
-    """What to show unasked: of each method's figures the first; of unknown ones the first."""
-    first = {g.key for g in GROUPS[:TELLING]}
-    return [g for g in groups if g.key in first] or list(groups[:1])
+def _described(names: Iterable[str]) -> Iterator[DiagnosticChart]:
+    """Charts of the named methods, then of all others: scripts of the user's own record known figures too."""
+    methods = registry.load_all()
+    for name in dict.fromkeys([*names, *methods]):
+        if name in methods:
+            yield from methods[name].charts
 
 
-def series(db: str | Path, until: Until, group: Group) -> list[Series]:
+def undescribed(name: str) -> DiagnosticChart:
+    """A chart of a figure that nobody described: ``drift_of-the.head`` is "Drift of the head"."""
+    words = re.sub(r"[\W_]+", " ", name).strip()
+    return DiagnosticChart(words[:1].upper() + words[1:] or name, {name: ""})
+
+
+def telling(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
+    """What to show unasked: what the methods find most telling, else the first."""
+    return [c for c in charts if c.unasked] or list(charts[:1])
+
+
+def series(db: str | Path, until: Until, chart: DiagnosticChart) -> list[Series]:
     """A line for every run and name: the mean over clients, with the smallest and largest of them."""
-    scale = 100 if group.per_cent else 1
+    scale = 100 if chart.unit == "%" else 1
     runs = {r.id: r for r in queries.runs(db, until)}
     names = labels(runs.values())
     found = []
-    for name, text in group.lines.items():
+    for name, text in chart.lines.items():
         rows: dict[int, list[queries.DiagnosticMean]] = {}
         for row in queries.diagnostic_means(db, until, name):
             if row.round <= until[row.run_id]:

@@ -229,7 +229,10 @@ def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequ
     ]
     for group in groups:
         cells = [_latex_cell(group, m, marked[m]) for m in metrics]
-        lines.append("    " + " & ".join([tex(group.label), *cells, _latex_n(group, metrics)]) + r" \\")
+        # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
+        lines.append(
+            "    " + " & ".join([f"{{{tex(group.label)}}}", *cells, _latex_n(group, metrics)]) + r" \\"
+        )
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
 
 
@@ -257,8 +260,9 @@ def tex(text: str) -> str:
     special = {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
         "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "·": r"$\cdot$", "°": r"$^\circ$",
+        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
     }  # fmt: skip
-    return "".join(special.get(c, c) for c in text)
+    return "".join(special.get(c, c) for c in " ".join(text.split()))
 
 
 def summary_json(

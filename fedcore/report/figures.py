@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -37,36 +38,39 @@ def curves(
     name: str = "",
 ) -> Chart:
     """Lines with a band of one standard deviation where there are several seeds."""
-    figure = go.Figure()
+    data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
     seen: dict[str, int] = {}
     for s in series:
         nth = seen.setdefault(s.method, 0)
         seen[s.method] += 1
-        _add_line(figure, s, look, nth)
+        data += _line(s, look, nth)
     rows = _legend_rows(series)
     height += LEGEND_ROW * max(0, rows - 2)  # many names make the figure longer, not its plot flatter
-    figure.update_layout(
-        height=height,
-        margin={"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
-        title=_title(name, look) if name else None,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": look.ink},
-        hovermode="x unified",
-        legend={"orientation": "h", "yanchor": "top", "y": _below_axis(height, rows), "x": 0},
-        uirevision="curves",
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
-    )
-    if not any(s.x for s in series):
-        figure.add_annotation(text="no round yet", showarrow=False, x=0.5, y=0.5, xref="paper", yref="paper")
-        figure.update_xaxes(showticklabels=False, showgrid=False)
-        figure.update_yaxes(showticklabels=False, showgrid=False)
-    axis = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
-    axis["automargin"] = True
+    shared = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
+    shared["automargin"] = True
     few = x_title == "Round" and max((x for s in series for x in s.x), default=0) <= FEW_ROUNDS
+    across = {**shared, "title": {"text": x_title}, "dtick": 1 if few else None}
     # from 0, but with room for a mark there: rangemode "tozero" would cut it in half
-    figure.update_xaxes(title=x_title, autorangeoptions={"include": 0}, dtick=1 if few else None, **axis)
-    figure.update_yaxes(title=y_title, ticksuffix=" %" if per_cent else "", **axis)
+    across["autorangeoptions"] = {"include": 0}
+    down = {**shared, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
+    layout: dict[str, Any] = {
+        "height": height,
+        "margin": {"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
+        "title": _title(name, look) if name else None,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": look.ink},
+        "hovermode": "x unified",
+        "legend": {"orientation": "h", "yanchor": "top", "y": _below_axis(height, rows), "x": 0},
+        "uirevision": "curves",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+    }
+    if not any(s.x for s in series):
+        middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
+        layout["annotations"] = [{**middle, "text": "no round yet", "showarrow": False}]
+        bare = {"showticklabels": False, "showgrid": False}
+        across, down = {**across, **bare}, {**down, **bare}
+    figure = go.Figure({"data": data, "layout": {**layout, "xaxis": across, "yaxis": down}})
     return Chart(figure, _curves_finding(series, y_title or name, " %" if per_cent else ""))
 
 
@@ -86,47 +90,54 @@ def _title(text: str, look: Look) -> dict[str, object]:
     return {"text": f"<b>{plain(text)}</b>", "font": font, "x": 0, "xanchor": "left"}
 
 
-def _add_line(figure: go.Figure, s: Series, look: Look, nth: int) -> None:
+def _line(s: Series, look: Look, nth: int) -> list[dict[str, Any]]:
+    """A line, behind it its band where it has one."""
     colour = look.colour(s.method)
     marks = [mark(s.method), *OPEN_MARKS]
     dashes = [dash(s.method), "dash", "dot", "dashdot"]
+    text = f"{plain(s.label)}" + (f" (n = {s.n})" if s.n > 1 else "")
+    line = {
+        "type": "scatter",
+        "x": s.x,
+        "y": s.y,
+        "name": text,
+        "legendgroup": s.label,
+        "mode": "lines+markers" if len(s.x) <= 60 else "lines",
+        "line": {"color": colour, "width": 2, "dash": dashes[(nth + nth // len(marks)) % 4]},
+        "marker": {
+            "symbol": marks[nth % len(marks)],
+            "size": 7,
+            "color": colour,
+            "line": {"width": 1.5, "color": colour},
+        },
+        "customdata": _reach(s),
+        "hovertemplate": "%{y:.2f}%{customdata}",
+    }
+    return [*_band(s, colour), line]
+
+
+def _band(s: Series, colour: str) -> list[dict[str, Any]]:
+    """From the smallest to the largest, or one standard deviation to both sides."""
     low, high = list(s.low), list(s.high)
     if any(d is not None for d in s.std):
         high = [y + (d or 0) for y, d in zip(s.y, s.std, strict=True)]
         low = [y - (d or 0) for y, d in zip(s.y, s.std, strict=True)]
-    if low:
-        figure.add_trace(
-            go.Scatter(
-                x=[*s.x, *s.x[::-1]],
-                y=[*high, *low[::-1]],
-                mode="lines",
-                fill="toself",
-                fillcolor=see_through(colour, 0.16),
-                line={"width": 0},
-                hoverinfo="skip",
-                showlegend=False,
-                legendgroup=s.label,
-            )
-        )
-    text = f"{plain(s.label)}" + (f" (n = {s.n})" if s.n > 1 else "")
-    figure.add_trace(
-        go.Scatter(
-            x=s.x,
-            y=s.y,
-            name=text,
-            legendgroup=s.label,
-            mode="lines+markers" if len(s.x) <= 60 else "lines",
-            line={"color": colour, "width": 2, "dash": dashes[(nth + nth // len(marks)) % 4]},
-            marker={
-                "symbol": marks[nth % len(marks)],
-                "size": 7,
-                "color": colour,
-                "line": {"width": 1.5, "color": colour},
-            },
-            customdata=_reach(s),
-            hovertemplate="%{y:.2f}%{customdata}",
-        )
-    )
+    if not low:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "x": [*s.x, *s.x[::-1]],
+            "y": [*high, *low[::-1]],
+            "mode": "lines",
+            "fill": "toself",
+            "fillcolor": see_through(colour, 0.16),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "showlegend": False,
+            "legendgroup": s.label,
+        }
+    ]
 
 
 def _reach(s: Series) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from fedcore.report.charts import LABEL, Chart, plain, ticks
 from fedcore.report.palette import Look
@@ -33,49 +32,42 @@ def heatmap_grid(
         if known.size:
             low, high = float(np.floor(known.min())), float(np.ceil(known.max()))
             high = max(high, low + 1)
-    figure = _grid(panels, look, columns, low, high)
-    figure.update_layout(
-        coloraxis={"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, look)}
-    )
-    return Chart(figure, _grid_finding(panels))
+    axis = {"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, look)}
+    return Chart(_grid(panels, look, columns, axis), _grid_finding(panels))
 
 
 def weights_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Chart:
     """Weights from 0 to 1 (who learns from whom): in colours of their own, being no accuracies."""
-    figure = _grid(panels, look, columns, 0.0, 1.0, "weights")
     axis = {"colorscale": "Magma", "cmin": 0, "cmax": 1, "colorbar": _colorbar("Weight", look)}
-    figure.update_layout(coloraxis=axis)
-    return Chart(figure, _weights_finding(panels))
+    return Chart(_grid(panels, look, columns, axis, "weights"), _weights_finding(panels))
 
 
 def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Chart:
     """Differences to a baseline, in points, diverging around 0."""
     known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
     reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
-    figure = _grid(panels, look, columns, -reach, reach, "difference")
-    figure.update_layout(
-        coloraxis={
-            "colorscale": _diverging(look),
-            "cmin": -reach,
-            "cmax": reach,
-            "cmid": 0,
-            "colorbar": _colorbar("Points", look),
-        }
-    )
+    axis = {
+        "colorscale": _diverging(look),
+        "cmin": -reach,
+        "cmax": reach,
+        "cmid": 0,
+        "colorbar": _colorbar("Points", look),
+    }
     parts = [
         f"{p.title}: {_points(float(np.nanmean(p.values)))} points on average"
         for p in panels
         if not np.isnan(p.values).all()
     ]
+    figure = _grid(panels, look, columns, axis, "difference")
     return Chart(figure, "Difference to the baseline. " + "; ".join(parts) + ".")
 
 
 def _grid(
-    panels: Sequence[Panel], look: Look, columns: int, low: float, high: float, kind: Kind = "accuracy"
+    panels: Sequence[Panel], look: Look, columns: int, coloraxis: dict[str, Any], kind: Kind = "accuracy"
 ) -> go.Figure:
-    count = max(1, len(panels))
-    columns = max(1, min(columns, count))
-    rows = ceil(count / columns)
+    """Panels in rows of ``columns``, first written as plain dicts: plotly then checks each of them once."""
+    columns = max(1, min(columns, len(panels)))
+    rows = max(1, ceil(len(panels) / columns))
     tallest = max((len(p.rows) for p in panels), default=1)
     cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
     body = max(7 * CELL, cell * tallest)
@@ -84,35 +76,38 @@ def _grid(
     gaps = any(np.isnan(p.values).any() for p in panels)
     margin = {"l": 8, "r": 8, "t": 54, "b": 88 if gaps else 64, "pad": 0}
     name = max((min(len(n), LABEL) for p in panels for n in p.rows), default=0)
-    figure = make_subplots(
-        rows=rows,
-        cols=columns,
-        subplot_titles=[f"<b>{plain(_fitting(p.title))}</b>" for p in panels],
-        horizontal_spacing=min(0.12, 0.34 / columns, 0.03 + name * 0.0065),
-        vertical_spacing=gap / inner if rows > 1 else 0,
-    )
+    aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
+    width = (1 - aside * (columns - 1)) / columns
+    data: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
     for i, panel in enumerate(panels):
-        row, column = i // columns + 1, i % columns + 1
-        figure.add_trace(_heat(panel, kind), row=row, col=column)
+        row, column = divmod(i, columns)
+        left, top = column * (width + aside), 1 - row * (body + gap) / inner
+        ends = (left, min(1.0, left + width)), (max(0.0, top - body / inner), top)
+        nth = str(i + 1) if i else ""
+        axes |= _panel_axes(panel, look, nth, ends, first=not column)
+        annotations += _panel_texts(panel, look, nth, ends)
         fit = len(panel.columns) <= min(TEXT_COLUMNS, 3 * TEXT_COLUMNS // columns)
+        traces = [_heat(panel, kind)]
         if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
-            figure.add_trace(_numbers(panel, look, kind, low, high), row=row, col=column)
-        _panel_axes(figure, panel, look, row, column)
-    if gaps:
-        figure.add_trace(_gap_in_legend(look), row=1, col=1)
-    figure.update_layout(
-        height=int(inner + margin["t"] + margin["b"]),
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        margin=margin,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor=look.no_data,
-        font={"color": look.ink, "size": 12},
-        hoverlabel={"align": "left"},
-        uirevision="grid",
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
-    )
-    figure.update_annotations(font={"size": 14, "color": look.ink}, yshift=4)
-    return figure
+            traces.append(_numbers(panel, look, kind, coloraxis["cmin"], coloraxis["cmax"]))
+        data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
+    layout = {
+        **axes,
+        "annotations": annotations,
+        "coloraxis": coloraxis,
+        "height": int(inner + margin["t"] + margin["b"]),
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        "margin": margin,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": look.no_data,
+        "font": {"color": look.ink, "size": 12},
+        "hoverlabel": {"align": "left"},
+        "uirevision": "grid",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+    }
+    return go.Figure({"data": [*data, *([_gap_in_legend(look)] if gaps else [])], "layout": layout})
 
 
 def _fitting(title: str) -> str:
@@ -120,16 +115,17 @@ def _fitting(title: str) -> str:
     return title if len(title) <= TITLE else f"{title[: TITLE - 17]}…{title[-16:]}"
 
 
-def _gap_in_legend(look: Look) -> go.Scatter:
-    return go.Scatter(
-        x=[None],
-        y=[None],
-        mode="markers",
-        marker={"symbol": "square", "size": 13, "color": look.no_data},
-        name="took no part, or not measured",
-        showlegend=True,
-        hoverinfo="skip",
-    )
+def _gap_in_legend(look: Look) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "x": [None],
+        "y": [None],
+        "mode": "markers",
+        "marker": {"symbol": "square", "size": 13, "color": look.no_data},
+        "name": "took no part, or not measured",
+        "showlegend": True,
+        "hoverinfo": "skip",
+    }
 
 
 def _place(panel: Panel, row: str, column: str) -> str:
@@ -145,7 +141,7 @@ def _place(panel: Panel, row: str, column: str) -> str:
     return f"{row} on {column}"
 
 
-def _heat(panel: Panel, kind: Kind) -> go.Heatmap:
+def _heat(panel: Panel, kind: Kind) -> dict[str, Any]:
     places = [[_place(panel, r, c) for c in panel.columns] for r in panel.rows]
     value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "weights": "%{z:.3f}"}[kind]
     text = f"%{{customdata[0]}}<br><b>{value}</b>"
@@ -153,20 +149,21 @@ def _heat(panel: Panel, kind: Kind) -> go.Heatmap:
     if panel.total.any():
         parts += [np.where(panel.total > 0, panel.correct, 0), panel.total]
         text += " (%{customdata[1]} of %{customdata[2]})"
-    return go.Heatmap(
-        z=np.round(panel.values, 4),
-        x=list(range(len(panel.columns))),
-        y=list(range(len(panel.rows))),
-        customdata=np.dstack(parts) if panel.values.size else None,
-        hovertemplate=text + "<extra></extra>",
-        coloraxis="coloraxis",
-        xgap=1,
-        ygap=1,
-        hoverongaps=False,
-    )
+    return {
+        "type": "heatmap",
+        "z": np.round(panel.values, 4),
+        "x": list(range(len(panel.columns))),
+        "y": list(range(len(panel.rows))),
+        "customdata": np.dstack(parts) if panel.values.size else None,
+        "hovertemplate": text + "<extra></extra>",
+        "coloraxis": "coloraxis",
+        "xgap": 1,
+        "ygap": 1,
+        "hoverongaps": False,
+    }
 
 
-def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> go.Scatter:
+def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> dict[str, Any]:
     """The values in the cells, dark on light and light on dark."""
     y, x = np.nonzero(~np.isnan(panel.values))
     values = panel.values[y, x]
@@ -176,19 +173,20 @@ def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> g
         share = 100 * (values - low) / max(high - low, 1e-9)
         colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
     form = {"accuracy": ".0f", "difference": "+.0f", "weights": ".2f"}[kind]
-    return go.Scatter(
-        x=x,
-        y=y,
-        text=[
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "text": [
             f"<b>{v:{form}}</b>" if panel.row_title == HELD_OUT and panel.own[i] == j else f"{v:{form}}"
             for i, j, v in zip(y, x, values, strict=True)
         ],
-        mode="text",
-        textfont={"size": 11, "color": colours.tolist()},
-        hoverinfo="skip",
-        showlegend=False,
-        cliponaxis=True,
-    )
+        "mode": "text",
+        "textfont": {"size": 11, "color": colours.tolist()},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "cliponaxis": True,
+    }
 
 
 def _diverging(look: Look) -> list[tuple[float, str]]:
@@ -207,44 +205,56 @@ def _ink_on(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray
     return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
 
 
-def _panel_axes(figure: go.Figure, panel: Panel, look: Look, row: int, column: int) -> None:
+Ends = tuple[tuple[float, float], tuple[float, float]]
+"""Where a panel begins and ends, across and up, in shares of the figure."""
+
+
+def _panel_axes(panel: Panel, look: Look, nth: str, ends: Ends, first: bool) -> dict[str, Any]:
+    """The two axes of a panel; of the first in a row the second has a title."""
     names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": look.ink}, "ticks": ""}
-    shared["automargin"] = True
-    figure.update_xaxes(
-        tickmode="array",
-        tickvals=names_x[0],
-        ticktext=names_x[1],
-        title={"text": panel.column_title, "font": {"size": 11, "color": look.faint}, "standoff": 4},
-        range=[-0.5, max(0.5, len(panel.columns) - 0.5)],
-        tickangle=0 if max((len(n) for n in panel.columns), default=0) <= 4 else -35,
-        row=row,
-        col=column,
+    shared |= {"automargin": True, "tickmode": "array"}
+    small = {"font": {"size": 11, "color": look.faint}, "standoff": 4}
+    longest = max((len(n) for n in panel.columns), default=0)
+    across = {
         **shared,
-    )
-    figure.update_yaxes(
-        tickmode="array",
-        tickvals=names_y[0],
-        ticktext=names_y[1],
-        range=[max(0.5, len(panel.rows) - 0.5), -0.5],
-        row=row,
-        col=column,
+        "anchor": f"y{nth}",
+        "domain": ends[0],
+        "tickvals": names_x[0],
+        "ticktext": names_x[1],
+        "title": {"text": panel.column_title, **small},
+        "range": [-0.5, max(0.5, len(panel.columns) - 0.5)],
+        "tickangle": 0 if longest <= 4 else -35,
+    }
+    down = {
         **shared,
-    )
-    if column == 1:
-        title = {"text": panel.row_title, "font": {"size": 11, "color": look.faint}, "standoff": 4}
-        figure.update_yaxes(title=title, row=row, col=column)
-    if not panel.values.size:
-        figure.add_annotation(
-            text=panel.nothing,
-            showarrow=False,
-            x=0.5,
-            y=0.5,
-            xref="x domain",
-            yref="y domain",
-            row=row,
-            col=column,
-        )
+        "anchor": f"x{nth}",
+        "domain": ends[1],
+        "tickvals": names_y[0],
+        "ticktext": names_y[1],
+        "title": {"text": panel.row_title if first else "", **small},
+        "range": [max(0.5, len(panel.rows) - 0.5), -0.5],
+    }
+    return {f"xaxis{nth}": across, f"yaxis{nth}": down}
+
+
+def _panel_texts(panel: Panel, look: Look, nth: str, ends: Ends) -> list[dict[str, Any]]:
+    """The title above a panel, and in an empty one why it is empty."""
+    shared = {"showarrow": False, "font": {"size": 14, "color": look.ink}}
+    (left, right), (_, top) = ends
+    title = {
+        **shared,
+        "text": f"<b>{plain(_fitting(panel.title))}</b>",
+        "x": (left + right) / 2,
+        "y": top,
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "center",
+        "yanchor": "bottom",
+        "yshift": 4,
+    }
+    middle = {"x": 0.5, "y": 0.5, "xref": f"x{nth} domain", "yref": f"y{nth} domain"}
+    return [title] if panel.values.size else [title, {**shared, **middle, "text": panel.nothing}]
 
 
 def _colorbar(title: str, look: Look) -> dict[str, object]:

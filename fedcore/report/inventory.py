@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,10 @@ def count(images: ImageSet) -> DataCounts:
     return DataCounts(images.domains, images.classes, counts)
 
 
+DETAILS = ("domains", "weights", "precision", "decode", "device", "content")
+"""What tells two encodings of one data set, backbone and depth apart; most telling first."""
+
+
 @dataclass(frozen=True)
 class Encoding:
     """A file of cached image features; made again when it is needed and not there.
@@ -42,6 +47,7 @@ class Encoding:
         backbone, reads: empty for files of an older release, which did not say.
         images: rows on the disk.
         total: rows when it is complete.
+        details: what else it depends on, by ``DETAILS``; empty for files of an older release.
     """
 
     name: str
@@ -52,6 +58,7 @@ class Encoding:
     reads: str = ""
     images: int = 0
     total: int = 0
+    details: dict[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -67,6 +74,33 @@ def encodings(db: str | Path) -> list[Encoding]:
         with suppress(FileNotFoundError):  # a part that was finished, and so renamed, since it was listed
             found.append(_encoding(path))
     return sorted(found, key=lambda e: (-e.megabytes, e.name))
+
+
+def apart(found: Sequence[Encoding]) -> list[str]:
+    """What tells each encoding from others of the same data set, backbone and depth; empty for a single one.
+
+    The first details that make every one of them different are named, and no more.
+    """
+    alike: dict[tuple[str, str, str], list[Encoding]] = {}
+    for e in found:
+        alike.setdefault((e.data, e.backbone, e.reads), []).append(e)
+    texts = {name: text for group in alike.values() for name, text in _differences(group).items()}
+    return [texts[e.name] for e in found]
+
+
+def _differences(group: Sequence[Encoding]) -> dict[str, str]:
+    parts: dict[str, list[str]] = {e.name: [] for e in group}
+    for detail in (*DETAILS, "file"):
+        if len({tuple(p) for p in parts.values()}) == len(group):
+            break
+        values = {
+            e.name: e.name.removeprefix(f"{e.data}-")[:8] if detail == "file" else e.details.get(detail, "")
+            for e in group
+        }
+        if len(set(values.values())) > 1:
+            for name, value in values.items():
+                parts[name].append(f"{detail} {value or 'not recorded'}")
+    return {name: "; ".join(p) for name, p in parts.items()}
 
 
 def delete_encoding(db: str | Path, name: str) -> float:
@@ -95,6 +129,7 @@ def _encoding(path: Path) -> Encoding:
         *(str(about.get(key, "")) for key in ("data", "backbone", "reads")),
         total if path.suffix == ".npy" else files.rows_done(path),
         total,
+        {key: str(about[key]) for key in DETAILS if key in about},
     )
 
 

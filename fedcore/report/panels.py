@@ -163,26 +163,27 @@ def _attention_panel(
 
 def compared_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """One panel per row of the comparison: mean over seeds (and over the rule's rounds) of every cell."""
-    return {g.key: _group_panel(db, g) for g in comparison.of(setting)}
+    groups = comparison.of(setting)
+    values = [v for g in groups for v in g.runs]
+    cells: dict[int, list[NamedCell]] = {}
+    for i in range(max((len(v.rounds) for v in values), default=0)):
+        for c in queries.cells_at(db, {v.run.id: v.rounds[i] for v in values if len(v.rounds) > i}):
+            cells.setdefault(c.run_id, []).append(c)
+    return {g.key: _group_panel(db, g, [c for v in g.runs for c in cells.get(v.run.id, ())]) for g in groups}
 
 
-def _group_panel(db: str | Path, group: Group) -> Panel:
+def _group_panel(db: str | Path, group: Group, found: Sequence[NamedCell]) -> Panel:
     cells: dict[tuple[Named, Named], list[NamedCell]] = {}
-    depth = max(len(r.rounds) for r in group.runs)
-    for i in range(depth):
-        at = {r.run.id: r.rounds[i] for r in group.runs if len(r.rounds) > i}
-        for c in queries.cells_at(db, at):
-            cells.setdefault(((c.model, c.model_kind), (c.test_set, c.test_set_kind)), []).append(c)
+    for c in found:
+        cells.setdefault(((c.model, c.model_kind), (c.test_set, c.test_set_kind)), []).append(c)
     entities: dict[Named, None] = {}
     for value in group.runs:
         entities.update(dict.fromkeys((e.name, e.kind) for e in queries.entities(db, value.run.id)))
     flat = [
-        (m, t, sum(c.correct for c in found), sum(c.total for c in found)) for (m, t), found in cells.items()
+        (m, t, sum(c.correct for c in same), sum(c.total for c in same)) for (m, t), same in cells.items()
     ]
     panel = accuracy_matrix(group.label, group.method, flat, list(entities))
-    means = {
-        pair: 100 * float(np.mean([c.correct / c.total for c in found])) for pair, found in cells.items()
-    }
+    means = {pair: 100 * float(np.mean([c.correct / c.total for c in same])) for pair, same in cells.items()}
     return _with_means(panel, means)
 
 

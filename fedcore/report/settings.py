@@ -10,6 +10,9 @@ from typing import Any
 
 from fedcore.config import RunConfig, backbone_names
 from fedcore.data.entries import ENTRIES
+from fedcore.errors import FedLensError
+from fedcore.methods import class_texts, registry
+from fedcore.report.names import field_words, value_text
 from fedcore.runs import queries
 
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
@@ -61,7 +64,7 @@ def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
         twins = [k for k, t in titles.items() if t == title]
         flat = {k: {n: v for n, v in flatten(settings[k]).items() if n.startswith(_SETTING)} for k in twins}
         names = [n for n in flat[key] if len({str(flat[k].get(n)) for k in twins}) > 1]
-        said = [", ".join(f"{n.rpartition('.')[2]} {flat[k].get(n)}" for n in names) for k in twins]
+        said = [", ".join(f"{field_words(n)} {value_text(n, flat[k].get(n))}" for n in names) for k in twins]
         distinct = len(twins) == len(set(said)) and len(said[0]) <= 80
         more = said[twins.index(key)] if distinct else key[:4]
         found[key] = title if len(twins) == 1 else f"{title} [{more}]"
@@ -69,13 +72,47 @@ def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
-    """A run's config as dotted names, lists as text."""
+    """A run's config as dotted names; lists as tuples, cohorts by their number (``cohorts.0.clients``).
+
+    Texts by class are one short text.
+    """
 
     def walk(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
-        if isinstance(value, dict):
+        if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+            value = {str(i): inner for i, inner in enumerate(value)}
+        if isinstance(value, dict) and not class_texts.is_texts(value):
             for key, inner in value.items():
                 yield from walk(inner, f"{prefix}.{key}" if prefix else key)
         else:
-            yield prefix, json.dumps(value) if isinstance(value, list) else value
+            yield prefix, _plain(value)
 
     return dict(walk(config.model_dump(mode="json"), ""))
+
+
+def in_full(config: RunConfig) -> dict[str, Any]:
+    """``flatten`` with the hyper-parameters that were left at their defaults too.
+
+    Those of a method that is not known here, say one of somebody's own file, are as recorded.
+    """
+    flat = flatten(config)
+    try:
+        known = registry.build_config(config.method.name, config.method.config)
+    except FedLensError:
+        return flat
+    own = {f"method.config.{k}": v for k, v in known.model_dump(mode="json").items()}
+    return flat | {name: _plain(value) for name, value in own.items()}
+
+
+def _plain(value: Any) -> Any:
+    if class_texts.is_texts(value):
+        return class_texts.summary(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def caveat(config: RunConfig) -> str:
+    """How a finished run departs from what its method's config promises; empty: it does not, or who knows."""
+    try:
+        own = registry.build_config(config.method.name, config.method.config)
+    except FedLensError:  # a method of somebody's own file
+        return ""
+    return registry.get(config.method.name).caveat(own, config.data.name in _EMBEDDED)

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcore.report.settings import flatten
+from fedcore.report.names import field_words, value_text
+from fedcore.report.settings import in_full
 from fedcore.report.tables import Comparison, Group, Metric, Stat
 
-Value = str | int | float | bool | None
+Value = str | int | float | bool | tuple | None
 _NEVER = ("seed", "held_out", "method.name", "method.label", "method.file", "method.sha256", "data.root")
 
 
@@ -54,7 +55,7 @@ def families(comparison: Comparison, metric: Metric, swept: Iterable[Mapping[str
         swept: the ``sweep`` of the experiments compared. Where there is one, its fields are the axes and rows
             that differ otherwise are families of their own; else every field that varies within a method is.
     """
-    rows = [(g, {k: v for k, v in flatten(g.config).items() if k not in _NEVER}) for g in comparison.groups]
+    rows = [(g, {k: v for k, v in in_full(g.config).items() if k not in _NEVER}) for g in comparison.groups]
     rows = [(g, flat) for g, flat in rows if metric in g.stats]
     named = {_column(path) for sweep in swept for path in sweep}
     found = []
@@ -102,21 +103,11 @@ def _title(members: Sequence[tuple[Group, dict[str, Value]]]) -> str:
 def ordered(values: Iterable[Value]) -> list[Value]:
     """Each value once: numbers by size, then words; none first."""
     unique = {json.dumps(v): v for v in values}.values()
+    worded = (str, tuple)
     return sorted(
-        unique, key=lambda v: (v is not None, isinstance(v, str), v if not isinstance(v, str) else 0, str(v))
+        unique,
+        key=lambda v: (v is not None, isinstance(v, worded), 0 if isinstance(v, worded) else v, str(v)),
     )
-
-
-def short_name(field: str) -> str:
-    """``blocks`` for ``method.config.blocks``; ``backbone`` for its name."""
-    return "backbone" if field == "backbone.name" else field.rpartition(".")[2]
-
-
-def shown(value: Value) -> str:
-    """A value on an axis."""
-    if value is None:
-        return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def lines(family: Family, field: str) -> list[Line]:
@@ -124,7 +115,7 @@ def lines(family: Family, field: str) -> list[Line]:
     others = [f for f in family.fields if f != field]
     apart: dict[str, list[Point]] = {}
     for p in family.points:
-        label = ", ".join(f"{short_name(f)} {shown(p.values[f])}" for f in others)
+        label = ", ".join(f"{field_words(f)} {value_text(f, p.values[f])}" for f in others)
         apart.setdefault(label, []).append(p)
     found = []
     for label, points in apart.items():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedcore.config import RunConfig
-from fedcore.report.settings import distinct_titles, flatten, keys_of
+from fedcore.report.names import field_words, value_text
+from fedcore.report.settings import caveat, distinct_titles, in_full, keys_of
 from fedcore.report.statistics import Paired, Stat, Test, holm, paired, spread
 from fedcore.report.values import (
     LAST_TEN,
@@ -34,11 +35,13 @@ from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 
 __all__ = [
-    "METRICS", "METRIC_HEADS", "METRIC_HELP", "PARTS", "RULES", "Comparison", "Group", "Metric", "Part",
-    "Rule", "RunValue", "Stat", "chosen_rounds", "compare", "config_differences", "difference", "per_seed",
-    "ranks", "shown_metrics", "significance", "spread", "whole_seeds",
+    "CAVEAT", "METRICS", "METRIC_HEADS", "METRIC_HELP", "PARTS", "RULES", "Comparison", "Group", "Metric",
+    "Part", "Rule", "RunValue", "Stat", "apart", "chosen_rounds", "compare", "config_differences", "difference",
+    "partial_fields", "per_seed", "ranks", "shown_metrics", "significance", "spread", "whole_seeds",
 ]  # fmt: skip
 _NOT_CONFIG = ("seed", "held_out", "method.label")
+CAVEAT = "†"
+"""Marks a row whose runs are not quite what their config says, and the note that says why."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class Group:
     def seeds(self) -> tuple[int, ...]:
         """Seeds that went into the mean."""
         return tuple(sorted({r.run.seed for r in self.runs}))
+
+    @cached_property
+    def caveat(self) -> str:
+        """How these runs depart from what their config promises; empty: they do not."""
+        return caveat(self.config)
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,10 @@ def compare(
         )
         for (setting, key), members in grouped.items()
     ]
-    notes += _domain_notes(groups)
-    return Comparison(rule, tuple(_distinct(groups)), distinct_titles(settings), tuple(notes))
+    notes += _domain_notes(groups) + _protocol_notes(groups)
+    rows = tuple(_distinct(groups))
+    notes += [f"{CAVEAT} {g.label}: {g.caveat}" for g in rows if g.caveat]
+    return Comparison(rule, rows, distinct_titles(settings), tuple(notes))
 
 
 def _without_partial(
@@ -244,6 +254,19 @@ def _domain_notes(groups: Sequence[Group]) -> list[str]:
     return list(found)
 
 
+def _protocol_notes(groups: Sequence[Group]) -> list[str]:
+    """Where rows stand in one table that have trained for other rounds, or with other shares of clients."""
+    found = {}
+    for setting in dict.fromkeys(g.setting for g in groups):
+        trained = [g for g in groups if g.setting == setting and any(v.rounds != (0,) for v in g.runs)]
+        for name in ("rounds", "participation"):
+            values = sorted({getattr(g.config, name) for g in trained})
+            if len(values) > 1:
+                texts = ", ".join(value_text(name, v) for v in values)
+                found[f"rows of different {field_words(name)} side by side: {texts}"] = None
+    return list(found)
+
+
 def _stats(runs: Sequence[RunValue]) -> dict[Metric, Stat]:
     stats = {metric: spread(per_seed(runs, metric).values()) for metric in METRICS}
     return {metric: stat for metric, stat in stats.items() if stat is not None}
@@ -255,10 +278,10 @@ def _distinct(groups: Sequence[Group]) -> list[Group]:
     for group in groups:
         twins = [g for g in groups if g.setting == group.setting and g.label == group.label]
         if len(twins) > 1:
-            flat = flatten(group.config)
-            others = [flatten(g.config) for g in twins if g is not group]
+            flat = in_full(group.config)
+            others = [in_full(g.config) for g in twins if g is not group]
             differing = [k for k in flat if any(o.get(k) != flat[k] for o in others)]
-            named = [f"{k.split('.')[-1]} {flat[k]}" for k in differing if k not in _NOT_CONFIG]
+            named = [f"{field_words(k)} {value_text(k, flat[k])}" for k in differing if k not in _NOT_CONFIG]
             text = ", ".join(named[:2]) or group.key[:6]
             group = replace(group, label=f"{group.label} ({text})")
         found.append(group)
@@ -266,24 +289,53 @@ def _distinct(groups: Sequence[Group]) -> list[Group]:
 
 
 def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Fields that are not equal in all rows: field -> one text per row, ``-`` where a row has none."""
-    flat = [flatten(g.config) for g in groups]
-    names = list(dict.fromkeys(name for f in flat for name in f if name not in _NOT_CONFIG))
-    table = {name: [_shown(f, name) for f in flat] for name in names}
-    return {name: row for name, row in table.items() if len(set(row)) > 1}
+    """Fields that have several values: path -> a text per row, empty where a row has no such field.
+
+    Hyper-parameters that were left at their defaults count too.
+    """
+    return {n: row for n, row in _config_texts(groups).items() if len(set(row) - {""}) > 1}
 
 
-def _shown(flat: Mapping[str, Any], name: str) -> str:
-    if name not in flat:
-        return "-"
-    return "none" if flat[name] is None else str(flat[name])
+def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, str]]:
+    """Fields that some rows alone have, with one value: keys of these rows -> path -> text."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for name, row in _config_texts(groups).items():
+        having = tuple(g.key for g, text in zip(groups, row, strict=True) if text)
+        if len(set(row)) == 2 and len(having) < len(groups):
+            found.setdefault(having, {})[name] = max(row)
+    return found
+
+
+def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """path -> a text per row, empty where a row has no such field."""
+    flat = [in_full(g.config) for g in groups]
+    names = dict.fromkeys(name for f in flat for name in f if name not in _NOT_CONFIG)
+    return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}
+
+
+def apart(group: Group, baseline: Group) -> str:
+    """Why two rows of one setting are not set against each other, in words; empty where they are.
+
+    Rows of other rounds or another participation have had other chances. A row that does not train is the
+    same whatever its rounds, so that it can be set against any.
+    """
+    if any(all(v.rounds == (0,) for v in g.runs) for g in (group, baseline)):
+        return ""
+    for one in (group, baseline):
+        if any(v.run.state != "done" for v in one.runs):
+            return f"{one.label} has unfinished runs"
+    for name in ("rounds", "participation"):
+        ours, theirs = getattr(group.config, name), getattr(baseline.config, name)
+        if ours != theirs:
+            return f"{field_words(name)} {value_text(name, ours)} against {value_text(name, theirs)}"
+    return ""
 
 
 def difference(group: Group, baseline: Group | None, metric: Metric) -> float | None:
-    """Points by which a row's mean exceeds the baseline's; None for the baseline and across settings."""
+    """Points by which a row's mean exceeds the baseline's; None for the baseline and across protocols."""
     if baseline is None or baseline.setting != group.setting or baseline.key == group.key:
         return None
-    if metric not in group.stats or metric not in baseline.stats:
+    if metric not in group.stats or metric not in baseline.stats or apart(group, baseline):
         return None
     return group.stats[metric].mean - baseline.stats[metric].mean
 
@@ -291,9 +343,8 @@ def difference(group: Group, baseline: Group | None, metric: Metric) -> float | 
 def significance(
     groups: Sequence[Group], baseline: Group, metric: Metric, test: Test = "t"
 ) -> dict[str, Paired]:
-    """Each row of the baseline's setting against it, paired by seed; Holm's correction over these rows."""
-    rows = [g for g in groups if g.setting == baseline.setting and g.key != baseline.key]
-    rows = [g for g in rows if metric in g.stats and metric in baseline.stats]
+    """Each row of the baseline's protocol against it, paired by seed; Holm's correction over these rows."""
+    rows = [g for g in groups if difference(g, baseline, metric) is not None]
     theirs = per_seed(baseline.runs, metric)
     found = holm([paired(per_seed(g.runs, metric), theirs, test) for g in rows])
     return {g.key: p for g, p in zip(rows, found, strict=True)}

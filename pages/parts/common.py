@@ -15,6 +15,8 @@ from fedcore.report.charts import Chart, in_ink
 from fedcore.report.palette import STATUS, Look
 from fedcore.runs import Access, devices
 
+# Text is never in the primary colour: one on which white can be read is too dark to be read on the dark page
+# (#2B79AE: white on it 4.7:1, itself 3.9:1 on the page and 3.4:1 on a field, which is enough for marks).
 STYLE = """
 <style>
 .stMainBlockContainer { padding-top: 4.5rem; max-width: 1400px; }
@@ -23,7 +25,10 @@ STYLE = """
 [data-testid="stSliderThumbValue"], [data-testid="stSliderThumbValue"] p { color: inherit !important; }
 .stMarkdown code, .stCode code, .stCode .token { color: inherit !important; }
 .stTabs [aria-selected="true"] p { font-weight: 600; }
-.stTabs [role="tab"] p { color: inherit; }
+.stTabs [role="tab"], .stTabs [role="tab"] p { color: inherit !important; }
+:is([data-testid="stBaseButton-secondary"], [data-testid="stBaseButton-tertiary"],
+  [data-testid="stBaseButton-borderless"], [data-testid="stExpander"] summary):is(:hover, :focus-visible):not(
+  :disabled) { color: inherit; }
 .stButtonGroup [aria-checked="true"], .stButtonGroup [aria-checked="true"] p {
   color: inherit !important; }
 .fl-table th { text-align: left; font-weight: 600; padding: 0.35rem 0.6rem; vertical-align: bottom;

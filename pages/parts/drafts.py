@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore.config import Experiment, MethodEntry, RunConfig, load, parse
+from fedcore.data import catalog
 from fedcore.data.prepare import NotPrepared, put_off
 from fedcore.engine.plan import Plan, plan
 from fedcore.errors import FedLensError
@@ -19,6 +21,7 @@ from fedcore.runs import queries
 from pages.parts import common
 
 PRESETS = Path(__file__).resolve().parents[2] / "experiments"
+_NAME, _PLACE = re.compile(r'^name = "(.*)"$', re.MULTILINE), re.compile(r"(table|figure)(\d+)")
 ABOUT = {"demo": "2 minutes on two CPU cores, embedded data and model: nothing to download."}
 
 
@@ -111,9 +114,19 @@ def presets() -> list[Card]:
 
 
 @st.cache_data(show_spinner=False, ttl=60)
-def paper_presets() -> list[str]:
-    """Experiments of the papers' tables: files in the folders under ``experiments/``, as ``folder/name``."""
-    return sorted(f"{p.parent.name}/{p.stem}" for p in PRESETS.glob("*/*.toml"))
+def paper_presets() -> dict[str, str]:
+    """Experiments of the papers' tables: files in the folders under ``experiments/``, ``folder/name`` -> title."""
+    return {f"{p.parent.name}/{p.stem}": _paper_title(p) for p in sorted(PRESETS.glob("*/*.toml"))}
+
+
+def _paper_title(path: Path) -> str:
+    """``FedOT, Table 1: PACS``, from the experiment's name and the file's; the other fields are not read."""
+    text = path.read_text(encoding="utf-8")
+    named, place = _NAME.search(text), _PLACE.match(path.stem)
+    if named is None or place is None:
+        return f"{path.parent.name}/{path.stem}"
+    paper, _, rest = named[1].partition(", ")
+    return f"{paper}, {place[1].capitalize()} {place[2]}: {rest}"
 
 
 def read_preset(name: str) -> Experiment:
@@ -149,10 +162,24 @@ def use(experiment: Experiment, origin: str) -> None:
     st.session_state["draft"] = experiment
     st.session_state["draft_source"] = origin
     st.session_state["draft_version"] = version() + 1
+    st.session_state.pop("draft_typed", None)
     st.session_state["draft_entries"] = [
         Entry(i, m.name, m.label, dict(m.config), m.file, m.label) for i, m in enumerate(experiment.methods)
     ]
     st.session_state["draft_sweep"] = Folded({path: list(v) for path, v in experiment.sweep.items()})
+    st.session_state["draft_cohorts"] = Folded(is_open=bool(experiment.cohorts))
+
+
+def keep(typed: Experiment) -> None:
+    """Remember what the form holds: its widgets forget it when another page is opened."""
+    st.session_state["draft_typed"] = typed
+
+
+def come_back(first: str) -> None:
+    """Fill the form as it was left, where its first widget (of this key) has been forgotten meanwhile."""
+    typed = st.session_state.get("draft_typed")
+    if typed is not None and first not in st.session_state:
+        use(typed, source())
 
 
 def from_url() -> FedLensError | None:
@@ -191,6 +218,12 @@ def sweep() -> Folded:
     """The fields of the form that take several values: path -> values."""
     current()
     return st.session_state["draft_sweep"]
+
+
+def cohorts() -> Folded:
+    """The lines of the table of cohorts, under ``rows``; nothing before they are first edited."""
+    current()
+    return st.session_state["draft_cohorts"]
 
 
 def sync_methods(key: str) -> None:
@@ -245,7 +278,7 @@ def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, 
     except FedLensError as error:
         return None, None, error
     try:
-        planned = _plan(experiment.model_dump_json())
+        planned = _plan(experiment.model_dump_json(), _texts_of(experiment))
     except NotPrepared as error:
         return experiment, None, error
     if isinstance(planned, Plan):
@@ -257,14 +290,14 @@ def preview(experiment: Experiment) -> Plan | None:
     """Who gets what, where a method or a sweep stands in the way of the whole plan; None where data does."""
     alone = {"methods": (MethodEntry(name="zero-shot"),), "sweep": {}, "cohorts": ()}
     try:
-        planned = _plan(experiment.model_copy(update=alone).model_dump_json())
+        planned = _plan(experiment.model_copy(update=alone).model_dump_json(), "")
     except NotPrepared:
         return None
     return planned if isinstance(planned, Plan) else None
 
 
 @st.cache_data(show_spinner="Looking at the data…", max_entries=32, ttl=300)
-def _plan(experiment: str) -> Plan | tuple[str, str | None]:
+def _plan(experiment: str, texts: str) -> Plan | tuple[str, str | None]:
     try:
         with put_off():
             return plan(Experiment.model_validate_json(experiment))
@@ -272,6 +305,14 @@ def _plan(experiment: str) -> Plan | tuple[str, str | None]:
         raise  # not kept: it may be prepared the next time
     except FedLensError as error:
         return str(error), error.field
+
+
+def _texts_of(experiment: Experiment) -> str:
+    """A plan holds the class descriptions: it is made anew when their file has changed."""
+    try:
+        return catalog.descriptions_version(experiment.data.name, experiment.data.root)
+    except FedLensError:  # an unknown data set, which the plan says
+        return ""
 
 
 def _without_none(values: object) -> dict[str, Any]:
@@ -286,3 +327,8 @@ def estimate(planned: tuple[RunConfig, ...]) -> float | None:
 def memory(planned: tuple[RunConfig, ...]) -> int | None:
     """Bytes that the largest of the runs will take, by what this machine has measured."""
     return progress.memory(common.database(), planned)
+
+
+def disk(planned: Plan) -> progress.Disk:
+    """Bytes that a plan's runs will write, by what there is and what runs of their kind have written."""
+    return progress.disk(common.database(), planned)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.clip import encodings as files
 from fedcore.clip.facts import MINI_MODELS, config_files, facts
+from fedcore.config import BackboneConfig, DataConfig
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.report import inventory
@@ -35,14 +40,22 @@ def section() -> None:
     st.subheader("Encode now")
     _form()
     for task in tasks.recent(common.database(), "encode", 5):
-        background.follow(task, f"Encoding {task.args['name']} with {task.args['backbone']}")
+        background.follow(task, f"Encoding {_said(task.args)}")
         if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in found}:
-            what = f"{task.result['images']:,} images of {task.args['name']}, {task.args['backbone']}"
+            what = f"{task.result['images']:,} images of {_said(task.args)}"
             size = f"{task.result['bytes'] / 1e6:.1f} MB"
             st.success(common.md(f"Encoded: {what}, {size}."), icon=":material/check:")
 
 
+def _said(args: Mapping[str, Any]) -> str:
+    """What is encoded how, where it is not as by default."""
+    usual = {"embedding", "fp32", "full"}
+    odd = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in usual]
+    return ", ".join([f"{args['name']} with {args['backbone']}", *odd])
+
+
 def _table(found: list[Encoding]) -> None:
+    differ = inventory.apart(found)
     rows = {
         "Data": [e.data or e.name for e in found],
         "Backbone": [e.backbone or "-" for e in found],
@@ -51,6 +64,8 @@ def _table(found: list[Encoding]) -> None:
         "Size, MB": [e.megabytes for e in found],
         "Written": [e.written for e in found],
     }
+    if any(differ):
+        rows["Told apart by"] = differ
     event = st.dataframe(
         rows,
         key=TABLE,
@@ -62,7 +77,7 @@ def _table(found: list[Encoding]) -> None:
             "Size, MB": st.column_config.NumberColumn(format="%.1f"),
         },
     )
-    chosen = [found[i] for i in event["selection"]["rows"] if i < len(found)]
+    chosen = [(found[i], differ[i]) for i in event["selection"]["rows"] if i < len(found)]
     left, right = st.columns([1, 4], vertical_alignment="center")
     right.caption(f"{sum(e.megabytes for e in found):.1f} MB in all. Select in the first column to delete.")
     if left.button(
@@ -75,15 +90,16 @@ def _table(found: list[Encoding]) -> None:
 
 
 @st.dialog("Delete these encodings?")
-def confirm(chosen: list[Encoding]) -> None:
+def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
     """Names them, and what is lost: time alone."""
-    for item in chosen:
+    for item, difference in chosen:
         of = f"{item.data} with {item.backbone}, {item.reads}" if item.data else item.name
+        of += f" ({difference})" if difference else ""
         st.markdown(f"{common.md(of)}: {item.megabytes:.1f} MB")
     st.caption("They are made again when a run needs them. One that a run uses now is refused.")
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
         try:
-            freed = sum(inventory.delete_encoding(common.database(), item.name) for item in chosen)
+            freed = sum(inventory.delete_encoding(common.database(), item.name) for item, _ in chosen)
         except FedLensError as error:
             common.show_error(error)
             return
@@ -98,26 +114,37 @@ def _size(name: str) -> int:
     return len(catalog.load(name))
 
 
-def _known() -> dict[str, tuple[str, str | None, int]]:
-    """Title -> name, root and size of the data sets that can be encoded: embedded ones, checked folders."""
-    found: dict[str, tuple[str, str | None, int]] = {
-        e.title: (e.name, None, _size(e.name)) for e in catalog.entries() if e.embedded
-    }
+@dataclass(frozen=True)
+class Source:
+    """A data set that can be encoded: an embedded one, or one that was checked; then with its ``root``."""
+
+    name: str
+    root: str | None
+    images: int
+    columns: dict[str, str]
+
+
+def _known() -> dict[str, Source]:
+    """By title."""
+    found = {e.title: Source(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
     for task in tasks.recent(common.database(), "check"):
         report = (task.result or {}).get("report", {})
-        if task.status == "done" and report and not report["error"]:
-            found[f"{report['root']} ({task.result['name']})"] = (
-                task.result["name"], report["root"], report["images"],
-            )  # fmt: skip
+        if task.status == "done" and task.result is not None and report and not report["error"]:
+            name, columns = task.result["name"], task.args.get("columns") or {}
+            named = "".join(f", {own} = {theirs}" for own, theirs in columns.items())
+            root = task.args["root"]  # a manifest's own path: the report has the folder of its images
+            found.setdefault(f"{root} ({name}{named})", Source(name, root, report["images"], columns))
     return found
 
 
 def _form() -> None:
     known = _known()
-    first, second, third, fourth = st.columns([4, 3, 3, 2])
-    data = first.selectbox(
-        "Data set", list(known), key="encode_data", help="Embedded ones, and folders that were checked"
-    )
+    first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 2, 2, 2])
+    data = known[
+        first.selectbox(
+            "Data set", list(known), key="encode_data", help="Embedded ones, and folders that were checked"
+        )
+    ]
     backbone = second.selectbox("Backbone", list(config_files()), key="encode_backbone")
     tag = third.text_input(
         "Weights", key="encode_weights", placeholder="open_clip tag or file", disabled=backbone in MINI_MODELS
@@ -125,8 +152,8 @@ def _form() -> None:
     reads = fourth.text_input(
         "Reads", value="embedding", key="encode_reads", help="`embedding`, `patches` or `layer:k`"
     )
-    name, root, images = known[data]
-    problem = _trouble(backbone, tag, reads.strip(), images)
+    more = _more(data, fifth, sixth)
+    problem = _trouble(backbone, tag, reads.strip(), data.images)
     if st.button(
         "Encode now",
         icon=":material/play_arrow:",
@@ -134,14 +161,36 @@ def _form() -> None:
         key="encode_now",
     ):
         args = {
-            "name": name,
-            "root": root,
+            "name": data.name,
+            "root": data.root,
             "backbone": backbone,
             "pretrained": tag.strip() or None if backbone not in MINI_MODELS else None,
             "reads": reads.strip(),
+            **more,
         }
         background.ask("encode", json.dumps(args, sort_keys=True), args)
         st.rerun()
+
+
+def _more(data: Source, left: DeltaGenerator, right: DeltaGenerator) -> dict[str, object]:
+    """What a run may have otherwise than by default, and then looks for another encoding.
+
+    Columns are those that the data set was checked with. Only files can be decoded in draft.
+    """
+    field = BackboneConfig.model_fields["precision"]
+    found: dict[str, object] = {
+        "precision": left.selectbox(
+            "Precision", get_args(field.annotation), key="encode_precision", help=field.description
+        )
+    }
+    if data.root is not None:
+        field = DataConfig.model_fields["decode"]
+        found["decode"] = right.selectbox(
+            "Decode", get_args(field.annotation), key="encode_decode", help=field.description
+        )
+    if data.columns:
+        found["columns"] = data.columns
+    return found
 
 
 def _trouble(backbone: str, tag: str, reads: str, images: int) -> FedLensError | None:

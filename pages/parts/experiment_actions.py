@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import streamlit as st
 
@@ -15,6 +13,8 @@ from fedcore.report.overview import ExperimentSummary
 from pages.parts import common
 
 Items = Sequence[ExperimentSummary]
+MOST_NAMES = 12
+"""Runs of an experiment that a question names; the rest are counted."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,9 @@ def _name(items: Items, ids: Sequence[int]) -> None:
     for item in items:
         names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in ids]
         if names:
-            st.markdown(f"**{common.md(item.row.name)}**: {common.md(', '.join(names))}")
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            shown = ", ".join(names[:MOST_NAMES]) + more
+            st.markdown(f"**{common.md(item.row.name)}**: {common.md(shown)}")
 
 
 @st.dialog("Edit experiment")
@@ -114,14 +116,20 @@ def edit(items: Items) -> None:
 
 @st.dialog("Delete this experiment?")
 def confirm_delete(items: Items) -> None:
-    """Delete asks for the name; archiving is the gentler way."""
+    """Delete asks for the name; archiving is the gentler way, and the one that is offered first."""
     row = items[0].row
-    st.write(f"This removes {len(row.runs)} runs, their rounds, logs and checkpoints. It cannot be undone.")
+    runs_ = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
+    st.write(f"This removes {runs_} with rounds, logs and checkpoints. It cannot be undone.")
     st.markdown(f"**{common.md(row.name)}**")
-    st.caption("Archive only hides it from this list.")
+    if not row.archived:
+        st.caption("Archiving only hides it from the list.")
     typed = st.text_input("Type its name to delete it", key=f"delete_name_{row.id}")
     same = " ".join(typed.split()) == " ".join(row.name.split())
-    if st.button("Delete", type="primary", disabled=not same, key="delete_confirmed"):
+    with st.container(horizontal=True):
+        if not row.archived and st.button("Archive instead", type="primary", icon=":material/archive:"):
+            _archive(items)
+        sure = st.button("Delete", icon=":material/delete:", disabled=not same, key="delete_confirmed")
+    if sure:
         try:
             runs.delete(common.database(), row.id)
             st.rerun()
@@ -176,58 +184,3 @@ def bar(items: Items) -> None:
                 action.label, icon=f":material/{action.icon}:", disabled=not action.possible(items)
             ):
                 action.do(items)
-
-
-@st.dialog("Import results")
-def import_results() -> None:
-    """An experiment of another FedLens (JSON), or a table of one's own results (CSV)."""
-    st.write(
-        "The JSON file of an experiment (*Compare*, *Export*), or a CSV file with the columns `method, seed, "
-        "round, model, test_set, correct, total`. Larger files: `python -m fedcore import FILE`."
-    )
-    file = st.file_uploader("File", type=["json", "csv"], key="import_file")
-    name = dataset = ""
-    table = file is not None and is_csv(file.name)
-    if table:
-        name = st.text_input(
-            "Experiment", key="import_name", placeholder="one that is there, to join it, or a new name"
-        )
-        dataset = st.text_input("Data set they were measured on", value="own data", key="import_data")
-    ready = file is not None and (not table or bool(name.strip()))
-    if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed") or file is None:
-        return
-    try:
-        st.toast(record(file.name, file.getvalue(), name.strip(), dataset))
-    except FedLensError as error:
-        common.show_error(error)
-        return
-    st.rerun()
-
-
-def record(file: str, content: bytes, experiment: str, dataset: str) -> str:
-    """Write an uploaded file into the database; says what came of it.
-
-    Args:
-        experiment, dataset: of a CSV file, which does not say them.
-
-    Raises:
-        FedLensError: naming the file as the user knows it.
-    """
-    db = common.database()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")
-        path.write_bytes(content)
-        try:
-            if is_csv(file):
-                return (
-                    f"{len(runs.import_csv(db, path, experiment, dataset or None).run_ids)} run(s) recorded."
-                )
-            merged = runs.import_json(db, path)
-            return f"{len(merged.added)} experiment(s) added, {len(merged.present)} here already."
-        except FedLensError as error:
-            raise FedLensError(str(error).replace(str(path), file), error.field) from error
-
-
-def is_csv(file: str) -> bool:
-    """Whether a file's name says that it is a table."""
-    return file.lower().endswith(".csv")

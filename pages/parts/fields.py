@@ -7,9 +7,10 @@ from typing import get_args
 import streamlit as st
 
 from fedcore.clip.facts import MINI_MODELS, config_files
-from fedcore.config import BackboneConfig, CohortConfig, DataConfig, Experiment, PartitionConfig
+from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
+from fedcore.report.names import field_title
 from pages.parts import common, forms
 
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
@@ -31,6 +32,8 @@ class Slots:
         while field and field not in self._places:
             field = field.rpartition(".")[0]
         place = self._places.get(field) or self._places[""]
+        if field == "cohorts" and error.field != field:  # a line of the table cannot be marked
+            error = FedLensError(f"{field_title(error.field or '')}: {error}", error.field)
         common.show_error(error, place)
 
 
@@ -70,13 +73,13 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
             slots.place("data.split")
         slots.place("data.root")
     if entry is not None:
-        st.caption(common.md(f"{entry.source}. {entry.licence}."))
+        st.caption(common.md(f"{entry.source}. {entry.licence[:1].upper()}{entry.licence[1:]}."))
     with st.expander("More about the data: domains, prompt, few-shot"):
         known = list(entry.domains) if entry else []
         if known:
             kept = [d for d in draft.domains or () if d in known]
             chosen = st.multiselect(
-                "Domains", known, default=kept, placeholder="all", key=f"{key}.domains.{name}"
+                "Domains", known, default=kept, placeholder=f"all {len(known)}", key=f"{key}.domains.{name}"
             )
             values["domains"] = chosen or None
         elif draft.domains:
@@ -84,10 +87,16 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
         slots.place("data.domains")
         fields = DataConfig.model_fields
         rest = [field for field in ("template", "shots", "split", "decode") if field not in values]
+        own = {"template": entry.template} if entry is not None and entry.template else {}
         for column, field in zip(st.columns(len(rest)), rest, strict=True):
             with column:
                 values[field] = forms.field_widget(
-                    field, fields[field], getattr(draft, field), f"{key}.{field}"
+                    f"data.{field}",
+                    fields[field],
+                    getattr(draft, field),
+                    f"{key}.{field}",
+                    None,
+                    own.get(field),
                 )
                 slots.place(f"data.{field}")
         if entry is not None and entry.loader in ("manifest", "hf"):
@@ -138,22 +147,33 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
         start["clients"] = draft.clients or 6
     if kind == "dirichlet":
         start["alpha"] = draft.alpha or 0.3
+    empty = {"clients": "all", "alpha": "IID"}  # all that the data set names; within a domain at random
     values: dict[str, object] = {"kind": kind}
     for column, name in zip(st.columns(len(names)), names, strict=True):
         with column:
             info = PartitionConfig.model_fields[name]
             values[name] = forms.field_widget(
-                name, info, start.get(name, getattr(draft, name)), f"{key}.{kind}.{name}"
+                f"partition.{name}",
+                info,
+                start.get(name, getattr(draft, name)),
+                f"{key}.{kind}.{name}",
+                None,
+                empty.get(name),
             )
             slots.place(f"partition.{name}")
     return values
 
 
-def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, object]:
-    """CLIP: a miniature one that comes along, or any of open_clip's."""
+def backbone_names() -> list[str]:
+    """All CLIPs: those that come along, the common ones, then the others."""
     files = config_files()
     ordered = [*MINI_MODELS, *(n for n in COMMON_BACKBONES if n in files)]
-    names = [*ordered, *(n for n in files if n not in ordered)]
+    return [*ordered, *(n for n in files if n not in ordered)]
+
+
+def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, object]:
+    """CLIP: a miniature one that comes along, or any of open_clip's."""
+    names = backbone_names()
     names = names if draft.name in names else [draft.name, *names]
     left, middle, right = st.columns([2, 2, 1])
     with left:
@@ -170,39 +190,20 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
         fields = BackboneConfig.model_fields
         with middle:
             values["pretrained"] = forms.field_widget(
-                "pretrained",
+                "backbone.pretrained",
                 fields["pretrained"],
                 draft.pretrained,
                 f"{key}.pretrained",
                 "Weights: tag or file",
+                "e.g. openai",
             )
             slots.place("backbone.pretrained")
         with right:
             values["precision"] = forms.field_widget(
-                "precision", fields["precision"], draft.precision, f"{key}.precision"
+                "backbone.precision", fields["precision"], draft.precision, f"{key}.precision"
             )
             slots.place("backbone.precision")
     return values
-
-
-def cohort_fields(draft: Experiment, key: str, slots: Slots) -> list[dict[str, object]]:
-    """Clients that differ in backbone or budget: written in a file or a preset, kept or left out here."""
-    if not draft.cohorts:
-        return []
-    kept = st.toggle(
-        f"Clients in {len(draft.cohorts)} cohorts",
-        value=True,
-        key=f"{key}.cohorts",
-        help="Each cohort has its own CLIP and training budget. They are written in the TOML file; without "
-        "them all clients have the backbone above and the methods' own budget, as where a cell is empty.",
-    )
-    slots.place("cohorts")
-    if not kept:
-        return []
-    rows = [{**c.model_dump(), "backbone": (c.backbone or draft.backbone).name} for c in draft.cohorts]
-    labels = {name: name.replace("_", " ").capitalize() for name in CohortConfig.model_fields}
-    st.dataframe(rows, hide_index=True, column_config=labels, key=f"{key}.cohorts.table")
-    return [cohort.model_dump(exclude_none=True) for cohort in draft.cohorts]
 
 
 def schedule_fields(draft: Experiment, key: str, slots: Slots) -> dict[str, object]:

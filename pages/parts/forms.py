@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import types
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 import streamlit as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedcore.report.names import field_title, value_text
 from pages.parts import common
 
 COLUMNS = 3
 
 
-def config_form(config: type[BaseModel], values: dict[str, Any], key: str) -> dict[str, Any]:
+Editor = Callable[[Any, str], Any]
+"""Draws what no single widget can hold: (value, key) -> the value as edited."""
+
+
+def config_form(
+    config: type[BaseModel], values: dict[str, Any], key: str, editors: Mapping[str, Editor] | None = None
+) -> dict[str, Any]:
     """Widgets for all fields of a config.
 
     Args:
         values: what differs from the defaults.
         key: prefix of the widgets' keys; another key is another form.
+        editors: for fields whose ``json_schema_extra`` names one as ``editor``; it is shown below the others
+            while these are as ``when`` says. Without its editor such a field keeps its value.
 
     Returns: the values that differ from the config's defaults (the paper's), as they were typed.
     """
     defaults = paper_values(config)
     given: dict[str, Any] = {}
-    fields = list(config.model_fields.items())
+    fields = [(n, i) for n, i in config.model_fields.items() if not _extra(i)]
     for start in range(0, len(fields), COLUMNS):
         columns = st.columns(COLUMNS, vertical_alignment="top")
         for column, (name, info) in zip(columns, fields[start : start + COLUMNS], strict=False):
@@ -35,8 +44,23 @@ def config_form(config: type[BaseModel], values: dict[str, Any], key: str) -> di
                 value = field_widget(name, info, values.get(name, default), f"{key}.{name}")
                 if value != default:
                     given[name] = value
-                    st.caption(f"differs from {common.md(shown(default))}")
+                    st.caption(f"differs from {common.md(value_text(name, default))}")
+    for name, info in config.model_fields.items():
+        if extra := _extra(info):
+            value, now = values.get(name, defaults[name]), defaults | given
+            draw = (editors or {}).get(extra["editor"])
+            if draw and all(now[n] == wanted for n, wanted in extra.get("when", {}).items()):
+                st.markdown(f"**{field_title(name)}**", help=explained(name, info))
+                value = draw(value, f"{key}.{name}")
+            if value != defaults[name]:
+                given[name] = value
     return given
+
+
+def _extra(info: FieldInfo) -> dict[str, Any]:
+    """Which editor a field has, and when; empty for one that a widget holds."""
+    extra = info.json_schema_extra
+    return dict(extra) if isinstance(extra, dict) and "editor" in extra else {}
 
 
 def paper_values(config: type[BaseModel]) -> dict[str, Any]:
@@ -52,13 +76,6 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return list(value) if isinstance(value, (tuple, set)) else value
-
-
-def shown(value: Any) -> str:
-    """A value in words."""
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def bounds(info: FieldInfo) -> tuple[float | None, float | None, str]:
@@ -77,28 +94,57 @@ def bounds(info: FieldInfo) -> tuple[float | None, float | None, str]:
     return low, high, ", ".join(words)
 
 
-def field_widget(name: str, info: FieldInfo, value: Any, key: str, label: str | None = None) -> Any:
-    """The widget that fits a field's type; returns what it holds."""
+def field_widget(
+    path: str, info: FieldInfo, value: Any, key: str, label: str | None = None, empty: str | None = None
+) -> Any:
+    """The widget that fits a field's type; returns what it holds.
+
+    Args:
+        path: of the field, as ``field_title`` takes it.
+        empty: what an empty widget stands for; default: in general words.
+    """
     kinds = union(info.annotation)
     optional = type(None) in kinds
     kinds = [k for k in kinds if k is not type(None)]
-    low, high, words = bounds(info)
-    default = None if info.is_required() else plain_value(info.get_default(call_default_factory=True))
-    parts = [info.description or "", f"Range: {words}." if words else "", f"Default: {shown(default)}."]
-    help_ = common.md(" ".join(p for p in parts if p))
-    label = label or name.replace("_", " ").capitalize()
+    low, high, _ = bounds(info)
+    help_, label = explained(path, info), label or field_title(path)
+    empty = (empty or value_text(path, None)) if optional else None
     if len(kinds) == 1:
         kind = kinds[0]
         if get_origin(kind) is Literal:
             options = [*([None] if optional else []), *get_args(kind)]
             index = options.index(value) if value in options else 0
-            return st.selectbox(label, options, index=index, format_func=shown, key=key, help=help_)
+            return st.selectbox(
+                label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_
+            )
         if kind is bool:
             return st.checkbox(label, value=bool(value), key=key, help=help_)
         if kind in (int, float):
-            return number(label, kind, value, low, high, optional, key, help_)
-    text = st.text_input(label, value="" if value is None else as_text(value), key=key, help=help_)
+            return number(label, kind, value, low, high, empty, key, help_)
+    typed = "" if value is None else as_text(value)
+    text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
     return from_text(text, kinds, optional)
+
+
+def explained(path: str, info: FieldInfo) -> str:
+    """A field's description, range, default, and its name in files, as Markdown."""
+    about, words = info.description or "", bounds(info)[2]
+    for option in options_of(info):
+        if "_" in str(option):  # files write it so; the form does not
+            about = about.replace(option, value_text(path, option))
+    default = None if info.is_required() else plain_value(info.get_default(call_default_factory=True))
+    if "default:" not in about:
+        about += f"{'' if not about or about.endswith('.') else '.'} Default: {value_text(path, default)}"
+    said = [part.rstrip(".") + "." for part in (about.strip(), f"Range: {words}" if words else "") if part]
+    return f"{common.md(' '.join(said))} In files: `{path.rpartition('.')[2]}`."
+
+
+def options_of(info: FieldInfo) -> tuple[Any, ...]:
+    """The values that a field can have, where they are few and known."""
+    kinds = [k for k in union(info.annotation) if k is not type(None)]
+    if kinds == [bool]:
+        return (True, False)
+    return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else ()
 
 
 def union(annotation: Any) -> list[Any]:
@@ -114,15 +160,14 @@ def number(
     value: Any,
     low: float | None,
     high: float | None,
-    optional: bool,
+    empty: str | None,
     key: str,
     help_: str,
 ) -> Any:
-    """A number, whole or not; empty where the field may be left out."""
+    """A number, whole or not. empty: what it stands for where the field may be left out."""
     whole = kind is int
     if value is not None and not isinstance(value, (int, float)):
         value = None
-    options: dict[str, Any] = {"placeholder": "default"} if optional else {}
     given = None if value is None else kind(value)
     step = 1 if whole else max(abs(given or 0.0) / 10, 1e-9) if given else 0.1
     low_, high_ = (None if low is None else kind(low)), (None if high is None else kind(high))
@@ -135,7 +180,7 @@ def number(
         format="%d" if whole else "%g",
         key=key,
         help=help_,
-        **options,
+        placeholder=empty,
     )
 
 

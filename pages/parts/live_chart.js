@@ -7,22 +7,45 @@ const CONFIG = {
   responsive: true,
   modeBarButtonsToRemove: ["select2d", "lasso2d"],
 };
+const LINE = 1.35; // height of a line of text, in sizes of its letters
+const AROUND = 10; // pixels between a panel, its labels, their title and the edge
+const LEGEND_HEIGHT = 26;
 
-function library(url) {
-  window.fedlensPlotly ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = url;
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = () => {
-      script.remove();
-      window.fedlensPlotly = undefined; // the next message tries again
-      reject(new Error(`${url} could not be loaded`));
-    };
-    // text and controls first: reading plotly.js keeps the browser busy, fetching it does not
-    document.head.append(Object.assign(document.createElement("link"), { rel: "preload", as: "script", href: url }));
-    requestIdleCallback(() => document.head.append(script), { timeout: 500 });
-  });
-  return window.fedlensPlotly;
+// Plotly draws axes up to four times to find room for their labels: here the room is known before. Names on
+// axes are measured in the reader's font; the room for numbers is left to plotly, and that between panels is given.
+function makeRoom({ data, layout }, family) {
+  const pen = document.createElement("canvas").getContext("2d");
+  const legend = data.some((trace) => trace.showlegend) ? LEGEND_HEIGHT : 0;
+  const margin = { ...layout.margin };
+  for (const [name, axis] of Object.entries(layout)) {
+    if (!/^[xy]axis/.test(name) || !axis.automargin || !axis.ticktext) continue;
+    axis.automargin = false;
+    const across = name.startsWith("x");
+    const beside = layout[axis.anchor.replace(/^[xy]/, "$&axis")];
+    if (beside.domain[0] > 0.001) continue;
+    const size = axis.tickfont.size;
+    pen.font = `${size}px ${family}`;
+    const longest = Math.max(0, ...axis.ticktext.map((text) => pen.measureText(shown(text)).width));
+    const angle = Math.abs(((axis.tickangle ?? 0) * Math.PI) / 180);
+    const labels = across ? Math.sin(angle) * longest + Math.cos(angle) * LINE * size : longest;
+    const title = axis.title.text ? LINE * axis.title.font.size + axis.title.standoff : 0;
+    const side = across ? "b" : "l";
+    margin[side] = Math.max(margin[side], Math.ceil(labels + title + AROUND + (across ? legend : 0)));
+  }
+  layout.margin = margin;
+}
+
+// What plotly shows of an escaped name.
+function shown(text) {
+  return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+}
+
+// One chart at a time, and the page may answer between two of them.
+let turn = Promise.resolve();
+function inTurn(work) {
+  const done = turn.then(() => new Promise((go) => setTimeout(go))).then(work);
+  turn = done.catch(() => {}); // who waits for ``done`` says what went wrong
+  return done;
 }
 
 function followPointer(host) {
@@ -38,6 +61,18 @@ function hoverAgain(host) {
   if (under && host.contains(under)) under.dispatchEvent(new MouseEvent("mousemove", pointer));
 }
 
+async function react(Plotly, host, figure, text) {
+  if (host.fedlensText !== text || !host.isConnected) return; // a newer one came meanwhile, or the page went
+  if (host.fedlensFailed) host.replaceChildren();
+  host.fedlensFailed = false;
+  const family = getComputedStyle(host).fontFamily;
+  figure.layout.font = { ...figure.layout.font, family };
+  makeRoom(figure, family);
+  await Plotly.react(host, figure.data, figure.layout, CONFIG);
+  host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
+  hoverAgain(host);
+}
+
 async function draw(host, text) {
   const { url, alt, figure } = JSON.parse(text);
   host.setAttribute("aria-label", alt);
@@ -45,13 +80,7 @@ async function draw(host, text) {
   try {
     const Plotly = await library(url);
     while (host._dragging) await new Promise((go) => setTimeout(go, 100)); // the reader is zooming
-    if (host.fedlensText !== text) return; // a newer one came meanwhile
-    if (host.fedlensFailed) host.replaceChildren();
-    host.fedlensFailed = false;
-    figure.layout.font = { ...figure.layout.font, family: getComputedStyle(host).fontFamily };
-    await Plotly.react(host, figure.data, figure.layout, CONFIG);
-    host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
-    hoverAgain(host);
+    await inTurn(() => react(Plotly, host, figure, text));
   } catch (error) {
     host.fedlensText = ""; // the next message tries again
     host.fedlensFailed = true;

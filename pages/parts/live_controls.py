@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import streamlit as st
 
@@ -20,6 +21,8 @@ CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "globa
 CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
 AUTOMATIC = "auto"
 NEWEST = -1
+STEP_SECONDS = 0.8  # of a replay
+MOST_STEPS = 50  # a long training is replayed in larger steps
 STOPPABLE = frozenset({"queued", "running", "stopping"})
 RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 
@@ -102,8 +105,8 @@ def settings_of(found: list[RunRow]) -> Settings:
         fitted = st.toggle(
             "Fit colours to the values", key="live_fitted", help="Instead of 0 to 100 %", bind="query-params"
         )
-        groups = diagnostics.recorded(db, found)
-        titles = {**CHARTS, **{g.key: g.title for g in groups}}
+        described = diagnostics.recorded(db, found)
+        titles = {**CHARTS, **{c.key: c.heading for c in described}}
         charts = st.multiselect(
             "Charts",
             list(titles),
@@ -114,9 +117,10 @@ def settings_of(found: list[RunRow]) -> Settings:
             help="Automatic: accuracy, loss, and the most telling figures that these methods record",
         )
     if not charts:
-        charts = ["personal", "loss", *(g.key for g in diagnostics.telling(groups))]
+        charts = ["personal", "loss", *(c.key for c in diagnostics.telling(described))]
     in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
-    return Settings(view, split, point, fitted, in_a_row, tuple(charts), _until(found), common.look())
+    until = _until(found, split, point)
+    return Settings(view, split, point, fitted, in_a_row, tuple(charts), until, common.look())
 
 
 def _columns(panels_: int) -> int:
@@ -145,25 +149,67 @@ def _view(found: list[RunRow]) -> panels.View:
     return panels.default_view(max(map(len, clients), default=0)) if chosen == AUTOMATIC else chosen
 
 
-def _until(found: list[RunRow]) -> int | None:
+def _until(found: list[RunRow], split: int, point: int) -> int | None:
     """The replay: all panels at a round of the past; the right end is the newest round."""
     last = max((r.rounds_total for r in found), default=0)
     if last < 1:
         return None
-    done = max(r.rounds_done for r in found)
+    idle = max(r.rounds_done for r in found) < 1
     at_end = "live" if any(not r.ended for r in found) else "last round"
+    playing = bool(st.session_state.get("live_playing")) and not idle
+    st.button(
+        "Pause replay" if playing else "Replay",
+        icon=":material/pause:" if playing else ":material/play_arrow:",
+        key="live_play",
+        width=150,  # of the longer text: nothing beside it moves
+        disabled=idle,
+        help="Shows the training again, round by round",
+        on_click=_play_or_pause,
+        args=([r.id for r in found], split, point),
+    )
     chosen = st.select_slider(
-        "Replay",
+        "Round",
         [*range(last), NEWEST],
         value=NEWEST,
         format_func=lambda r: at_end if r == NEWEST else f"round {r}",
         key="live_until",
-        disabled=done < 1,
+        disabled=idle,
         bind="query-params",
         help="All panels and charts as they were after this round",
         width=280,
     )
+    if playing:
+        st.session_state["live_armed"] = False
+        st.fragment(_step, run_every=STEP_SECONDS)([r.id for r in found], split, point)
     return None if chosen == NEWEST else chosen
+
+
+def _play_or_pause(run_ids: list[int], split: int, point: int) -> None:
+    """The button: a replay that has not begun, or is at its end, starts with the first round."""
+    playing = not st.session_state.get("live_playing")
+    st.session_state["live_playing"] = playing
+    if playing and st.session_state["live_until"] == NEWEST:
+        st.session_state["live_until"] = next(iter(steps(run_ids, split, point)), NEWEST)
+
+
+def _step(run_ids: list[int], split: int, point: int) -> None:
+    """The clock of a replay. A run of the whole page comes by here too, and only sets the clock."""
+    if not st.session_state["live_armed"]:
+        st.session_state["live_armed"] = True
+        return
+    shown = st.session_state["live_until"]
+    later = [r for r in steps(run_ids, split, point) if r > shown] if shown != NEWEST else []
+    following = later[0] if later else NEWEST
+    st.session_state["live_until"] = following
+    st.session_state["live_playing"] = following != NEWEST
+    st.rerun()
+
+
+def steps(run_ids: list[int], split: int, point: int) -> list[int]:
+    """Rounds that a replay shows before the newest."""
+    db = common.database()
+    rounds = sorted({r for i in run_ids for r in queries.evaluated_rounds(db, i, split, point)})
+    return rounds[: -1 : ceil(len(rounds) / MOST_STEPS)] if rounds else []
 
 
 def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool]:

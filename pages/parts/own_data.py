@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import streamlit as st
 
+from fedcore.config import DataConfig
 from fedcore.data import catalog
+from fedcore.data.check import kind_of
 from fedcore.data.entries import Entry
 from fedcore.data.findings import KINDS, CheckReport
 from fedcore.runs import tasks
 from fedcore.runs.tasks import TaskRow
-from pages.parts import background, common, drafts
+from pages.parts import background, common, drafts, fields
 
 OWN = "own"
 """Not one of the catalog: what it is shows when it is looked at."""
@@ -33,7 +37,8 @@ def section() -> None:
         "Folder on this machine", key="folder", bind="query-params", placeholder="/data/my-pictures"
     ).strip()
     name = next((e.name for e in named() if e.title == what), None)
-    task = tasks.find(common.database(), "check", key(name, root)) if root else None
+    columns = columns_of(root) if name is None else {}
+    task = tasks.find(common.database(), "check", key(name, root, columns)) if root else None
     busy = task is not None and not task.ended
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
@@ -44,7 +49,8 @@ def section() -> None:
         disabled=not root or busy or not common.writable(),
         key="check_folder",
     ):
-        background.ask("check", key(name, root), {"name": name, "root": str(Path(root).expanduser())})
+        asked = {"name": name, "root": str(Path(root).expanduser()), "columns": columns}
+        background.ask("check", key(name, root, columns), asked)
         st.rerun()
     if task is not None:
         background.follow(task, f"Checking {root}")
@@ -62,9 +68,24 @@ def fill(title: str, root: str) -> None:
     st.session_state["what"], st.session_state["folder"] = title, root
 
 
-def key(name: str | None, root: str) -> str:
+def columns_of(root: str) -> dict[str, str]:
+    """Names of the columns of a manifest or Hugging Face data set, as given; nothing else has columns."""
+    try:
+        kind = kind_of(root) if root else "folder"
+    except OSError:  # a name too long, a folder that may not be read: the check says it
+        return {}
+    if kind == "folder":
+        return {}
+    where = str(Path(root).expanduser())
+    last = next((t for t in tasks.recent(common.database(), "check") if t.args.get("root") == where), None)
+    known = (last.args.get("columns") if last is not None else None) or {}
+    return fields.columns_field(DataConfig(columns=known), f"check_columns {where}")
+
+
+def key(name: str | None, root: str, columns: Mapping[str, str] | None = None) -> str:
     """One check for each reading of a folder."""
-    return f"{name or OWN} {Path(root).expanduser()}"
+    named = f" {json.dumps(columns, sort_keys=True)}" if columns else ""
+    return f"{name or OWN} {Path(root).expanduser()}{named}"
 
 
 def show(task: TaskRow, root: str) -> None:
@@ -94,7 +115,7 @@ def show(task: TaskRow, root: str) -> None:
     if st.button(
         "New experiment with it", type="primary", icon=":material/add:", disabled=not common.writable()
     ):
-        _fill_form(result["name"], root)
+        _fill_form(result["name"], root, task.args.get("columns") or {})
         st.switch_page("pages/new.py", query_params={})
     counts = {"domain": list(report.domains)}
     counts.update({c: [row[j] for row in report.counts] for j, c in enumerate(report.classes)})
@@ -110,7 +131,7 @@ def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
     right.dataframe(counts, hide_index=True, key="check_counts")
 
 
-def _fill_form(name: str, root: str) -> None:
+def _fill_form(name: str, root: str, columns: Mapping[str, str]) -> None:
     demo = drafts.read_preset("demo")
-    data = type(demo.data)(name=name, root=str(Path(root).expanduser()))
+    data = DataConfig(name=name, root=str(Path(root).expanduser()), columns=dict(columns))
     drafts.use(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")

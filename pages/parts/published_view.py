@@ -9,6 +9,7 @@ import streamlit as st
 from fedcore.errors import FedLensError
 from fedcore.report import beside
 from fedcore.report.beside import Beside
+from fedcore.report.tables import CAVEAT
 from fedcore.runs.queries import ExperimentRow
 from pages.parts import common
 
@@ -45,6 +46,8 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
             + ", ".join(f"{n} {status}" for status, n in counts.items())
             + "."
         )
+        for why in dict.fromkeys(r.why for r in rows if r.status == "measured with a caveat"):
+            st.caption(f"{CAVEAT} {common.md(why)}")
         shown = [r for r in rows if only == "all" or r.ours is not None]
         if shown:
             with st.container(height=700 if len(shown) > MANY else "content"):
@@ -54,7 +57,7 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
     st.caption(
         "Per cent unless the metric says otherwise; ours: mean ± sample standard deviation over n seeds, the "
         "round chosen as the paper does. A run of any experiment counts where data, partition, backbone, "
-        "rounds and the method's whole config are this one's."
+        "rounds and the method's whole config are this one's; written descriptions of classes may be any."
     )
 
 

@@ -18,6 +18,8 @@ from fedcore.runs.queries import RunRow
 from pages.parts import background, common
 
 EVERYONE = "all clients, each on its own test samples"
+OWN = "its own test samples"
+CLASS_NAME = 30  # characters
 
 
 @dataclass(frozen=True)
@@ -52,24 +54,34 @@ def answered(asked: Asked, button: str, says: str) -> tasks.TaskRow | None:
     """The finished answer; else the button that asks, the progress, or what went wrong."""
     db = common.database()
     task = analysis.answer(db, asked.run.id, asked.what, asked.model, asked.test_set)
-    if task is not None and task.status == "done":
+    lost = task is not None and task.status == "done" and not _complete(task)
+    if task is not None and task.status == "done" and not lost:
         return task
-    if task is None:
-        st.caption(says)
-    else:
+    if lost:
+        st.warning("What was computed is no longer beside the database.", icon=":material/folder_off:")
+    elif task is not None:
         background.follow(task, "Analysis")
-    unfit = not common.writable() or not queries.evaluated_rounds(db, asked.run.id)
+    else:
+        st.caption(says)
+    unfit = not queries.evaluated_rounds(db, asked.run.id)
+    if unfit:
+        st.info("There is nothing to look into before a round was evaluated.", icon=":material/hourglass:")
     if (task is None or task.ended) and st.button(
         button if task is None else "Try again",
         key=f"ask_{asked.key}",
         type="primary",
-        disabled=unfit,
+        disabled=unfit or not common.writable(),
         icon=":material/search_insights:",
     ):
-        analysis.ask(db, asked.run.id, asked.what, asked.model, asked.test_set)
+        analysis.ask(db, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
         runs.ensure_worker(db)
         st.rerun()
     return None
+
+
+def _complete(task: tasks.TaskRow) -> bool:
+    """Whether all of an answer is there: the files of a run can be deleted while its row stays."""
+    return task.args.get("what") == "nearest_words" or bool(tasks.arrays(task))
 
 
 def again(asked: Asked, task: tasks.TaskRow) -> None:
@@ -94,16 +106,18 @@ def models(run: RunRow) -> dict[str, int]:
 def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
     """The model and the test set to look at, kept in the URL."""
     known = models(run)
-    entities = queries.entities(common.database(), run.id)
     left, right = st.columns(2)
     first = next((i for i, name in enumerate(known) if known[name] != 0), 0)
-    model = left.selectbox("Model", list(known), index=first, key=f"{key}_model_{run.id}")
-    if not test_set or model is None:
-        return known.get(model or "", 0), 0
-    sets = {f"{e.name} ({e.kind})": e for e in entities if e.kind in ("client", "domain")}
-    own = next((i for i, e in enumerate(sets.values()) if e.entity == known[model]), 0)
-    chosen = right.selectbox("Test set", list(sets), index=own, key=f"{key}_set_{run.id}_{model}")
-    return known[model], sets[chosen].entity
+    name = left.selectbox("Model", list(known), index=first, key=f"{key}_model", bind="query-params")
+    model = known.get(name or "", 0)
+    if not test_set or name is None:
+        return model, 0
+    entities = queries.entities(common.database(), run.id)
+    sets = {f"{e.name} ({e.kind})": e.entity for e in entities if e.kind in ("client", "domain")}
+    if model:  # a global model has no samples of its own
+        sets = {OWN: model, **sets}
+    chosen = right.selectbox("Test set", list(sets), key=f"{key}_set", bind="query-params")
+    return model, sets.get(chosen or "", 0)
 
 
 def predictions(run: RunRow) -> None:
@@ -118,12 +132,12 @@ def predictions(run: RunRow) -> None:
         return
     arrays = tasks.arrays(task)
     names = {EVERYONE: None, **{n: c for n, c in models(run).items() if (arrays["model"] == c).any()}}
-    whose = st.selectbox("Predictions of", list(names), key=f"confusion_model_{run.id}")
+    whose = st.selectbox("Predictions of", list(names), key="predictions_of", bind="query-params")
     found = analyses.confusion(arrays, (task.result or {})["classes"], names[whose])
     left, right = st.columns([3, 2])
     with left:
         st.markdown("**Confusion matrix**")
-        common.draw(analyses.confusion_chart(found, common.look()), "confusion", found.table())
+        common.draw(analyses.confusion_chart(found, common.look()), "confusion", found.matrix_table())
     with right:
         st.markdown("**Accuracy by class**")
         common.draw(analyses.class_chart(found, common.look(), run.method), "by_class", found.table())
@@ -160,6 +174,10 @@ def evidence(run: RunRow) -> None:
     if task is None:
         return
     draw_evidence(tasks.arrays(task), (task.result or {})["classes"])
+    st.caption(
+        "The first test samples as the model saw them, and over them in bright colours where each score has "
+        "its evidence, relative to the picture's own maximum."
+    )
     again(asked, task)
 
 
@@ -173,12 +191,16 @@ def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
         for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
             with column:
                 right = predicted[i] == labels[i]
-                st.caption(
-                    common.md(f"{'✓' if right else '✕'} {classes[predicted[i]]} (true: {classes[labels[i]]})")
-                )
+                guess, true = (named(classes[c]) for c in (predicted[i], labels[i]))
+                st.caption(common.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
                 for name, images in pictures.items():
                     said = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
                     st.image(images[i], caption=name, alt=said)
+
+
+def named(text: str) -> str:
+    """A class's name below a small picture; the picture's text alternative has all of it."""
+    return text if len(text) <= CLASS_NAME else f"{text[: CLASS_NAME - 1]}…"
 
 
 def prompt_words(run: RunRow) -> None:
@@ -191,17 +213,19 @@ def prompt_words(run: RunRow) -> None:
     if task is None:
         return
     rows = (task.result or {})["rows"]
-    st.dataframe(
-        {
-            "prompt": [r["prompt"] for r in rows],
-            "class": [r["class"] or "all" for r in rows],
-            "position": [r["position"] for r in rows],
-            "nearest words": [", ".join(r["words"]) for r in rows],
-            "distance of the first": [r["distances"][0] for r in rows],
-        },
-        hide_index=True,
-        key=f"words_{asked.key}",
-    )
+    columns = {
+        "position": [r["position"] for r in rows],
+        "nearest words": [", ".join(r["words"]) for r in rows],
+        "distance of the first": [r["distances"][0] for r in rows],
+        "prompt": [r["prompt"].replace("_", " ") for r in rows],
+        "class": [r["class"] or "all" for r in rows],
+    }
+    widths = {
+        "position": st.column_config.NumberColumn(width=70),
+        "nearest words": st.column_config.TextColumn(width=240 if common.narrow() else 420),
+        "class": st.column_config.TextColumn(width=200),
+    }
+    st.dataframe(columns, hide_index=True, key=f"words_{asked.key}", column_config=widths)
     st.caption(
         "Euclidean distance in token space, as CoOp shows its prompts; ~ marks a word that goes on. "
         "A vector far from every word has no reading."
@@ -226,4 +250,6 @@ def freedom(run: RunRow) -> None:
             icon=":material/stacked_line_chart:",
         )
         return
-    common.draw(analyses.freedom_chart(rows, common.look()), "freedom", analyses.freedom_table(rows))
+    chart = analyses.freedom_chart(rows, common.look())
+    common.draw(chart, "freedom", analyses.freedom_table(rows))
+    st.caption(f"{common.md(chart.alt)} Last round, mean over clients and seeds.")

@@ -7,21 +7,29 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from fedcore.report import tables
+from fedcore.report.beside import RULES as RULES_OF
+from fedcore.report.printed import Printed, shown, source
+from fedcore.report.published import Figure
 from fedcore.report.statistics import TESTS, Paired, Stat, Test
 from fedcore.report.tables import METRIC_HEADS, METRIC_HELP, PARTS, RULES, Comparison, Group, Metric, Part
 from pages.parts import common
 
 MANY_NAMES = 12
 """More domains or clients than this are a scrolling table of their own."""
+MOST_NAMES = 6
+"""Printed methods that are named where they have no row."""
 
 
-def draw(found: Comparison, baseline: str | None, metric: Metric, test: Test) -> None:
-    """Mean and spread of every method, one table per setting."""
+def draw(
+    found: Comparison, baseline: str | None, metric: Metric, test: Test, beside: Printed | None = None
+) -> None:
+    """Mean and spread of every method, one table per setting; ``beside``: what papers print of them."""
+    beside = beside or Printed()
     for i, (setting, title) in enumerate(found.settings.items()):
         groups = found.of(setting)
         pinned = next((g for g in groups if g.label == baseline), None)
         st.markdown(f"**{common.md(title)}**")
-        st.html(_table(found, groups, pinned, metric, test, title))
+        st.html(_table(found, groups, pinned, metric, test, title, beside))
         _parts(groups, i)
     several = any(len(g.seeds) > 1 for g in found.groups)
     spread = "mean ± sample standard deviation over seeds" if several else "one seed, hence no spread"
@@ -33,9 +41,28 @@ def draw(found: Comparison, baseline: str | None, metric: Metric, test: Test) ->
     if baseline is not None:
         st.caption(
             f"\\* significant at 5 %: {TESTS[test]}, two-sided, over the seeds that both rows have, "
-            "p corrected for all rows of the table (Holm). Nothing is claimed below three seeds."
+            "p corrected for all rows that are tested in the table (Holm). Nothing is claimed below three seeds. "
+            "No difference is taken to rows of other rounds or participation, or with unfinished runs."
         )
+    _what_is_printed(found, beside)
     sources(found)
+
+
+def _what_is_printed(found: Comparison, beside: Printed) -> None:
+    """Where the printed figures come from, and which of them no row has."""
+    if not beside.figures and not beside.absent:
+        return
+    said = []
+    if beside.sources:
+        said.append(
+            f"*Printed*: {common.md('; '.join(beside.sources))}; in brackets the round that a paper reports. "
+            f"Ours here: {RULES[found.rule]}; the tab Published has ours as each paper measures."
+        )
+    for why in dict.fromkeys(beside.absent.values()):
+        names = [name for name, reason in beside.absent.items() if reason == why]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        said.append(f"Printed, {why} here: {common.md(', '.join(names[:MOST_NAMES]))}{more}.")
+    st.caption(" ".join(said))
 
 
 def _table(
@@ -45,20 +72,28 @@ def _table(
     metric: Metric,
     test: Test,
     title: str,
+    beside: Printed,
 ) -> str:
-    shown = tables.shown_metrics(groups)
-    header = [("Method", "wide"), *((f"{METRIC_HEADS[m]}, %", "num") for m in shown)]
+    there = tables.shown_metrics(groups)
+    in_print = beside.metrics(groups)
+    header = [("Method", "wide")]
+    for m in there:
+        header.append((f"{METRIC_HEADS[m]}, %", "num"))
+        header += [(f"{METRIC_HEADS[m]} printed, %", "num")] if m in in_print else []
     header += [(f"{METRIC_HEADS[metric]}: difference, points", "num"), ("p", "num")] if pinned else []
     header += [("Seeds (n)", "num"), ("Rounds", "num")]
-    marks = {m: tables.ranks(groups, m) for m in shown}
+    marks = {m: tables.ranks(groups, m) for m in there}
     tested = tables.significance(groups, pinned, metric, test) if pinned else {}
     rows = []
     for group in groups:
-        cells = [common.method_html(group.label, group.method)]
-        cells += [_cell(found, group, m, marks[m]) for m in shown]
+        mark = f' <span title="{common.esc(group.caveat)}">{tables.CAVEAT}</span>' if group.caveat else ""
+        cells = [common.method_html(group.label, group.method) + mark]
+        for m in there:
+            cells.append(_cell(found, group, m, marks[m]))
+            cells += [_printed_cell(found, group, m, beside.of(group, m))] if m in in_print else []
         if pinned:
             cells += _against(group, pinned, metric, tested.get(group.key))
-        counts = sorted({s.n for m in shown if (s := group.stats.get(m)) is not None}, reverse=True)
+        counts = sorted({s.n for m in there if (s := group.stats.get(m)) is not None}, reverse=True)
         rows.append([*cells, "/".join(map(str, counts)) or "0", _rounds(group)])
     return common.table_html(header, rows, f"Summary of {title}")
 
@@ -85,6 +120,24 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
 
 
+def _printed_cell(found: Comparison, group: Group, metric: Metric, figures: Sequence[Figure]) -> str:
+    """What papers print; opens to their tables, and to the difference where the rounds are chosen alike."""
+    if not figures:
+        return common.faint("not printed")
+    texts = dict.fromkeys(shown(f, 1) for f in figures)
+    ours, lines = group.stats.get(metric), []
+    for f in figures:
+        line = f"{common.esc(source(f))}: {common.esc(f.method)} <b>{shown(f)}</b>"
+        rule = RULES_OF[f.paper]
+        if ours is not None and rule == found.rule:
+            line += f", ours {ours.mean - f.value:+.2f}"
+        lines.append(line if rule == found.rule else f"{line}, {RULES[rule]}")
+    return (
+        f'<details class="fl-cell"><summary>{" / ".join(texts)}</summary>'
+        f"<small>{'<br>'.join(lines)}</small></details>"
+    )
+
+
 def _run_link(run_id: int) -> str:
     return f'<a href="/run?id={run_id}" target="_self">{run_id}</a>'
 
@@ -93,10 +146,14 @@ def _against(group: Group, pinned: Group, metric: Metric, tested: Paired | None)
     gap = tables.difference(group, pinned, metric)
     if group.key == pinned.key:
         return ["baseline", ""]
+    why = tables.apart(group, pinned)
+    if why:
+        return ["-", f'<span title="{common.esc(why)}">other protocol</span>']
     if gap is None or tested is None:
         return ["-", "-"]
     star = "&nbsp;<b>*</b>" if tested.significant else ""
     title = f"{TESTS[tested.test]} over {tested.n} seeds"
+    title += "" if tested.difference is None else f", on these {tested.difference:+.2f} points"
     title += "" if tested.p is None else f"; p of this row alone {tested.p:.3g}"
     text = tested.text.removeprefix("p = ").removeprefix("p ")
     return [f"{gap:+.1f}{star}", f'<span title="{common.esc(title)}">{common.esc(text)}</span>']

@@ -8,7 +8,8 @@ import streamlit as st
 from pydantic.fields import FieldInfo
 
 from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
-from fedcore.report.sweeps import short_name, shown
+from fedcore.methods import class_texts
+from fedcore.report.names import field_title, field_words, value_text
 from pages.parts import common, drafts, forms
 from pages.parts.fields import Slots
 
@@ -19,18 +20,13 @@ Offer = tuple[str, FieldInfo, Any]
 def offered(values: dict[str, Any]) -> dict[str, Offer]:
     """Path -> what can be swept, given what the form holds: its partition's fields, its methods' fields."""
     top = Experiment.model_fields
-    found: dict[str, Offer] = {n: (n.capitalize(), top[n], values[n]) for n in ("rounds", "participation")}
-    found["data.shots"] = ("Shots", DataConfig.model_fields["shots"], values["data"].get("shots"))
+    fields = {name: (top[name], values[name]) for name in ("rounds", "participation")}
+    fields["data.shots"] = (DataConfig.model_fields["shots"], values["data"].get("shots"))
     for name, value in values["partition"].items():
         if name != "kind":
-            title = f"Partition: {_words(name)}"
-            found[f"partition.{name}"] = (title, PartitionConfig.model_fields[name], value)
-    found["backbone.name"] = (
-        "CLIP backbone",
-        BackboneConfig.model_fields["name"],
-        values["backbone"]["name"],
-    )
-    return found | _of_methods()
+            fields[f"partition.{name}"] = (PartitionConfig.model_fields[name], value)
+    fields["backbone.name"] = (BackboneConfig.model_fields["name"], values["backbone"]["name"])
+    return {path: (field_title(path), *offer) for path, offer in fields.items()} | _of_methods()
 
 
 def _of_methods() -> dict[str, Offer]:
@@ -41,20 +37,19 @@ def _of_methods() -> dict[str, Offer]:
         alone = sum(e.name == entry.name for e in entries) == 1
         who = entry.name if alone else entry.label
         defaults = forms.paper_values(known[entry.name].Config)
+        texts = class_texts.fields(known[entry.name].Config)  # no value that fits on a line
         for name, info in known[entry.name].Config.model_fields.items():
+            if name in texts:
+                continue
             value = entry.config.get(name, defaults[name])
             every.setdefault(name, []).append((info, value))
             if who:
                 title = entry.label or known[entry.name].title
-                found[f"methods.{who}.{name}"] = (f"{title}: {_words(name)}", info, value)
+                found[f"methods.{who}.{name}"] = (f"{title}: {field_words(name)}", info, value)
     for name, (first, *more) in every.items():
         if more:
-            found[f"methods.*.{name}"] = (f"All methods: {_words(name)}", *first)
+            found[f"methods.*.{name}"] = (f"All methods: {field_words(name)}", *first)
     return found
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, list[Any]]:
@@ -71,9 +66,7 @@ def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, li
         with box:
             draft.values = _open(draft, offers, f"{key}.sweep.{draft.version}", slots)
     elif draft.values:
-        said = ", ".join(
-            f"{offers[p][0] if p in offers else p} {_listed(v)}" for p, v in draft.values.items()
-        )
+        said = ", ".join(f"{_title(p, offers)} {value_text(p, v)}" for p, v in draft.values.items())
         st.caption(f"Swept: {common.md(said)}")
     slots.place("sweep")
     return draft.values
@@ -86,44 +79,48 @@ def _open(draft: drafts.Folded, offers: dict[str, Offer], key: str, slots: Slots
         "Fields",
         paths,
         default=list(draft.start),
-        format_func=lambda p: offers[p][0] if p in offers else p,
+        format_func=lambda p: _title(p, offers),
         placeholder="choose a field",
         key=f"{key}.fields",
     )
     found = {}
     for path in chosen:
-        title, info, now = offers.get(path, (path, None, None))
-        text = st.text_input(
-            f"{title}: values",
-            value=_listed(draft.start[path]) if path in draft.start else _listed([now]),
-            key=f"{key}.{path}",
-            placeholder=_example(info),
-            help=_help(path, info),
-        )
-        found[path] = [_scalar(part) for part in text.split(",") if part.strip()]
+        _, info, now = offers.get(path, ("", None, None))
+        start = draft.start.get(path, [] if now is None else [now])
+        found[path] = _values(path, f"{_title(path, offers)}: values", info, start, f"{key}.{path}")
         slots.place(f"sweep.{path}")
     return found
 
 
-def _listed(values: list[Any]) -> str:
-    return ", ".join(shown(v) for v in values if v is not None)
+def _title(path: str, offers: dict[str, Offer]) -> str:
+    return offers[path][0] if path in offers else field_title(path)
+
+
+def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key: str) -> list[Any]:
+    """The values of one field: chosen among its options, or typed with commas."""
+    help_ = "" if info is None else forms.explained(path, info)
+    options = () if info is None else forms.options_of(info)
+    if options:
+        given = [v for v in start if v in options]
+        return st.multiselect(
+            label,
+            options,
+            given,
+            lambda v: value_text(path, v),
+            key=key,
+            help=help_,
+            placeholder="choose values",
+        )
+    typed = ", ".join(str(v) for v in start)
+    placeholder = "values with commas" + ("" if info is None else f"; default {_default(path, info)}")
+    help_ = f"{help_} Write the values with commas.".strip()
+    text = st.text_input(label, value=typed, key=key, placeholder=placeholder, help=help_)
+    return [_scalar(part) for part in text.split(",") if part.strip()]
 
 
 def _scalar(text: str) -> Any:
     return {"true": True, "false": False}.get(text.strip().lower(), forms.scalar(text))
 
 
-def _example(info: FieldInfo | None) -> str:
-    return "values with commas" if info is None else f"values with commas; default {_default(info)}"
-
-
-def _help(path: str, info: FieldInfo | None) -> str:
-    if info is None:
-        return f"Values with commas for {common.md(short_name(path))}"
-    words = forms.bounds(info)[2]
-    parts = [info.description or "", f"Range: {words}." if words else "", "Write the values with commas."]
-    return common.md(" ".join(p for p in parts if p))
-
-
-def _default(info: FieldInfo) -> str:
-    return forms.shown(forms.plain_value(info.get_default(call_default_factory=True)))
+def _default(path: str, info: FieldInfo) -> str:
+    return value_text(path, forms.plain_value(info.get_default(call_default_factory=True)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
 from fedcore.report import comparison_figures, sweeps
+from fedcore.report.names import field_title, field_words, value_text
 from fedcore.report.sweeps import Family
 from fedcore.report.tables import METRICS, RULES, Comparison, Metric
 from fedcore.runs.queries import ExperimentRow
@@ -44,7 +46,7 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
 def _name(families: Sequence[Family], index: int) -> str:
     """Titles may be equal where settings differ."""
     family = families[index]
-    fields = ", ".join(sweeps.short_name(f) for f in family.fields)
+    fields = ", ".join(field_words(f) for f in family.fields)
     return f"{family.title} over {fields} ({len(family.points)} combinations)"
 
 
@@ -52,13 +54,15 @@ def over_one(family: Family, metric: Metric) -> None:
     """A line over one field."""
     field = family.fields[0]
     if len(family.fields) > 1:
-        field = st.selectbox("Over", family.fields, format_func=sweeps.short_name, key="sweep_over")
+        field = st.selectbox("Over", family.fields, format_func=field_title, key="sweep_over")
     lines = sweeps.lines(family, field)
     shown = lines[:MOST_LINES]
     chart = comparison_figures.sweep_lines(shown, common.look(), field, METRICS[metric])
-    name = sweeps.short_name(field)
+    name = field_title(field)
     cells = [
-        (line.label, sweeps.shown(x), s) for line in shown for x, s in zip(line.x, line.stats, strict=True)
+        (line.label, value_text(field, x), s)
+        for line in shown
+        for x, s in zip(line.x, line.stats, strict=True)
     ]
     columns = {
         "line": [c[0] for c in cells],
@@ -75,14 +79,14 @@ def over_one(family: Family, metric: Metric) -> None:
 def over_two(family: Family, metric: Metric) -> None:
     """A heatmap over two fields; every other field stays at one value."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        row = st.selectbox("Down", family.fields, format_func=sweeps.short_name, key="sweep_row")
+        row = st.selectbox("Down", family.fields, format_func=field_title, key="sweep_row")
         rest = [f for f in family.fields if f != row]
-        column = st.selectbox("Across", rest, format_func=sweeps.short_name, key="sweep_column")
+        column = st.selectbox("Across", rest, format_func=field_title, key="sweep_column")
         fixed = {
             f: st.selectbox(
-                sweeps.short_name(f).capitalize(),
+                field_title(f),
                 family.values(f),
-                format_func=sweeps.shown,
+                format_func=partial(value_text, f),
                 key=f"sweep_at_{f}",
             )
             for f in rest
@@ -90,9 +94,9 @@ def over_two(family: Family, metric: Metric) -> None:
         }
     found = sweeps.grid(family, row, column, fixed)
     chart = comparison_figures.sweep_grid(found, common.look(), METRICS[metric])
-    columns: dict[str, list[object]] = {sweeps.short_name(row): [sweeps.shown(v) for v in found.rows]}
+    columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
-        name = f"{sweeps.short_name(column)} {sweeps.shown(value)}"
+        name = f"{field_words(column)} {value_text(column, value)}"
         columns[name] = [None if s[j] is None else s[j].text() for s in found.stats]
     common.draw(chart, "sweep_grid", columns)
     st.caption(common.md(chart.alt))
@@ -103,8 +107,8 @@ def table(families: Sequence[Family], metric: Metric) -> dict[str, list[object]]
     points = [(f, p) for f in families for p in f.points]
     columns: dict[str, list[object]] = {"method": [f.title for f, _ in points]}
     for field in dict.fromkeys(field for f in families for field in f.fields):
-        columns[sweeps.short_name(field)] = [
-            sweeps.shown(p.values[field]) if field in p.values else "" for _, p in points
+        columns[field_title(field)] = [
+            value_text(field, p.values[field]) if field in p.values else "" for _, p in points
         ]
     columns[METRICS[metric]] = [p.stat.text(2) for _, p in points]
     columns["n"] = [p.stat.n for _, p in points]

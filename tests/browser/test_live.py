@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,3 +124,32 @@ def test_the_same_moment_is_not_drawn_again(server: Server, run: Recorder, tab: 
     page.wait_for_timeout(500)
     after = figure.evaluate(STATE)["x"]
     assert after[1] - after[0] < before[1] - before[0], "without a mouse too"
+
+
+def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
+    server: Server, run: Recorder, tab: Tab
+) -> None:
+    for round_ in (3, 4):
+        run.round(round_, counts(round_), loss=1.0 / round_)
+    page = tab.page
+    page.goto(f"{server.url}/live?id={run.experiment_id}")
+    shown(page, 4)
+    page.evaluate(f"document.querySelector('{GRID}').mine = true")
+    zoom(page)
+    zoomed = page.locator(GRID).evaluate(STATE)
+    play = page.locator(".st-key-live_play button")
+    play.focus()
+    page.keyboard.press("Enter")
+    title = page.locator(f"{GRID} .annotation-text").first
+    for round_ in (1, 2, 3, 4):
+        expect(title).to_have_text(f"mine: round {round_}/100", timeout=30_000)
+        if round_ == 2:
+            assert page.evaluate("document.activeElement.closest('.st-key-live_play') !== null")
+            expect(play).to_have_text(re.compile("Pause replay"))
+    expect(play).to_have_text(re.compile("Replay$"))
+    after = page.locator(GRID).evaluate(STATE)
+    assert page.locator(GRID).evaluate("host => host.mine"), "the same chart all the time"
+    assert (after["x"], after["y"]) == (zoomed["x"], zoomed["y"]), "the zoom is kept"
+    assert after["top"] == zoomed["top"], "nothing moves"
+    page.wait_for_timeout(2_000)
+    assert "live_until" not in page.url, "it has stopped at the newest round"

@@ -129,6 +129,64 @@ def test_each_reading_of_a_folder_is_a_check_of_its_own() -> None:
     assert own_data.key(None, "~/a") == own_data.key(None, str(Path.home() / "a"))
 
 
+@pytest.fixture
+def manifest(folder: Path) -> Path:
+    """Every readable picture of the folder, in columns of its own names."""
+    rows = [
+        f"{p.relative_to(folder)},{p.parent.name},{p.parent.parent.name}" for p in folder.rglob("*/*/*0.png")
+    ]
+    path = folder / "table.csv"
+    path.write_text("\n".join(["path,species,place", *rows]) + "\n")
+    return path
+
+
+def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
+    open_page: Opened, db: Path, manifest: Path
+) -> None:
+    app = open_page("data", folder=str(manifest))
+    field = next(w for w in app.text_input if w.label == "Names of columns")
+    field.set_value("label = species, domain = place").run()
+    app = button(app, "Check").click().run()
+    assert work_off(db) == ["done"]
+    assert "**4 images**, 2 classes, 2 domains: photo, sketch" in texts(app.run())
+    new = button(app, "New experiment with it").click().run()
+    assert not new.exception
+    draft = new.session_state["draft"]
+    assert draft.data.columns == {"label": "species", "domain": "place"}
+
+    again = open_page("data", folder=str(manifest))  # another day: the last check's columns stand there
+    assert next(w for w in again.text_input if w.label == "Names of columns").value.startswith(
+        "label = species"
+    )
+    assert button(again, "Check again")
+
+    app = open_page("data", section="Encodings")
+    chosen = next(w for w in app.selectbox if w.key == "encode_data")
+    chosen.select(next(o for o in chosen.options if "species" in o)).run()
+    next(w for w in app.selectbox if w.key == "encode_decode").select("draft")
+    next(w for w in app.selectbox if w.key == "encode_precision").select("bf16").run()
+    app = button(app, "Encode now").click().run()
+    assert work_off(db) == ["done"]
+    assert "4 images of manifest with mini\\-vit, bf16, draft" in texts(app.run())
+
+
+def test_only_what_has_columns_asks_for_their_names(open_page: Opened, db: Path, folder: Path) -> None:
+    for query in ({}, {"folder": str(folder)}, {"folder": "x" * 5000}):
+        app = open_page("data", **query)
+        assert not [w for w in app.text_input if w.label == "Names of columns"]
+    app = open_page("data", section="Encodings")
+    assert [w.key for w in app.selectbox][-1] == "encode_precision"  # embedded data has no files to draft
+
+
+def test_encodings_that_look_alike_say_how_they_differ(open_page: Opened, db: Path) -> None:
+    for precision in ("fp32", "bf16"):
+        args = {"name": "rotated-digits", "backbone": "mini-vit", "domains": ["rot0"], "precision": precision}
+        tasks.submit(db, "encode", precision, args)
+    assert work_off(db) == ["done", "done"]
+    table = open_page("data", section="Encodings").dataframe[0].value
+    assert sorted(table["Told apart by"]) == ["precision bfloat16", "precision float32"]
+
+
 def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Encodings")
     assert "None yet" in app.info[0].value
@@ -138,6 +196,7 @@ def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, 
     (task,) = tasks.recent(db, "encode")
     assert task.args == {
         "name": "shapes", "root": None, "backbone": "mini-vit", "pretrained": None, "reads": "embedding",
+        "precision": "fp32",
     }  # fmt: skip
 
 

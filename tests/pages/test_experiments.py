@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore import runs
 from fedcore.errors import FedLensError
 from fedcore.report.overview import load
-from fedcore.runs import queries, slots, store, transfer
+from fedcore.runs import queries, slots, store, task_job, tasks, transfer
+from fedcore.runs.heart import Heart
+from fedcore.runs.liveness import TASKS, new_owner
 from pages.parts import experiment_actions as actions
+from pages.parts import importing
 from tests import fill
 from tests.pages.conftest import Opened
 
@@ -115,13 +119,44 @@ def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> No
     assert [e.id for e in queries.experiments(filled)] == [2, 1]
 
 
+def test_archiving_everything_is_no_fresh_start(open_page: Opened, filled: Path) -> None:
+    for number in (1, 2):
+        runs.archive(filled, number, True)
+    app = open_page()
+    assert "All 2 are archived" in app.info[0].value
+    assert not [b for b in app.button if b.label == "Try it"]
+    app = next(t for t in app.toggle if t.key == "archived").set_value(True).run()
+    assert len(app.dataframe[0].value) == 2
+    assert all(text.endswith(", archived") for text in app.dataframe[0].value["Status"])
+
+
+def test_an_empty_database_welcomes_even_with_a_filter_in_the_link(open_page: Opened) -> None:
+    app = open_page(archived="true", find="x")
+    assert button(app, "Try it")
+
+
+def test_deleting_offers_to_archive_and_asks_for_the_name(open_page: Opened, filled: Path) -> None:
+    app = button(select(open_page(), TABLE, 1), "Delete").click().run()
+    assert next(b for b in app.button if b.key == "delete_confirmed").disabled
+    assert button(app, "Archive instead")
+
+
+def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    runs.prepare(db)
+    store.create_experiment(db, fill.an_experiment(methods=("fedot",), seeds=range(1, 21)), device="cpu")
+    app = button(select(open_page(), TABLE, 0), "Stop").click().run()
+    named = next(m.value for m in app.markdown if "seed 12" in m.value)
+    assert "seed 13" not in named and named.endswith("and 8 more")
+
+
 def test_what_another_fedlens_exported_is_imported_once(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = transfer.experiments_json(filled, [1]).encode()
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "other" / "runs.db"))
-    assert actions.record("Made up.json", content, "", "") == "1 experiment(s) added, 0 here already."
-    assert actions.record("Made up.json", content, "", "") == "0 experiment(s) added, 1 here already."
+    assert importing.record("Made up.json", content, "", "") == "1 experiment(s) added, 0 here already."
+    assert importing.record("Made up.json", content, "", "") == "0 experiment(s) added, 1 here already."
     assert [e.name for e in queries.experiments(tmp_path / "other" / "runs.db")] == ["Made up"]
 
 
@@ -130,12 +165,84 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
     head = "method,seed,round,model,test_set,correct,total\n"
-    assert actions.record("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run(s) recorded."
+    assert (
+        importing.record("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run(s) recorded."
+    )
     with pytest.raises(FedLensError, match=r"^.*my results\.csv") as caught:
-        actions.record("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
+        importing.record("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
     assert "upload" not in str(caught.value)
     with pytest.raises(FedLensError, match="broken.json"):
-        actions.record("broken.json", b"{", "", "")
+        importing.record("broken.json", b"{", "", "")
+
+
+def work_off(db: Path) -> list[str]:
+    """Do all queued tasks here with their real handlers; how they ended."""
+    ended = []
+    while (claim := tasks.claim(db, new_owner(), "tasks")) is not None:
+        with Heart(db, claim.owner, work=TASKS) as heart:
+            ended.append(task_job.execute(claim, heart))
+    return ended
+
+
+def test_the_import_dialog_asks_a_table_for_its_experiment(open_page: Opened, filled: Path) -> None:
+    for path, name, disabled in (
+        ("", "", True),
+        ("/data/x.json", "", False),
+        ("/data/x.CSV", "", True),
+        ("/data/x.CSV", "Mine", False),
+    ):
+        app = open_page()
+        app.session_state["import_path"], app.session_state["import_name"] = path, name
+        app = button(app, "Import").click().run()
+        assert next(b for b in app.button if b.key == "import_confirmed").disabled == disabled
+        assert any(w.key == "import_name" for w in app.text_input) == path.endswith("CSV")
+
+
+def test_a_file_by_its_path_is_imported_in_the_background(
+    open_page: Opened, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+    source = tmp_path / "<b>results*.csv"
+    source.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,5,6\n")
+    importing.ask(importing.there(str(source)), "By path", "")
+    assert [t.status for t in tasks.recent(filled, "import_file")] == ["queued"]
+    assert "waiting for its turn" in open_page().get("progress")[0].proto.text
+    assert work_off(filled) == ["done"]
+    app = open_page()
+    assert next(e.name for e in queries.experiments(filled)) == "By path"
+    (toast,) = app.toast
+    assert toast.value.endswith("1 run\\(s\\) recorded\\.") and "\\<b\\>results\\*" in toast.value
+    assert tasks.recent(filled, "import_file") == []  # told once
+
+
+def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDLENS_DB", str(filled))
+    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+    before = [e.name for e in queries.experiments(filled)]
+    importing.ask_uploaded("mine.json", transfer.experiments_json(filled, [1]).encode(), "", "")
+    importing.ask_uploaded("broken.json", b"{", "", "")
+    assert work_off(filled) == ["done", "failed"]
+    broken, good = tasks.recent(filled, "import_file")
+    assert good.result == {"says": "0 experiment(s) added, 1 here already."}
+    assert "broken.json" in broken.error and "upload" not in broken.error
+    for task in (broken, good):
+        tasks.forget(filled, task.id)
+    assert list((tmp_path / "artifacts").rglob("upload.*")) == []
+    assert [e.name for e in queries.experiments(filled)] == before
+
+
+@pytest.mark.parametrize("typed", ["/nowhere/x.json", "x" * 5000, "a\0b", "."])
+def test_a_path_that_names_no_file_is_refused_in_words(typed: str) -> None:
+    with pytest.raises(FedLensError, match="no file"):
+        importing.there(typed)
+
+
+def test_a_file_of_another_kind_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_bytes(b"")
+    with pytest.raises(FedLensError, match=r"neither \.json nor \.csv"):
+        importing.there(str(tmp_path / "x.db"))
 
 
 def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, queued: list[int]) -> None:

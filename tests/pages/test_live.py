@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.engine.events import Diagnostic
 from fedcore.runs import queries
-from pages.parts import live_chart
+from pages.parts import live_chart, live_controls
 from tests import fill
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import button, html
@@ -88,6 +89,37 @@ def test_the_replay_shows_a_round_of_the_past_everywhere(open_page: Opened, fill
     assert all(max(t["x"], default=0) <= 2 for c in curves for t in c["figure"]["data"] if t.get("mode"))
 
 
+def test_a_replay_begins_with_the_first_round_and_can_be_paused(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    button(app, "Replay").click().run()
+    assert app.query_params["live_until"] == "round 0"
+    assert "FedOT: round 0/20" in titles(charts(app)[0]["figure"])
+    app.run()
+    assert widget(app.select_slider, "live_until").value == 0, "the page as a whole does not step"
+    widget(app.select_slider, "live_until").set_value(3)
+    button(app.run(), "Pause replay").click().run()
+    assert widget(app.select_slider, "live_until").value == 3
+    button(app, "Replay").click().run()
+    assert widget(app.select_slider, "live_until").value == 3, "it goes on where it was"
+
+
+def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDLENS_DB", str(filled))
+    ids = [r.id for r in queries.runs_of(filled, [2])]
+    assert live_controls.steps(ids, queries.TEST, queries.BROADCAST) == list(range(20))
+    monkeypatch.setattr(live_controls, "MOST_STEPS", 4)
+    assert live_controls.steps(ids, queries.TEST, queries.BROADCAST) == [0, 6, 12, 18]
+    assert live_controls.steps([], queries.TEST, queries.BROADCAST) == []
+
+
+def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Path) -> None:
+    """Fetched and compiled beside the text; also on a page that has no chart yet."""
+    bodies = [e.proto.body for e in open_page("live").get("html")]
+    assert live_chart.fetching(live_chart.library()) in bodies
+
+
 def test_the_url_says_how_it_is_drawn(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2", live_charts=["Training loss"], live_view="Client by round")
     grid, *curves = charts(app)
@@ -134,7 +166,9 @@ def test_plotly_js_is_made_whole_and_once(tmp_path: Path) -> None:
     url = live_chart.library(folder)
     (made,) = folder.iterdir()
     assert url == f"/app/static/{made.name}"
-    assert b"plotly.js v" in made.read_bytes()[:100]
+    first, rest = made.read_bytes().split(b"\n", 1)
+    assert first == b"//# allFunctionsCalledOnLoad", "Chromium compiles it in the background"
+    assert rest == (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
     made.write_bytes(b"cut off")
     assert live_chart.library(folder) == url
     (made,) = folder.iterdir()

@@ -85,12 +85,12 @@ def test_fields_on_offer_are_those_of_the_form(open_page: Opened) -> None:
     for title in (
         "Rounds",
         "CLIP backbone",
-        "Partition: clients per domain",
+        "Clients per domain",
         "FedOT: blocks",
-        "All methods: lr",
+        "All methods: learning rate",
     ):
         assert title in fields.options
-    assert "Partition: classes per client" not in fields.options
+    assert "Classes per client" not in fields.options
     assert "PromptFL: blocks" not in fields.options
 
 
@@ -161,7 +161,7 @@ def test_a_partition_that_one_method_refuses_is_shown_and_the_method_named(open_
     app = kind.set_value("dirichlet").run()
     said = [c.value for c in app.caption]
     assert any(text.startswith("6 clients, 10 classes") for text in said), "the picture still stands"
-    assert "Not ready: see FedDEAP, domain etf." in [text.replace("\\", "") for text in said]
+    assert "Not ready: see FedDEAP, domain ETF columns." in [text.replace("\\", "") for text in said]
 
 
 def test_an_archive_is_not_unpacked_by_the_page(open_page: Opened, tmp_path: Path) -> None:

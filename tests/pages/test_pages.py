@@ -123,11 +123,11 @@ def test_too_many_clients_are_refused_in_words(open_page: Opened) -> None:
 
 def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("new", preset="demo")
-    assert any(c.value == "Not as in the paper: lr 0\\.01" for c in app.caption)
+    assert any(c.value == "Not as in the paper: learning rate 0\\.01" for c in app.caption)
     app = open_form(app, "FedOT")
-    assert next(w for w in app.number_input if w.label == "Lr").value == 0.01
+    assert next(w for w in app.number_input if w.label == "Learning rate").value == 0.01
     app = button(app, "Reset to paper").click().run()
-    assert next(w for w in app.number_input if w.label == "Lr").value == 5e-5
+    assert next(w for w in app.number_input if w.label == "Learning rate").value == 5e-5
     button(app, "Launch").click().run()
     fedot = next(r for r in queries.runs_of(tmp_path / "runs.db", [1]) if r.method == "fedot")
     assert queries.run_config(tmp_path / "runs.db", fedot.id).method.config["lr"] == 5e-5

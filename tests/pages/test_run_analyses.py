@@ -74,7 +74,27 @@ def test_predictions_are_drawn_as_counted(open_page: Opened, filled: Path) -> No
     assert any("4 predictions, 75.0 % right" in alt for alt in charts)
     app.session_state["as_tables"] = True
     app.run()
-    assert app.dataframe[0].value["right"].tolist() == [1, 1, 1]
+    matrix, by_class = (d.value for d in app.dataframe)
+    assert matrix["zero"].tolist() == [1, 1, 0]
+    assert by_class["right"].tolist() == [1, 1, 1]
+
+
+def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -> None:
+    one = np.array([1])
+    answer(filled, 1, "predictions", {"model": one, "label": one, "predicted": one})
+    (task,) = tasks.recent(filled)
+    (task.folder / tasks.ARRAYS).unlink()
+    app = open_page("run", id="1", run_tab="Predictions")
+    assert "no longer" in app.warning[0].value
+    button(app, "Try again").click().run()
+    assert tasks.recent(filled)[0].status == "queued"
+
+
+def test_before_the_first_round_there_is_nothing_to_look_into(open_page: Opened, filled: Path) -> None:
+    waiting = next(r for r in queries.experiment(filled, 2).runs if r.state == "queued")
+    app = open_page("run", id=str(waiting.id), run_tab="Predictions")
+    assert button(app, "Compute predictions").disabled
+    assert "before a round was evaluated" in app.info[0].value
 
 
 def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) -> None:

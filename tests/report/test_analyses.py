@@ -48,6 +48,11 @@ def test_the_class_table_says_what_is_absent():
     assert table["precision, %"] == [33.3, 66.7, None]
 
 
+def test_the_matrix_table_counts_each_pair():
+    table = analyses.confusion(arrays(), CLASSES, None).matrix_table()
+    assert list(table.values()) == [list(CLASSES), [1, 2, 0], [1, 2, 0], [0, 0, 0]]
+
+
 def test_confusion_figure_prints_counts_and_escapes_names():
     chart = analyses.confusion_chart(analyses.confusion(arrays(), CLASSES, None), Look())
     heat = chart.figure.data[0]
@@ -56,6 +61,14 @@ def test_confusion_figure_prints_counts_and_escapes_names():
         [50, 50, 0],
         [-1, -1, -1],
     ]
+    counts = chart.figure.data[1]
+    assert list(zip(counts.x, counts.y, counts.text, strict=True)) == [
+        (0, 0, "1"),
+        (1, 0, "1"),
+        (0, 1, "2"),
+        (1, 1, "2"),
+    ]
+    assert set(counts.textfont.color) == {"#000000"}, "at 50 % Cividis is light"
     assert heat.customdata[1][0][0] == "&lt;b&gt;owl&lt;/b&gt; taken for cat"
     assert "50.0 % right" in chart.alt
     assert "<b>owl</b> taken for cat, 2 times" in chart.alt
@@ -63,7 +76,10 @@ def test_confusion_figure_prints_counts_and_escapes_names():
 
 def test_classes_are_listed_from_the_worst():
     found = analyses.Confusion(("a", "b", "c"), np.array([[3, 1, 0], [0, 5, 0], [1, 0, 1]]))
-    bars = analyses.class_chart(found, Look(), "fedot").figure.data[0]
+    figure = analyses.class_chart(found, Look(), "fedot").figure
+    axis, bars = figure.layout.xaxis, figure.data[0]
+    assert (axis.range, axis.ticklabeloverflow) == ((0, 100), "allow"), "the label of 100 % is there"
+    assert figure.layout.margin.r >= 24, "and has room"
     assert list(bars.x) == [50.0, 75.0, 100.0]
     assert [row[0] for row in bars.customdata] == ["c", "a", "b"]
 
@@ -76,6 +92,8 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
         "predicted": np.array([0, 1, -1, -1, -1]),
     }
     chart = analyses.space_chart(points, CLASSES, Look(dark=True))
+    long = analyses.space_chart(points, ("c" * 500, "d"), Look()).figure
+    assert max(len(t.name) for t in long.data) <= 16, "a name of the legend never squeezes the plot"
     assert sorted(trace.marker.symbol for trace in chart.figure.data) == ["circle", "star", "star", "x"]
     assert "50.0 % of these images" in chart.alt
     table = analyses.space_table(points, CLASSES)

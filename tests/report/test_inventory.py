@@ -33,6 +33,28 @@ def test_encodings_say_what_they_are_and_how_far(db):
     assert (half.name, half.images, half.total, half.complete) == ("pacs-2", 4, 10, False)
 
 
+def test_what_looks_alike_is_told_apart_by_what_differs_and_no_more():
+    def one(name, **details):
+        return inventory.Encoding(name, 1.0, "", "pacs", "ViT-B-32", "embedding", 3, 3, details)
+
+    found = [
+        one("pacs-aaaa", domains="photo", precision="float32", device="cpu, 2 threads"),
+        one("pacs-bbbb", domains="photo", precision="float32", device="cpu, 4 threads"),
+        one("pacs-cccc", domains="photo", precision="bfloat16", device="cpu, 2 threads"),
+        one("pacs-dddd"),
+        inventory.Encoding("digits-0", 1.0, "", "digits", "ViT-B-32", "embedding", 3, 3),
+    ]
+    assert inventory.apart(found) == [
+        "domains photo; precision float32; device cpu, 2 threads",
+        "domains photo; precision float32; device cpu, 4 threads",
+        "domains photo; precision bfloat16; device cpu, 2 threads",
+        "domains not recorded; precision not recorded; device not recorded",
+        "",
+    ]
+    assert inventory.apart([one("pacs-aaaa"), one("pacs-bbbb")]) == ["file aaaa", "file bbbb"]
+    assert inventory.apart(found[:2]) == ["device cpu, 2 threads", "device cpu, 4 threads"]
+
+
 def test_deleting_frees_the_file_and_leaves_the_others(db):
     assert inventory.delete_encoding(db, "pacs-2") > 128 / 1e6
     assert [e.name for e in inventory.encodings(db)] == ["digits-0", "pacs-1"]

@@ -43,7 +43,7 @@ def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
 def test_lines_run_over_one_field_and_fix_the_others(swept):
     fedot = sweeps.families(swept[1], "personal", [SWEEP])[0]
     found = sweeps.lines(fedot, "method.config.blocks")
-    assert [line.label for line in found] == ["FedOT: alpha 0.1", "FedOT: alpha 0.5"]
+    assert [line.label for line in found] == ["FedOT: Dirichlet alpha 0.1", "FedOT: Dirichlet alpha 0.5"]
     assert [line.x for line in found] == [(1, 2), (1, 2)]
     for line, alpha in zip(found, (0.1, 0.5), strict=True):
         for x, stat in zip(line.x, line.stats, strict=True):
@@ -75,6 +75,15 @@ def test_without_a_sweep_whatever_varies_is_an_axis(tmp_path):
     assert line.x == (1, 4, 16)
 
 
+def test_a_hyper_parameter_left_at_its_default_has_its_value_on_the_axis(tmp_path):
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    entries = tuple(MethodEntry(name="fedot", label=f"b{c}", config=c) for c in ({}, {"blocks": 4}))
+    number = fill.done(db, experiment.model_copy(update={"methods": entries}))
+    (family,) = sweeps.families(tables.compare(db, [number]), "personal")
+    assert family.values("method.config.blocks") == [1, 4]
+
+
 def test_one_row_for_each_method_is_no_sweep(filled):
     assert sweeps.families(tables.compare(filled, [1]), "personal") == []
 
@@ -91,6 +100,7 @@ def test_a_missing_combination_is_a_gap(swept):
 
 def test_values_are_ordered_by_size_words_after_numbers():
     assert sweeps.ordered(["b", 10, 2.5, None, "a", 10]) == [None, 2.5, 10, "a", "b"]
+    assert sweeps.ordered([("b", "a"), 3, ("a",)]) == [3, ("a",), ("b", "a")]
 
 
 def test_figures_show_the_means_of_the_table(swept):
@@ -102,10 +112,10 @@ def test_figures_show_the_means_of_the_table(swept):
     assert list(chart.figure.data[0].error_y.array) == [s.std for s in line.stats]
     chart = comparison_figures.parallel(families, Look(), "Personal accuracy")
     dimensions = {d.label: d for d in chart.figure.data[0].dimensions}
-    assert set(dimensions) == {"method", "blocks", "alpha", "Personal accuracy"}
+    assert set(dimensions) == {"Method", "Blocks", "Dirichlet alpha", "Personal accuracy"}
     means = [p.stat.mean for f in families for p in f.points]
     assert list(dimensions["Personal accuracy"].values) == means
-    assert list(dimensions["alpha"].ticktext) == ["0.1", "0.5"]
-    assert list(dimensions["blocks"].ticktext) == ["n/a", "1", "2"], "PromptFL has no blocks"
+    assert list(dimensions["Dirichlet alpha"].ticktext) == ["0.1", "0.5"]
+    assert list(dimensions["Blocks"].ticktext) == ["n/a", "1", "2"], "PromptFL has no blocks"
     best = max((p for f in families for p in f.points), key=lambda p: p.stat.mean)
     assert f"{best.stat.text()} %." in chart.alt

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.config import DataConfig, MethodEntry
+from fedcore.config import DataConfig, Experiment, MethodEntry
 from fedcore.engine.events import Started
-from fedcore.report import curves, export, tables
+from fedcore.methods import registry
+from fedcore.report import curves, export, settings, tables
 from fedcore.report.settings import setting_key
 from fedcore.report.tables import chosen_rounds, compare, spread
 from fedcore.runs import queries
@@ -144,6 +145,43 @@ def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: P
     found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
     assert [g.label for g in found.groups] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
     assert tables.config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
+    assert tables.partial_fields(found.groups) == {}
+
+
+def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) -> None:
+    """Every made-up run leaves its hyper-parameters at the papers' defaults, which differ."""
+    found = compare(filled, [1])
+    differing, partial = tables.config_differences(found.groups), tables.partial_fields(found.groups)
+    methods = {g.key: registry.get(g.method).Config() for g in found.groups}
+    shown = dict(zip(methods, differing["method.config.lr"], strict=True))
+    assert shown == {k: f"{c.lr:g}" if hasattr(c, "lr") else "" for k, c in methods.items()}
+    assert "" in shown.values(), "zero-shot CLIP learns nothing"
+    fedot = next(g for g in found.groups if g.method == "fedot")
+    assert partial[fedot.key,]["method.config.share"] == "split"
+    learning = tuple(k for k, c in methods.items() if hasattr(c, "momentum"))
+    assert partial[learning]["method.config.momentum"] == "0.9", "equal wherever it is"
+    assert all(len(set(row) - {""}) > 1 for row in differing.values())
+    assert not any(name in differing for fields in partial.values() for name in fields)
+
+
+def test_a_method_that_is_not_known_here_has_its_config_as_recorded(filled: Path) -> None:
+    config = compare(filled, [1]).groups[0].config
+    odd = config.method.model_copy(update={"name": "somebody-s", "config": {"lr": 3.0}})
+    flat = settings.in_full(config.model_copy(update={"method": odd}))
+    assert [k for k in flat if k.startswith("method.config")] == ["method.config.lr"]
+
+
+def test_lists_are_values_and_cohorts_are_numbered() -> None:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    content = experiment.model_dump() | {
+        "partition": {"kind": "iid", "clients": 3},
+        "cohorts": [{"clients": 2, "backbone": {"name": "mini-rn"}}, {"clients": 1}],
+    }
+    content["data"]["domains"] = ["0°", "15°"]
+    flat = settings.flatten(Experiment.model_validate(content).expand()[0])
+    assert flat["data.domains"] == ("0°", "15°")
+    assert (flat["cohorts.0.clients"], flat["cohorts.0.backbone.name"]) == (2, "mini-rn")
+    assert flat["cohorts.1.clients"] == 1
 
 
 def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""The Run page in the states that a run can be in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore import runs
+from fedcore.runs import queries
+from tests import fill
+from tests.pages.conftest import Opened
+from tests.pages.test_pages import button, html
+
+
+def of_state(db: Path, state: str) -> queries.RunRow:
+    return next(r for r in queries.experiment(db, 2).runs if r.state == state)
+
+
+def labels(app: AppTest) -> list[str]:
+    return [b.label for b in app.button]
+
+
+@pytest.mark.parametrize("asked", ["999", "99999999999999999999999", "abc", "<b>1</b>"])
+def test_a_run_that_is_not_here_is_named(open_page: Opened, filled: Path, asked: str) -> None:
+    app = open_page("run", id=asked)
+    (said,) = app.info
+    assert f"no run {asked[:20]}" in said.value.replace("\\", "")
+    assert "<b>" not in said.value
+    assert labels(app) == ["Experiments"]
+
+
+def test_without_an_id_nothing_is_missing(open_page: Opened, filled: Path) -> None:
+    (said,) = open_page("run").info
+    assert said.value == "Choose an experiment to see its runs."
+
+
+def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id=str(of_state(filled, "failed").id))
+    (said,) = app.error
+    assert "choose a smaller batch" in said.value.replace("\\", "")
+    assert "goes on after round 3" in said.value
+    assert {"Clone", "Resume"} <= set(labels(app))
+
+
+def test_a_queued_run_has_no_empty_charts(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id=str(of_state(filled, "queued").id))
+    assert not app.get("plotly_chart")
+    assert app.info[0].value == "No round has been evaluated yet."
+    assert "Stop" in labels(app)
+
+
+def test_a_run_is_stopped_after_its_name_was_confirmed(open_page: Opened, filled: Path) -> None:
+    waiting = of_state(filled, "queued")
+    app = button(open_page("run", id=str(waiting.id)), "Stop").click().run()
+    assert any(m.value == f"**{waiting.label}, seed 1**" for m in app.markdown)
+    assert of_state(filled, "queued").id == waiting.id, "nothing was stopped yet"
+
+
+def test_a_running_run_says_that_it_went_on(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id=str(of_state(filled, "running").id))
+    assert button(app, "Up to date").disabled
+
+
+def test_an_archived_experiment_is_named_so(open_page: Opened, filled: Path) -> None:
+    assert "archived" not in html(open_page("run", id="1"))
+    runs.archive(filled, 1)
+    assert "<span>archived</span>" in html(open_page("run", id="1"))
+
+
+def test_results_from_elsewhere_promise_no_repetition(open_page: Opened, tmp_path: Path) -> None:
+    table = tmp_path / "own.csv"
+    table.write_text("method,seed,round,model,test_set,correct,total\nmine,1,0,a,a,5,10\nmine,1,1,a,a,6,10\n")
+    runs.import_csv(tmp_path / "runs.db", table, "Own", "pacs")
+    app = open_page("run", id="1", run_tab="Reproduce")
+    assert "recorded elsewhere" in html(app)
+    assert "Clone" not in labels(app)
+    assert not any("fedcore run" in c.value for c in app.code)
+    app = open_page("run", id="1")
+    assert not any("loss" in c.proto.alt.lower() for c in app.get("plotly_chart")), "none was recorded"
+
+
+def test_reproduce_names_command_and_environment(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id="1", run_tab="Reproduce")
+    assert app.code[0].value == "FEDLENS_THREADS=1 python -m fedcore run run-1.toml"
+    assert re.search(r"<td[^>]*>Threads</td><td[^>]*>1</td>", html(app))
+
+
+def test_diagnostics_are_drawn_where_there_are_some(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id="1", run_tab="Diagnostics")
+    (chart,) = app.get("plotly_chart")
+    assert "Gradient conflict" in chart.proto.alt
+    waiting = open_page("run", id=str(of_state(filled, "queued").id))
+    assert "Diagnostics" not in [t.label for t in waiting.tabs]
+
+
+def test_files_are_listed(open_page: Opened, filled: Path) -> None:
+    folder = queries.log_path(filled, 1).parent
+    folder.mkdir(parents=True)
+    (folder / "<b>x</b>.safetensors".replace("/", ":")).write_bytes(b"1")
+    app = open_page("run", id="1", run_tab="Log and files")
+    assert "&lt;b&gt;x&lt;:b&gt;.safetensors" in html(app)
+
+
+def test_the_url_names_what_is_looked_at(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id="1", run_tab="Feature space", space_model="30°", space_set="45° (client)")
+    assert [s.value for s in app.selectbox] == ["30°", "45° (client)"]
+    app = open_page("run", id="1", run_tab="Feature space", space_model="global")
+    assert app.selectbox[1].value == "0° (client)", "a global model has no samples of its own"
+
+
+def test_a_label_as_long_as_a_page_is_cut_in_the_heading(open_page: Opened, tmp_path: Path) -> None:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    entry = experiment.methods[0].model_copy(update={"label": "L" * 500})
+    fill.done(tmp_path / "runs.db", experiment.model_copy(update={"methods": (entry,)}))
+    app = open_page("run", id="1", run_tab="Reproduce")
+    assert app.title[0].value == "L" * 99 + "…, seed 1"
+    assert any("L" * 500 in c.value for c in app.code)
+
+
+def test_names_of_fills_are_text(open_page: Opened, tmp_path: Path, shown_as_text: object) -> None:
+    db = tmp_path / "runs.db"
+    names = tuple(f"<i>{i}</i> :red[x] $x$" for i in range(2))
+    _, (lease,) = fill.start(db, fill.an_experiment("<i>e</i>", methods=("fedot",), seeds=(1,), rounds=2))
+    lease.say("<script>encoding</script>")
+    fill.train(lease, until=1, clients=names)
+    for tab in ("Accuracy", "Clients", "Diagnostics", "Feature space", "Log and files", "Reproduce"):
+        shown_as_text(open_page("run", id=str(lease.run_id), run_tab=tab))

@@ -1,0 +1,92 @@
+"""Printed figures at the rows of a comparison: at the right row, in the right column, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import Experiment
+from fedcore.report import printed, tables
+from fedcore.report.beside import beside
+from fedcore.report.printed import Printed
+from tests.report import test_published as presets
+
+
+@pytest.fixture(scope="module")
+def pacs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
+    db = tmp_path_factory.mktemp("printed") / "runs.db"
+    experiment = presets.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50,))
+    presets.train(db, experiment)
+    return db, experiment
+
+
+def rows(found: Printed, comparison: tables.Comparison) -> dict[str, dict[str, list[str]]]:
+    return {
+        g.label: {m: [printed.shown(f) for f in found.of(g, m)] for m in tables.METRICS if found.of(g, m)}
+        for g in comparison.groups
+    }
+
+
+def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) -> None:
+    db, experiment = pacs
+    comparison = tables.compare(db, [1], "best")
+    found = printed.printed(comparison, [experiment])
+    shown = rows(found, comparison)
+    # Table 1 prints FedOT and, with one block the same, FedOT(+B); Tables 2, 3 and 5 print them again
+    assert shown["FedOT"]["generalisation"][:2] == ["94.68", "94.26"]
+    assert set(shown["FedOT"]["generalisation"]) == {"94.68", "94.26"}
+    assert shown["FedOT"]["personalisation"][0] == "96.74"
+    assert shown["FedOT(-o)"] == {"generalisation": ["94.51"]}, "Table 2 prints nothing else of it"
+    assert found.metrics(comparison.groups) == {"generalisation", "personalisation", "comprehensive"}
+    assert found.sources == ["FedOT, Tables 1, 2, 3, 5, 9 (best on validation)"]
+    assert found.absent["VPT"] == "not implemented" and found.absent["FedCLIP"] == "not run"
+    assert "FedOT" not in found.absent, "its random init has no row, but it has"
+
+
+def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> None:
+    """What the summary has by the paper's own rule is what ``beside`` reads, number by number."""
+    db, experiment = pacs
+    comparison = tables.compare(db, [1], "best")
+    found = printed.printed(comparison, [experiment])
+    read = {b.figure: b.ours for b in beside(db, experiment) if b.ours is not None}
+    compared = 0
+    for group in comparison.groups:
+        for metric, stat in group.stats.items():
+            for figure in found.of(group, metric):
+                if (figure.method, figure.metric) == ("Zero Shot", "comprehensive"):
+                    continue  # printed by domain
+                assert read[figure].mean == pytest.approx(stat.mean)
+                compared += 1
+    assert compared > 15
+
+
+def test_another_protocol_has_no_printed_figure(pacs: tuple[Path, Experiment], tmp_path: Path) -> None:
+    db, experiment = pacs
+    comparison = tables.compare(db, [1])
+    longer = experiment.model_copy(update={"rounds": 9})
+    fewer = experiment.model_copy(update={"held_out": experiment.held_out[:3]})
+    for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
+        assert not printed.printed(comparison, [other]).figures
+    assert printed.printed(comparison, [longer]).absent["FedOT"] == "not run"
+
+
+def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:
+    (path,) = [
+        f
+        for f in printed.published.load("fedalign")
+        if (f.table, f.dataset, f.setting, f.method, f.metric)
+        == ("1", "CIFAR10", "Path", "FedAlign", "local")
+    ]
+    assert printed.metric_of(path) is None
+    by_domain = presets.figure("feddeap", table="1", dataset="DomainNet-126", method="FedDEAP", target="s")
+    assert printed.metric_of(by_domain) is None
+    assert printed.metric_of(presets.figure("fedot", table="7", dataset="PACS", method="FedOT",
+                                            setting="held out A", target="avg")) is None  # fmt: skip
+
+
+def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Experiment]) -> None:
+    db, experiment = pacs
+    odd = experiment.reproduces[0].model_copy(update={"table": "99"})
+    other = experiment.model_copy(update={"reproduces": (odd,)})
+    assert printed.printed(tables.compare(db, [1]), [other]) == Printed()
