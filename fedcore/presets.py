@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from fedcore.clip.facts import facts
 from fedcore.config import CohortConfig, DataConfig, Experiment, MethodEntry, PartitionConfig
-from fedcore.methods import registry
+from fedcore.methods import class_texts, registry
 
 ROUNDS, SHOTS = 2, 2
 CAPS = {
@@ -141,6 +141,8 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
     config = dict(entry.config)
     config.update({k: cap for k, cap in CAPS.items() if (large.get(k) or 0) > cap})
     config.update(_two_lengths(large))
+    for texts in class_texts.fields(registry.get(entry.name).Config):
+        config.pop(texts, None)  # the embedded data have other classes, and descriptions of their own
     if "blocks" in config:
         config["blocks"] = _capped("blocks", config["blocks"], width)
     if "," in str(config.get("local_length", "")):  # one length per client fits the large federation only

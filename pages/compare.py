@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from fedcore.report import comparison_figures, curves, figures, heatmaps, panels, printed, tables
+from fedcore.report.client_rounds import client_by_round
 from fedcore.report.names import field_title
 from fedcore.report.statistics import TESTS, Test
 from fedcore.report.tables import METRICS, RULES, Comparison, Metric, Rule
@@ -19,6 +20,7 @@ TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config",
 VIEWS = {
     "models": "Model by test set",
     "methods": "Method by domain",
+    "rounds": "Client by round",
     "domains": "Domain of the model by domain of the images",
     "held_out": "Held-out domain by domain (G, P)",
     "attention": "Who learns from whom (FedAlign)",
@@ -26,6 +28,7 @@ VIEWS = {
 ABSENT = {
     "models": "It appears with the first evaluated round.",
     "methods": "It needs clients that belong to domains.",
+    "rounds": "It appears with the first evaluated round.",
     "domains": "It needs clients that belong to domains.",
     "held_out": "It needs runs that hold a domain out: field Held-out domains on the page New.",
     "attention": "FedAlign records it.",
@@ -62,6 +65,7 @@ def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str)
         return {"": panels.method_by_domain(path, _found, setting)}
     read = {
         "models": panels.compared_panels,
+        "rounds": client_by_round,
         "domains": panels.domain_by_domain,
         "held_out": panels.held_out_matrix,
         "attention": panels.attention,
@@ -163,7 +167,7 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
             others = [g for g in found.of(setting) if g.key in by_key and g.key != pinned.key]
             gaps = {g.key: panels.minus(by_key[g.key], base) for g in others if not tables.apart(g, pinned)}
             if gaps:
-                st.markdown(f"**Difference to {common.md(pinned.label)}, points**")
+                st.markdown(f"**Difference to {common.md(common.clipped(pinned.label))}, points**")
                 chart = heatmaps.difference_grid(list(gaps.values()), common.look(), columns)
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
     if not shown:
@@ -243,7 +247,7 @@ def config_tab(found: Comparison) -> None:
         st.info("All rows have the same config.")
         return
     if differing:
-        header = [("Field", "name"), *((g.label, "wide") for g in found.groups)]
+        header = [("Field", "name"), *((common.clipped(g.label), "wide") for g in found.groups)]
         rows = [[field_html(f), *(common.esc(v) or "-" for v in row)] for f, row in differing.items()]
         st.html(common.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
@@ -262,7 +266,9 @@ def partial_table(found: Comparison, partial: Mapping[tuple[str, ...], Mapping[s
     labels = {g.key: g.label for g in found.groups}
     rows = []
     for keys, fields in partial.items():
-        named = ", ".join(labels[k] for k in keys[:3]) + (f" and {len(keys) - 3} more" if keys[3:] else "")
+        named = ", ".join(common.clipped(labels[k]) for k in keys[:3]) + (
+            f" and {len(keys) - 3} more" if keys[3:] else ""
+        )
         names = [common.esc(named), *[""] * (len(fields) - 1)]
         rows += [
             [name, field_html(f), common.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)

@@ -32,7 +32,7 @@ def look_at(name: str) -> tuple[DataCounts, Image.Image]:
 
 def known_sets() -> None:
     """The catalog."""
-    st.subheader("Data sets with a name")
+    st.header("Data sets with a name")
     checked = _checked()
     header = [
         ("Name", "name"),
@@ -58,7 +58,7 @@ def known_sets() -> None:
 
 def embedded_sets() -> None:
     """A look at what comes with FedLens."""
-    st.subheader("Here already")
+    st.header("Here already")
     titles = {e.name: e.title for e in catalog.entries() if e.embedded}
     chosen = st.segmented_control(
         "Look at",
@@ -85,7 +85,7 @@ def embedded_sets() -> None:
 
 def fetch_data() -> None:
     """Download a data set through torchvision, on a click alone."""
-    st.subheader("Get a data set")
+    st.header("Get a data set")
     entries = {e.title: e for e in catalog.entries() if e.torchvision}
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
     entry = entries[left.selectbox("Data set", list(entries), key="download")]
@@ -133,7 +133,7 @@ def here(entry: Entry, roots: list[str]) -> str:
 
 def backbones() -> None:
     """What CLIPs there are, and which need weights."""
-    st.subheader("Backbones")
+    st.header("Backbones")
     header = [("Name", "name"), ("Weights on this machine", "wide"), ("Image tower", "name")]
     header += [("Embedding width", "num"), ("Image", "num")]
     rows = []
@@ -158,7 +158,7 @@ def _weights(name: str) -> str:
 
 def fetch_weights() -> None:
     """Download the weights of a tag, on a click alone."""
-    st.subheader("Get weights")
+    st.header("Get weights")
     models = [name for name in config_files() if name not in MINI_MODELS and tags.tags(name)]
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")

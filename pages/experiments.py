@@ -22,7 +22,7 @@ db = common.database()
 def welcome() -> None:
     """What a newcomer sees: what this is, and the one click that fills it."""
     with st.container(border=True):
-        st.subheader("No experiments yet")
+        st.header("No experiments yet")
         st.write(
             "Here will be your comparisons: federated ways of adapting CLIP, on the same data with the same "
             "clients and seeds. **Try it** compares four methods with zero-shot CLIP and PromptFL on "

@@ -245,6 +245,8 @@ def toml_box(experiment: Experiment | None) -> None:
                     error if isinstance(error, FedLensError) else FedLensError("the file is not UTF-8 text")
                 )
             else:
+                for name in ("preset", "clone"):  # or the URL would fill the form again
+                    st.query_params.pop(name, None)
                 st.rerun()
 
 
@@ -274,34 +276,34 @@ def page() -> None:
     slots.place("name")
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.subheader("Data and clients")
+        st.header("Data and clients")
         values["data"] = fields.data_fields(draft.data, f"{key}.data", slots)
         slots.place("data")
         values["partition"] = fields.partition_fields(draft.partition, f"{key}.partition", slots)
         slots.place("partition")
-        st.subheader("Model and methods")
+        st.header("Model and methods")
         values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", slots)
         slots.place("backbone")
         values["cohorts"] = cohorts.cohort_fields(values["backbone"], key, slots)
         values["methods"] = method_fields(values["data"], key, slots)
-        st.subheader("Schedule")
+        st.header("Schedule")
         values.update(fields.schedule_fields(draft, key, slots))
         device_field()
         values["sweep"] = sweep_form.sweep_fields(values, key, slots)
     values.update(notes=draft.notes, tags=list(draft.tags))
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]
     with right:
-        st.subheader("Who gets what")
+        st.header("Who gets what")
         experiment, found, error = drafts.checked(values)
         if experiment is not None:
             drafts.keep(experiment)
-        shown = found or (drafts.preview(experiment) if experiment is not None else None)
+        shown = found or drafts.preview(values)
         if shown is not None:
             st.session_state["planned_clients"] = len(shown.clients)
             picture(shown)
         else:
             st.caption("Appears when the experiment fits together.")
-        st.subheader("Plan")
+        st.header("Plan")
         slots.place("")
         if error is not None:
             slots.show(error)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from fedcore.clip.backbone import Backbone
 
+_PRECISIONS = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+"""As the config calls them."""
 _PATIENCE_SECONDS = 0.3
 """Between two looks at an encoding that another process is making."""
 
@@ -139,14 +141,14 @@ def _write(
 
 def _about(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
     """What the key stands for, for people who look at two encodings of the same data."""
-    weights = backbone.fingerprint.split(":")[1]
+    weights = backbone.fingerprint.partition(":")[2].partition(":")[0]  # a tag, or a hash of the file
     threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
     return {
         "data": images.name,
         "backbone": backbone.facts.name,
         "reads": reads,
         "domains": ", ".join(images.domains),
-        "precision": str(backbone.encode_dtype).removeprefix("torch."),
+        "precision": _PRECISIONS.get(str(backbone.encode_dtype), str(backbone.encode_dtype)),
         "decode": images.decode,
         "weights": f"{weights} {backbone.tag_content[:8]}".strip(),
         "device": f"{backbone.device}{threads}",

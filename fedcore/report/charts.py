@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
+from unicodedata import east_asian_width
 
 import plotly.graph_objects as go
 
@@ -45,8 +47,11 @@ def plain(text: str) -> str:
 
 
 def short(text: str) -> str:
-    """A name cut to the width of an axis label."""
-    return plain(text if len(text) <= LABEL else text[: LABEL - 1] + "…")
+    """A name cut to the width of an axis label; Chinese letters and the like count as two."""
+    ends = list(accumulate(1 + (east_asian_width(letter) in "WF") for letter in text))
+    if not ends or ends[-1] <= LABEL:
+        return plain(text)
+    return plain(text[: sum(end < LABEL for end in ends)] + "…")
 
 
 def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.errors import FedLensError
+from fedcore.report.printed import Printed, printed, source
+from fedcore.report.published import Figure
 from fedcore.report.statistics import TESTS, Paired, Stat, Test
 from fedcore.report.tables import (
     METRIC_HEADS,
@@ -36,6 +38,7 @@ from fedcore.runs.rows import ExperimentRow
 SUMMARY_FIELDS = (
     "setting", "method", "metric", "of", "selection_rule", "mean", "std", "n", "seeds", "runs",
     "difference_to_baseline", "baseline", "test", "pairs", "p", "p_holm", "remark", "rounds", "method_name",
+    "printed", "printed_std", "printed_in",
 )  # fmt: skip
 ROUND_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
@@ -60,7 +63,7 @@ def guarded(value: object) -> object:
 
 
 def summary_rows(
-    comparison: Comparison, baseline: str | None = None, test: Test = "t"
+    comparison: Comparison, baseline: str | None = None, test: Test = "t", in_print: Printed | None = None
 ) -> list[dict[str, Any]]:
     """A row per setting, method and metric, then per domain, client and held-out domain (column ``of``).
 
@@ -68,8 +71,9 @@ def summary_rows(
 
     Args:
         baseline: label of the row that differences are taken to.
+        in_print: what papers print; of several figures for one number the one that is named first.
     """
-    rows = []
+    rows, in_print = [], in_print or Printed()
     for setting, title in comparison.settings.items():
         groups = comparison.of(setting)
         pinned = next((g for g in groups if g.label == baseline), None)
@@ -81,6 +85,7 @@ def summary_rows(
                 row["seeds"] = " ".join(map(str, per_seed(group.runs, metric)))
                 row["difference_to_baseline"] = "" if gap is None else f"{gap:+.2f}"
                 row["baseline"] = pinned.label if pinned else ""
+                row |= _in_print(in_print.of(group, metric))
                 rows.append(row | _tested(tested.get(metric, {}).get(group.key)))
             for part, stats in group.parts.items():
                 for name, stat in stats.items():
@@ -102,6 +107,14 @@ def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, 
         "rounds": group.config.rounds,
         "method_name": group.method,
     }
+
+
+def _in_print(figures: Sequence[Figure]) -> dict[str, Any]:
+    if not figures:
+        return {}
+    first = figures[0]
+    where = f"{source(first)}: {first.method}"
+    return {"printed": _two(first.value), "printed_std": _two(first.std), "printed_in": where}
 
 
 def _tested(found: Paired | None) -> dict[str, Any]:
@@ -136,7 +149,8 @@ def summary_csv(
     labels = dict.fromkeys(g.label for comparison in found for g in comparison.groups)
     if baseline is not None and baseline not in labels:
         raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
-    rows = [row for comparison in found for row in summary_rows(comparison, baseline, test)]
+    naming = [queries.experiment(db, i).config for i in ids]
+    rows = [row for c in found for row in summary_rows(c, baseline, test, printed(c, naming))]
     return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
 
 
@@ -277,9 +291,10 @@ def summary_json(
     comparisons = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
     runs = queries.runs_of(db, ids)
     configs = queries.configs(db, [r.id for r in runs])
+    naming = [queries.experiment(db, i).config for i in ids]
     content = {
         "format": "fedlens-summary-1",
-        "summary": [row for c in comparisons for row in summary_rows(c)],
+        "summary": [row for c in comparisons for row in summary_rows(c, in_print=printed(c, naming))],
         "runs": [
             {
                 "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,

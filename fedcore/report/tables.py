@@ -36,8 +36,9 @@ from fedcore.runs.queries import RunRow
 
 __all__ = [
     "CAVEAT", "METRICS", "METRIC_HEADS", "METRIC_HELP", "PARTS", "RULES", "Comparison", "Group", "Metric",
-    "Part", "Rule", "RunValue", "Stat", "apart", "chosen_rounds", "compare", "config_differences", "difference",
-    "partial_fields", "per_seed", "ranks", "shown_metrics", "significance", "spread", "whole_seeds",
+    "Part", "Rule", "RunValue", "Stat", "apart", "chosen_rounds", "compare", "config_differences",
+    "difference", "partial_fields", "per_seed", "ranks", "shown_metrics", "significance", "spread",
+    "whole_seeds",
 ]  # fmt: skip
 _NOT_CONFIG = ("seed", "held_out", "method.label")
 CAVEAT = "†"

@@ -20,6 +20,7 @@ from fedcore.runs import Access, devices
 STYLE = """
 <style>
 .stMainBlockContainer { padding-top: 4.5rem; max-width: 1400px; }
+.stMainBlockContainer h2 { font-size: 1.75rem; padding: 0.5rem 0 1rem; }
 .fl-table { border-collapse: collapse; width: 100%; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit; opacity: 0.9; }
 [data-testid="stSliderThumbValue"], [data-testid="stSliderThumbValue"] p { color: inherit !important; }
@@ -56,9 +57,15 @@ STYLE = """
 .fl-swatch { display: inline-block; width: 0.7rem; height: 0.7rem; border-radius: 0.15rem;
   margin-right: 0.45rem; }
 .fl-strip { display: flex; flex-wrap: wrap; gap: 0.4rem 1.6rem; font-size: 0.9rem; }
+a:focus-visible, main:focus-visible, [data-testid="stMain"]:focus-visible, .fl-scroll:focus-visible,
+[data-testid="stElementToolbar"] button:focus-visible, .fl-cell summary:focus-visible,
+.stCheckbox label:has(input:focus-visible), .stRadio label:has(input:focus-visible) {
+  outline: 2px solid currentColor !important; outline-offset: -2px; }
 .fl-strip b { font-variant-numeric: tabular-nums; }
 </style>
 """
+LONGEST = 80
+"""Characters of a method's name in a cell."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
 
 
@@ -158,10 +165,17 @@ def status_html(state: str) -> str:
     return f'<span class="fl-status" style="color:{colour}">{icon} {state}</span>'
 
 
+def clipped(name: str) -> str:
+    """A name cut to what a cell holds: of 500 characters nobody reads the middle."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 13]}…{name[-12:]}"
+
+
 def method_html(label: str, method: str) -> str:
-    """A method's name with its colour."""
-    colour = look().colour(method)
-    return f'<span class="fl-swatch" style="background:{colour}" aria-hidden="true"></span>{esc(label)}'
+    """A method's name with its colour; under the pointer the whole of a name that was cut."""
+    swatch = f'<span class="fl-swatch" style="background:{look().colour(method)}" aria-hidden="true"></span>'
+    if len(label) <= LONGEST:
+        return swatch + esc(label)
+    return f'{swatch}<span title="{esc(label)}">{esc(clipped(label))}</span>'
 
 
 def faint(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from fedcore.config import Experiment, MethodEntry, RunConfig, load, parse
+from fedcore.config import Experiment, RunConfig, load, parse
 from fedcore.data import catalog
 from fedcore.data.prepare import NotPrepared, put_off
 from fedcore.engine.plan import Plan, plan
@@ -115,7 +115,7 @@ def presets() -> list[Card]:
 
 @st.cache_data(show_spinner=False, ttl=60)
 def paper_presets() -> dict[str, str]:
-    """Experiments of the papers' tables: files in the folders under ``experiments/``, ``folder/name`` -> title."""
+    """Experiments of the papers' tables, files in folders of ``experiments/``: ``folder/name`` -> title."""
     return {f"{p.parent.name}/{p.stem}": _paper_title(p) for p in sorted(PRESETS.glob("*/*.toml"))}
 
 
@@ -286,14 +286,19 @@ def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, 
     return experiment, None, FedLensError(*planned)
 
 
-def preview(experiment: Experiment) -> Plan | None:
-    """Who gets what, where a method or a sweep stands in the way of the whole plan; None where data does."""
-    alone = {"methods": (MethodEntry(name="zero-shot"),), "sweep": {}, "cohorts": ()}
-    try:
-        planned = _plan(experiment.model_copy(update=alone).model_dump_json(), "")
-    except NotPrepared:
-        return None
-    return planned if isinstance(planned, Plan) else None
+def preview(values: dict[str, object]) -> Plan | None:
+    """Who gets what, where anything else stands in the way of the whole plan; None where data does."""
+    shared = {part: _without_none(values[part]) for part in ("data", "partition", "backbone")}
+    shared["methods"] = [{"name": "zero-shot"}]
+    for more in (("seeds", "held_out"), ()):
+        try:
+            alone = parse(shared | {name: values[name] for name in more})
+            planned = _plan(alone.model_dump_json(), _texts_of(alone))
+        except FedLensError:  # NotPrepared is one
+            continue
+        if isinstance(planned, Plan):
+            return planned
+    return None
 
 
 @st.cache_data(show_spinner="Looking at the data…", max_entries=32, ttl=300)

@@ -25,7 +25,7 @@ TABLE = "encodings_table"
 
 def section() -> None:
     """What is cached, then the form that makes more."""
-    st.subheader("Cached encodings")
+    st.header("Cached encodings")
     st.write(
         "Every image is encoded once for each backbone and depth; later runs read the result. Encodings may "
         "be deleted: they are made again when they are needed."
@@ -37,7 +37,7 @@ def section() -> None:
         st.info(
             "None yet: the first run of a data set makes one, or do it now.", icon=":material/image_search:"
         )
-    st.subheader("Encode now")
+    st.header("Encode now")
     _form()
     for task in tasks.recent(common.database(), "encode", 5):
         background.follow(task, f"Encoding {_said(task.args)}")

@@ -73,7 +73,8 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
             slots.place("data.split")
         slots.place("data.root")
     if entry is not None:
-        st.caption(common.md(f"{entry.source}. {entry.licence[:1].upper()}{entry.licence[1:]}."))
+        about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
+        st.caption(common.md(". ".join(about) + "."))
     with st.expander("More about the data: domains, prompt, few-shot"):
         known = list(entry.domains) if entry else []
         if known:

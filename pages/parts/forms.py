@@ -108,7 +108,7 @@ def field_widget(
     kinds = [k for k in kinds if k is not type(None)]
     low, high, _ = bounds(info)
     help_, label = explained(path, info), label or field_title(path)
-    empty = (empty or value_text(path, None)) if optional else None
+    empty = (empty or emptiness(path, info)) if optional else None
     if len(kinds) == 1:
         kind = kinds[0]
         if get_origin(kind) is Literal:
@@ -124,6 +124,13 @@ def field_widget(
     typed = "" if value is None else as_text(value)
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
     return from_text(text, kinds, optional)
+
+
+def emptiness(path: str, info: FieldInfo) -> str:
+    """What a field stands for that is left empty."""
+    said = (info.description or "").partition("default: ")[2]
+    words = value_text(path, None)
+    return said.partition(";")[0] if said and words == "none" else words
 
 
 def explained(path: str, info: FieldInfo) -> str:

@@ -23,12 +23,11 @@ def running() -> None:
     """Files that are being recorded, and what came of those that are done, once."""
     db = common.database()
     for task in tasks.recent(db, KIND):
-        if task.status == "done" and task.result is not None:
-            st.toast(common.md(f"{task.args['name']}: {task.result['says']}"))
-            if common.writable():
-                tasks.forget(db, task.id)
-        else:
+        if task.status != "done":
             background.follow(task, f"Import of {task.args['name']}")
+        elif task.result is not None and common.writable():
+            st.toast(common.md(f"{task.args['name']}: {task.result['says']}"))
+            tasks.forget(db, task.id)
 
 
 @st.dialog("Import results")

@@ -70,6 +70,7 @@ async function react(Plotly, host, figure, text) {
   makeRoom(figure, family);
   await Plotly.react(host, figure.data, figure.layout, CONFIG);
   host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
+  performance.mark("fedlens-drawn");
   hoverAgain(host);
 }
 

@@ -23,7 +23,7 @@ OWN = "own"
 
 def section() -> None:
     """The form, then the check as far as it is."""
-    st.subheader("Add a folder")
+    st.header("Add a folder")
     st.write(
         "A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data set, "
         "or one of the data sets below. It stays where it is; nothing is copied."

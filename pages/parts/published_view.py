@@ -9,6 +9,7 @@ import streamlit as st
 from fedcore.errors import FedLensError
 from fedcore.report import beside
 from fedcore.report.beside import Beside
+from fedcore.report.printed import source
 from fedcore.report.tables import CAVEAT
 from fedcore.runs.queries import ExperimentRow
 from pages.parts import common
@@ -69,8 +70,8 @@ def _rows(path: str, config: str, token: object, _experiment: object) -> list[Be
 
 def _table(rows: Sequence[Beside], name: str) -> str:
     header = [
-        ("Table", ""),
-        ("Data set", ""),
+        ("Table", "name"),
+        ("Data set", "name"),
         ("Setting", ""),
         ("Method", "wide"),
         ("Of", ""),
@@ -79,7 +80,7 @@ def _table(rows: Sequence[Beside], name: str) -> str:
     header += [("Printed", "num"), ("Ours", "num"), ("n", "num"), ("Difference", "num"), ("Status", "wide")]
     cells = [
         [
-            common.esc(f"{r.figure.paper} {r.figure.table}"),
+            common.esc(source(r.figure)),
             common.esc(r.figure.dataset),
             common.esc(r.figure.setting or "-"),
             common.esc(r.figure.method),

@@ -41,8 +41,8 @@ def draw(
     if baseline is not None:
         st.caption(
             f"\\* significant at 5 %: {TESTS[test]}, two-sided, over the seeds that both rows have, "
-            "p corrected for all rows that are tested in the table (Holm). Nothing is claimed below three seeds. "
-            "No difference is taken to rows of other rounds or participation, or with unfinished runs."
+            "p corrected for all rows of the table that are tested (Holm). Nothing is claimed below three "
+            "seeds. No difference is taken to rows of other rounds or participation, or with unfinished runs."
         )
     _what_is_printed(found, beside)
     sources(found)
@@ -212,7 +212,7 @@ def sources(found: Comparison) -> None:
     header += [("Rounds taken", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "")]
     rows = [
         [
-            common.esc(group.label),
+            common.method_html(group.label, group.method),
             _run_link(v.run.id),
             str(v.run.experiment_id),
             str(v.run.seed),

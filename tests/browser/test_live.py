@@ -137,7 +137,7 @@ def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
     page.evaluate(f"document.querySelector('{GRID}').mine = true")
     zoom(page)
     zoomed = page.locator(GRID).evaluate(STATE)
-    play = page.locator(".st-key-live_play button")
+    play = page.get_by_role("button", name=re.compile("replay", re.IGNORECASE))
     play.focus()
     page.keyboard.press("Enter")
     title = page.locator(f"{GRID} .annotation-text").first
@@ -153,3 +153,24 @@ def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
     assert after["top"] == zoomed["top"], "nothing moves"
     page.wait_for_timeout(2_000)
     assert "live_until" not in page.url, "it has stopped at the newest round"
+
+
+OUTSIDE = """host => {
+  const box = host.getBoundingClientRect();
+  return [...host.querySelectorAll(".xtick text, .ytick text, .xtitle, .ytitle")]
+    .filter((text) => { const b = text.getBoundingClientRect();
+      return b.left < box.left || b.bottom > box.bottom || b.right > box.right; })
+    .map((text) => text.textContent); }"""
+
+
+def test_long_names_have_room_beside_the_heatmap(server: Server, tab: Tab) -> None:
+    """The component makes that room itself: plotly would draw all axes again for it."""
+    names = ("a client with a long name", "WWWWWWWWWWWWWWWWWW", "医院的数据", "d")
+    run = Recorder(server.db, method="mine", seed=1, dataset="rotated-digits", rounds_total=9)
+    run.round(1, {(m, t): (9, TOTAL) for m in ("global", *names) for t in names})
+    tab.page.goto(f"{server.url}/live?id={run.experiment_id}")
+    expect(tab.page.locator(f"{GRID} .ytick text")).to_have_count(5)
+    grid = tab.page.locator(GRID)
+    assert grid.evaluate("host => host._fullLayout.yaxis.automargin") is False
+    assert grid.evaluate(OUTSIDE) == []
+    run.finish()

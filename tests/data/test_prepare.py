@@ -137,9 +137,9 @@ def test_the_form_does_not_unpack_and_looks_again_later(tmp_path: Path):
     root = str(packed(tmp_path))
     values = experiment(root).model_dump()
     before = tree(tmp_path)
-    asked, planned, error = drafts.checked(values)
+    _, planned, error = drafts.checked(values)
     assert planned is None and "check the data set first" in str(error) and tree(tmp_path) == before
-    assert drafts.preview(asked) is None
+    assert drafts.preview(values) is None
     list(check.check("pacs", root))
     assert len(drafts.checked(values)[1].clients) == 4
 

@@ -135,6 +135,18 @@ def test_under_dirichlet_a_class_counts_where_it_is_trained_on():
         assert set(np.flatnonzero(found.held[i])) == set(images.labels[rows].tolist())
 
 
+def test_test_samples_that_nobody_holds_count_too():
+    """Two of four writers take part: the others' test samples are of classes that these two train on."""
+    images, split = _images(per_class=20)
+    writers = np.arange(len(images)) // 5 % 4
+    split = np.tile(np.array([TRAIN, TRAIN, VALIDATION, TEST, TRAIN]), len(images) // 5)
+    named = replace(images, owner=tuple(f"writer {w}" for w in writers))
+    assignment = partition(named, split, kind="natural", clients=2, seed=1)
+    found = class_sets(named, assignment)
+    assert found.held.all() and found.rows.tolist() == np.flatnonzero(split == TEST).tolist()
+    assert len(found.rows) == 2 * sum(map(len, assignment.test))
+
+
 def test_disjoint_classes_and_single_domains_need_no_further_test_sets():
     images, split = _images()
     assert (

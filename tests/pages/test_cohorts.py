@@ -113,7 +113,7 @@ def test_lines_stay_when_cohorts_are_switched_off_and_on(open_page: Opened) -> N
     assert app.dataframe[0].value["clients"].tolist() == [5, 1]
 
 
-def test_an_empty_cell_takes_the_weights_above(open_page: Opened) -> None:
+def test_an_empty_cell_takes_the_weights_above() -> None:
     own = {"name": "ViT-B-16", "pretrained": "openai", "precision": "bf16"}
     empty = dict.fromkeys(["backbone", "pretrained", "precision", *cohorts.NUMBERS])
     row = empty | {"clients": 2}

@@ -115,7 +115,7 @@ def test_nothing_is_claimed_of_few_seeds(
 def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
     text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
     assert text.count("<b>*</b>") == 2
-    assert "paired t-test over 4 seeds; p of this row alone" in text
+    assert re.search(r"paired t-test over 4 seeds, on these [+-]\d+\.\d\d points; p of this row alone", text)
 
 
 def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
@@ -144,7 +144,8 @@ def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, tmp_path: Path) -
 
 def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"])
-    for view, charts in (("models", 1), ("methods", 1), ("domains", 1), ("held_out", 0), ("attention", 0)):
+    there = {"models": 1, "methods": 1, "rounds": 1, "domains": 1, "held_out": 0, "attention": 0}
+    for view, charts in there.items():
         app = show(app, "Heatmaps", matrix=view)
         assert len(app.get("plotly_chart")) == charts, view
         assert len(app.info) == (not charts), view
@@ -204,6 +205,80 @@ def test_published_figures_stand_beside_ours(open_page: Opened, tmp_path: Path) 
             assert gap == pytest.approx(entry.ours.mean - entry.figure.value, abs=0.0051)
     app = show(app, "Published", published_only="with ours")
     assert len(table(app, "Published figures of")) - 1 == sum(b.ours is not None for b in found)
+
+
+def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    preset = test_published.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)"), seeds=(50,))
+    test_published.train(db, preset)
+    app = open_page("compare", ids=["1"])
+    head, *rows = table(app, "Summary of")
+    assert head[1:7] == ["G, %", "G printed, %", "P, %", "P printed, %", "C, %", "C printed, %"]
+    cells = {r[0]: dict(zip(head, r, strict=True)) for r in rows}
+    assert cells["FedOT"]["G printed, %"] == "94.7 / 94.3", "as FedOT and as FedOT(+B)"
+    assert cells["FedOT(-o)"]["G printed, %"] == "94.5"
+    assert cells["FedOT(-o)"]["P printed, %"] == "not printed", "never blank"
+    text = html(app)
+    assert "FedOT, Table 1: FedOT <b>94.68</b>, best on validation" in text, "ours here is the last round's"
+    said = next(c.value for c in app.caption if c.value.startswith("*Printed*"))
+    assert "FedOT, Tables 1, 2, 3, 5, 9" in said.replace("\\", "")
+    assert "not implemented here: CoCoOp" in said.replace("\\", "")
+    assert "not run here: PromptFL" in said.replace("\\", "") or "not run here: Zero" in said.replace(
+        "\\", ""
+    )
+    text = html(open_page("compare", ids=["1"], rule="best on validation"))
+    ours = tables.compare(db, [1], "best").groups[0].stats["generalisation"].mean
+    assert f"FedOT, Table 1: FedOT <b>94.68</b>, ours {ours - 94.68:+.2f}" in text
+
+
+def test_without_printed_figures_there_is_no_such_column(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["1"])
+    assert not any("printed" in title for title in table(app, "Summary of")[0])
+    assert not any("Printed" in c.value for c in app.caption)
+
+
+def test_rows_of_other_rounds_have_no_difference(open_page: Opened, seeds: Path) -> None:
+    fill.done(seeds, fill.an_experiment(methods=("fedalign",), seeds=(1, 2, 3, 4), rounds=3))
+    app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
+    head, *rows = table(app, "Summary of")
+    at = head.index("Personal: difference, points")
+    cells = {r[0]: r[at : at + 2] for r in rows}
+    assert cells["FedAlign"] == ["-", "other protocol"] and cells["FedOT"][0].startswith("+")
+    assert "rounds 3 against 2" in html(app)
+    app = show(app, "Heatmaps")
+    gaps = json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]
+    assert {a["text"] for a in gaps} == {"<b>FedOT - PromptFL</b>", "<b>SDFed - PromptFL</b>"}
+
+
+def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot", "promptfl", "zero-shot"), seeds=(1,), rounds=1))
+    app = show(open_page("compare", ids=["1"]), "Config")
+    head, *rows = table(app, "Config fields that differ")
+    assert head == ["Field", "FedOT", "PromptFL", "Zero-shot CLIP"]
+    assert ["Learning rate", "5e-05", "0.001", "-"] in rows
+    assert not any("." in r[0] or "_" in r[0] for r in rows)
+    dash = "A dash: the method has no such field."
+    assert dash in [c.value for c in app.caption]
+    fields = [r[1] for r in table(app, "Fields that some rows alone have")[1:]]
+    assert {"Blocks", "Momentum", "Context length"} <= set(fields)
+    entries = [{"name": "fedot", "label": f"b{b}", "config": {"blocks": b}} for b in (1, 2)]
+    plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()
+    fill.done(db, Experiment.model_validate({**plain, "methods": entries}))
+    app = show(open_page("compare", ids=["2"]), "Config")
+    assert table(app, "Config fields that differ") == [["Field", "b1", "b2"], ["Blocks", "1", "2"]]
+    assert dash not in [c.value for c in app.caption]
+
+
+def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    entry = experiment.methods[0].model_copy(update={"label": "a" * 480 + " at the end"})
+    fill.done(db, experiment.model_copy(update={"methods": (entry,)}))
+    app = open_page("compare", ids=["1"])
+    (name,) = [r[0] for r in table(app, "Summary of")[1:]]
+    assert len(name) <= 80 and name.endswith("…a at the end"), name
+    assert f'title="{entry.label}"' in html(app)
 
 
 def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:

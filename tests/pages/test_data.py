@@ -184,7 +184,7 @@ def test_encodings_that_look_alike_say_how_they_differ(open_page: Opened, db: Pa
         tasks.submit(db, "encode", precision, args)
     assert work_off(db) == ["done", "done"]
     table = open_page("data", section="Encodings").dataframe[0].value
-    assert sorted(table["Told apart by"]) == ["precision bfloat16", "precision float32"]
+    assert sorted(table["Told apart by"]) == ["precision bf16", "precision fp32"]
 
 
 def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, db: Path) -> None:

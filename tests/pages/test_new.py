@@ -63,6 +63,7 @@ def test_what_is_wrong_with_a_sweep_stands_beside_its_field(open_page: Opened) -
     assert len(app.error) == 1 and button(app, "Launch").disabled
     app = sweep_over(open_page("new", preset="demo"), {"rounds": ""})
     assert "no values" in app.error[0].value
+    assert any(c.value.startswith("6 clients, 10 classes") for c in app.caption), "the picture still stands"
 
 
 def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> None:
@@ -173,3 +174,50 @@ def test_an_archive_is_not_unpacked_by_the_page(open_page: Opened, tmp_path: Pat
     (said,) = app.error
     assert "has to be unpacked" in said.value and "data check pacs" in said.value
     assert list(archive.parent.iterdir()) == [archive] and button(app, "Launch").disabled
+
+
+def test_an_uploaded_file_fills_the_form_whatever_the_address_says(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    app.session_state["toml_box"] = True
+    app.run()
+    text = (ROOT / "experiments" / "sdfed" / "table4-dtd.toml").read_bytes()
+    app = app.file_uploader[0].upload("mine.toml", text).run()
+    assert next(w for w in app.text_input if w.label == "Name").value == "SDFed, DTD, mixed backbones"
+    assert "preset" not in app.query_params
+    assert app.dataframe[0].value["clients"].tolist() == [2, 3, 5]
+
+
+def test_fields_are_named_for_people(open_page: Opened) -> None:
+    app = open_form(open_sweep(open_page("new", preset="demo")), "FedDEAP")
+    widgets = [*app.number_input, *app.text_input, *app.selectbox, *app.checkbox, *app.multiselect]
+    assert {"Dirichlet alpha", "Learning rate", "Local epochs"} <= {w.label for w in widgets}
+    assert not [w.label for w in widgets if "_" in w.label]
+    shown = [option for w in [*app.selectbox, *app.multiselect] for option in w.options]
+    assert not [text for text in shown if "per_" in text or "train_" in text]
+    shares = next(s for s in app.selectbox if s.label == "Dirichlet shares")
+    assert shares.options == ["per class", "per client"]
+    assert "`dirichlet_form`" in shares.help and "per_class" not in shares.help
+
+
+def test_an_empty_field_says_what_it_stands_for(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    empty = {w.label: w.placeholder for w in [*app.number_input, *app.text_input]}
+    assert (empty["Shots per class"], empty["Dirichlet alpha"]) == ("all", "IID")
+    assert empty["Prompt"] == "a picture of the number: {}."
+    assert next(m for m in app.multiselect if m.label == "Domains").placeholder == "all 6"
+    app = open_form(app, "FedOT")
+    assert next(w for w in app.number_input if w.label == "Logit temperature").placeholder == "CLIP's own"
+
+
+def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
+    app = open_sweep(open_page("new", preset="demo"))
+    fields = next(m for m in app.multiselect if m.label == "Fields")
+    app = fields.set_value(["methods.fedot.init"]).run()
+    values = next(m for m in app.multiselect if m.label == "FedOT: first classifier: values")
+    assert values.value == ["text"]
+    app = values.set_value(["text", "random"]).run()
+    assert "makes 7 runs" in plan_line(app)
+
+
+def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None:
+    assert "at least 35 MB on disk" in plan_line(open_page("new", preset="demo"))

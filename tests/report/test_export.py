@@ -85,6 +85,22 @@ def test_latex_marks_best_and_second(filled: Path) -> None:
     assert export.tex("a_b & 5%") == r"a\_b \& 5\%"
 
 
+def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    labels = ("[a] \\ {b}", "*c_d #1 & 50 % ~^", 'e\n\nf <|"$')
+    entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
+    changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
+    number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
+    lines = export.summary_latex(db, [number]).splitlines()
+    found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
+    assert found == [
+        r"{[a] \textbackslash{} \{b\}}",
+        r"{*c\_d \#1 \& 50 \% \textasciitilde{}\textasciicircum{}}",
+        r"{e f \textless{}\textbar{}''\$}",
+    ]
+
+
 def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tables.compare(filled, [1])
     group = next(g for g in found.groups if g.label == "FedOT")

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from fedcore.report.palette import Look
-from fedcore.report.partition_picture import MOST_CELLS, partition_picture
+from fedcore.report.partition_picture import MOST_BUBBLES, MOST_CELLS, partition_picture
 
 
 def bubbles(text: str) -> dict[str, float]:
@@ -39,11 +39,28 @@ def test_names_are_text():
 
 
 def test_of_many_clients_some_are_drawn_and_all_are_counted():
-    counts = np.full((1000, 100), 2)
-    found = partition_picture(counts, [f"c{i}" for i in range(1000)], [str(j) for j in range(100)], Look())
+    counts = np.full((1000, MOST_BUBBLES), 2)
+    names = [str(j) for j in range(MOST_BUBBLES)]
+    found = partition_picture(counts, [f"c{i}" for i in range(1000)], names, Look())
     assert len(bubbles(found.html)) == MOST_CELLS
-    assert found.alt.startswith("1000 clients, 100 classes; a client holds 200 training samples")
+    assert found.alt.startswith("1000 clients, 40 classes; a client holds 80 training samples")
+    assert "The picture shows 50 of the clients" in found.alt
     assert "c0, class" in found.html and "c999, class" in found.html
+
+
+def test_of_many_classes_a_client_is_one_strip_of_shades():
+    counts = np.zeros((2, 100), int)
+    counts[0, [0, 99]], counts[1, 50] = (10, 5), 10
+    found = partition_picture(counts, ["a<b>", "c"], [str(j) for j in range(100)], Look())
+    strips = [s for s in ElementTree.fromstring(found.html).iter("span") if s.get("title")]
+    assert [s.get("title") for s in strips] == [
+        "a<b>: 15 training samples of 2 classes",
+        "c: 10 training samples of 1 classes",
+    ]
+    first, second = (s.get("style") for s in strips)
+    assert "100%,transparent) 0.00% 1.00%" in first and "65%,transparent) 99.00% 100.00%" in first
+    assert "100%,transparent) 50.00% 51.00%" in second and second.count("color-mix") == 1
+    assert found.alt.endswith("The stronger the colour, the more samples.")
 
 
 def test_nothing_is_a_picture_too():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from pathlib import Path
 
 import pytest
 
 from fedcore.config import Experiment
-from fedcore.report import printed, tables
+from fedcore.report import export, printed, tables
 from fedcore.report.beside import beside
 from fedcore.report.printed import Printed
 from tests.report import test_published as presets
@@ -90,3 +93,18 @@ def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Exp
     odd = experiment.reproduces[0].model_copy(update={"table": "99"})
     other = experiment.model_copy(update={"reproduces": (odd,)})
     assert printed.printed(tables.compare(db, [1]), [other]) == Printed()
+
+
+def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
+    db, experiment = pacs
+    table = list(csv.DictReader(io.StringIO(export.summary_csv(db, [1], ("best",)))))
+    comparison = tables.compare(db, [1], "best")
+    found = printed.printed(comparison, [experiment])
+    filed = {(r["method"], r["metric"]): r for r in table if not r["of"]}
+    for group in comparison.groups:
+        for metric in group.stats:
+            row, figures = filed[group.label, tables.METRICS[metric]], found.of(group, metric)
+            assert row["printed"] == (f"{figures[0].value:.2f}" if figures else "")
+    assert filed["FedOT", "Generalisation G"]["printed_in"] == "FedOT, Table 1: FedOT"
+    rows = json.loads(export.summary_json(db, [1], ("best",)))["summary"]
+    assert [r["printed"] for r in rows] == [r["printed"] for r in table]

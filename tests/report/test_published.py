@@ -16,8 +16,9 @@ from fedcore.engine.events import Cell, Diagnostic, Entity, RoundFinished, Start
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.report import published
-from fedcore.report.beside import Beside, beside
+from fedcore.report.beside import Beside, beside, text
 from fedcore.report.published import Absent, Figure, Ours
+from fedcore.report.tables import compare
 from fedcore.runs import store
 from fedcore.runs.database import PROJECT, prepare
 from fedcore.runs.lease import claim
@@ -399,7 +400,7 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         db = tmp_path / f"{setting}.db"
         prepare(db)
         experiment = preset(f"fedalign/table1-food101-{setting}", ("FedAlign",))
-        created = store.create_experiment(db, experiment)
+        created = store.create_experiment(db, with_texts(experiment, {"apple pie": ["a pie."]}))
         lease = claim(db, new_owner(), "cpu", experiment_id=created.experiment_id)
         lease.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
@@ -411,6 +412,66 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         lease.finish("done")
         row = find(beside(db, experiment), table="1", method="FedAlign", metric="local")
         assert (row.status, row.ours.mean) == ("measured", pytest.approx(expected))
+
+
+def with_texts(experiment: Experiment, texts: dict[str, list[str]] | None) -> Experiment:
+    """Its methods of style gt as a plan writes them out."""
+    own = [
+        m.model_copy(update={"config": {**m.config, "descriptions": texts}})
+        if m.config.get("style", "gt") == "gt" and (m.name, m.config) != ("zero-shot", {})
+        else m
+        for m in experiment.methods
+    ]
+    return experiment.model_copy(update={"methods": tuple(own)})
+
+
+HALF = {"apple pie": ["a pie."], "baby back ribs": []}
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        (HALF, "1 of 2 classes had no written description and took the prompt"),
+        (None, "recorded before written descriptions were kept"),
+    ],
+)
+def test_a_gt_figure_of_classes_that_took_the_prompt_is_told_apart(tmp_path, texts, why):
+    db = tmp_path / "runs.db"
+    aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
+    train(db, with_texts(aligned, texts))
+    row = find(beside(db, aligned), table="1", method="FedAlign", metric="global")
+    assert row.status == "measured with a caveat" and why in row.why
+    assert row.ours is not None and row.text.endswith(" †")
+    said = text(beside(db, aligned))
+    assert f"\n† {row.why}" in said and "1 measured with a caveat" in said
+    (note,) = [n for n in compare(db, [1]).notes if n.startswith("†")]
+    assert note.startswith("† FedAlign: ") and why in note
+
+
+def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(tmp_path):
+    """Also before newer runs of the same seed that took the prompt."""
+    db = tmp_path / "runs.db"
+    aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
+    train(db, with_texts(aligned, {"apple pie": ["a pie."], "baby back ribs": ["ribs."]}))
+    train(db, with_texts(aligned, HALF))
+    row = find(beside(db, aligned), table="1", method="FedAlign", metric="global")
+    assert (row.status, row.why, row.ours.n) == ("measured", "", 1)
+
+
+def test_zero_shot_of_both_styles_is_told_apart(tmp_path):
+    meant = {
+        style: published.ours(figure("fedalign", table="6", dataset="CIFAR10", setting=f"zero-shot {name}",
+                                     backbone="ViT-B-32"))
+        for style, name in (("st", "ST"), ("gt", "GT"))
+    }  # fmt: skip
+    assert meant == {s: Ours("zero-shot", {"style": s}) for s in meant}
+    db = tmp_path / "runs.db"
+    table = preset("fedalign/table1-cifar10-iid", ("Zero-shot CLIP", "Zero-shot CLIP, GT"))
+    train(db, with_texts(table, {"cat": ["a pet."]}))
+    for name in ("ST", "GT"):
+        row = find(beside(db, table), table="6", setting=f"zero-shot {name}")
+        label = "Zero-shot CLIP" + (", GT" if name == "GT" else "")
+        assert (row.status, row.label) == ("measured", label)
 
 
 def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(tmp_path):

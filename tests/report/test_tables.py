@@ -184,6 +184,57 @@ def test_lists_are_values_and_cohorts_are_numbered() -> None:
     assert flat["cohorts.1.clients"] == 1
 
 
+def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    for i, (rounds, participation) in enumerate(((2, 1.0), (3, 1.0), (2, 0.5))):
+        methods = ("fedot", "zero-shot") if not i else (("sdfed", "promptfl")[i - 1],)
+        experiment = fill.an_experiment(methods=methods, seeds=(1, 2, 3), rounds=rounds)
+        fill.done(db, experiment.model_copy(update={"participation": participation}))
+    found = compare(db, [1, 2, 3])
+    rows = {g.method: g for g in found.groups}
+    base = rows["fedot"]
+    assert tables.apart(rows["sdfed"], base) == "rounds 3 against 2"
+    assert tables.apart(rows["promptfl"], base) == "participation 0.5 against 1"
+    assert {m: tables.difference(g, base, "personal") is None for m, g in rows.items()} == {
+        "fedot": True, "zero-shot": False, "sdfed": True, "promptfl": True
+    }  # fmt: skip
+    tested = tables.significance(found.groups, base, "personal")
+    assert list(tested) == [rows["zero-shot"].key]
+    assert tested[rows["zero-shot"].key].adjusted == tested[rows["zero-shot"].key].p, "a family of one"
+    assert "rows of different rounds side by side: 2, 3" in found.notes
+    assert "rows of different participation side by side: 0.5, 1" in found.notes
+
+
+def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> None:
+    """Zero-shot CLIP records round 0 alone, whatever the rounds of its experiment."""
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("zero-shot",), seeds=(1,), rounds=9))
+    fill.train(lease, until=0)
+    lease.finish("done")
+    fedot, still = compare(db, [1, 2]).groups
+    assert still.runs[0].rounds == (0,)
+    assert tables.apart(fedot, still) == tables.apart(still, fedot) == ""
+    assert tables.difference(fedot, still, "personal") is not None
+    assert not any("side by side" in note for note in compare(db, [1, 2]).notes)
+
+
+def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot", "sdfed"), seeds=(1, 2, 3), rounds=4))
+    for lease in leases:
+        run = lease.config()
+        fill.train(lease, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
+    found = compare(db, [1], unfinished=True)
+    base, other = found.groups
+    assert tables.apart(other, base) == "SDFed has unfinished runs"
+    assert tables.significance(found.groups, base, "personal") == {}
+    base, other = compare(db, [1]).groups
+    assert tables.apart(other, base) == ""
+    (tested,) = tables.significance((base, other), base, "personal").values()
+    assert (tested.n, tested.p) == (2, None), "two seeds are left: nothing is claimed"
+
+
 def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     clients = fill.CLIENTS

@@ -116,6 +116,17 @@ def test_a_database_of_a_newer_fedlens_is_refused(db):
         prepare(db)
 
 
+def test_what_is_up_to_date_is_opened_and_read_without_pandas(db):
+    """sqlite-utils loads pandas, which takes a third of a cold page's imports."""
+    code = (
+        "import sys; import fedcore.report; from fedcore.runs import prepare, queries\n"
+        f"assert prepare({str(db)!r}).writable; queries.experiments({str(db)!r})\n"
+        "print([m for m in ('pandas', 'sqlite_utils', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("closed_cleanly", [True, False])
 def test_unwritable_place_opens_read_only(open_place, make, closed_cleanly, request):
     path = open_place / "runs.db"

@@ -1,0 +1,210 @@
+"""Written descriptions of classes: checked, kept with a run when it is planned, drawn by seed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from fedcore import config
+from fedcore.clip.facts import facts
+from fedcore.config import MethodEntry
+from fedcore.engine.events import Notice
+from fedcore.engine.plan import plan
+from fedcore.engine.setup import make_ready
+from fedcore.errors import FedLensError
+from fedcore.grouping import lasting
+from fedcore.methods import class_texts, registry
+from fedcore.methods.base import Setting
+from fedcore.presets import mini
+from tests.engine.test_plan import _pictures
+from tests.methods.against import build
+
+CLASSES = ("cat", "fire_engine")
+WHOLE = {"cat": ["a pet.", "a small tiger."], "fire engine": ["a red van."]}
+ODD = ("a.b", "q\"u'o", "😀 ünï", "back\\slash", "x]y = 1", "tab\tname", "\x7f", "{} # no")
+
+
+def setting(own: dict[str, list[str]], embedded: bool = False, classes: tuple[str, ...] = CLASSES) -> Setting:
+    return Setting(facts("mini-vit"), classes, 2, ("photo",), "a {}.", None, own, embedded)
+
+
+def experiment(folder: str, texts: object = None, style: str = "gt", name: str = "fedalign"):
+    own = {} if texts is None else {"descriptions": texts}
+    data, partition = ({k: json.loads(v) for k, _, v in (line.partition(" = ") for line in part.splitlines())}
+                       for part in (folder, 'kind = "iid"\nclients = 2'))  # fmt: skip
+    entry = MethodEntry(name=name, config={"style": style, **own})
+    return config.Experiment(data=data, partition=partition, rounds=1, methods=(entry,))
+
+
+@pytest.mark.parametrize("name", ["fedalign", "zero-shot"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("a pet.", "give every class a list of texts"),
+        ({"cat": "a pet."}, "class 'cat': give a list of texts, not str"),
+        ({"cat": ["a pet.", 3]}, "class 'cat': its text 2 is of type int"),
+        ({"cat": ["a pet.", " \n"]}, "class 'cat': its text 2 is empty"),
+        ({" ": ["a pet."]}, "' ' is no name of a class"),
+        ({"fire engine": ["a van."], "fire_engine": ["a van."]}, "are one class; name it once"),
+    ],
+)
+def test_what_is_no_table_of_texts_is_refused_by_its_field(name, given, message):
+    with pytest.raises(FedLensError) as caught:
+        registry.build_config(name, {"descriptions": given}, "methods.0.config")
+    assert caught.value.field == "methods.0.config.descriptions" and message in str(caught.value)
+
+
+def test_a_class_that_the_data_set_has_not_is_refused_at_planning(tmp_path):
+    with pytest.raises(FedLensError, match="no class 'catt'; did you mean 'cat'") as caught:
+        plan(experiment(_pictures(tmp_path), {"catt": ["a pet."]}))
+    assert caught.value.field == "methods.0.config.descriptions"
+    assert plan(experiment(_pictures_again(tmp_path), {"catt": ["a pet."]}, style="st")).runs, "idle there"
+
+
+def _pictures_again(root: Path) -> str:
+    return f'name = "folder"\nroot = "{root.as_posix()}"'
+
+
+def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_path):
+    (run,) = plan(experiment(_pictures(tmp_path, {"fire_engine": ["a  red\nvan."]}))).runs
+    kept = {"cat": [], "fire engine": ["a red van."]}
+    assert run.method.config["descriptions"] == kept, "in the data set's spelling, () for a class without"
+    assert lasting(run)["method"]["config"]["descriptions"] == kept, "part of a checkpoint's identity"
+    again = config.RunConfig.model_validate_json(run.model_dump_json())
+    for content in ("{", json.dumps({"cat": ["other."]}), None):
+        path = tmp_path / "descriptions.json"
+        path.unlink() if content is None else path.write_text(content)
+        *notices, ready = [e for e in make_ready(again, tmp_path / "x", "cpu") if not hasattr(e, "done")]
+        assert ready.method.texts == ["a picture of a cat.", "a red van."]
+        said = [e.message for e in notices if isinstance(e, Notice)]
+        assert any("1 of 2 classes have no written description (cat)" in line for line in said)
+        assert any("drew one text per class" in s and "fire engine: a red van." in s for s in said)
+
+
+def test_a_run_planned_before_texts_were_kept_still_reads_the_file(tmp_path):
+    (run,) = plan(experiment(_pictures(tmp_path, WHOLE))).runs
+    old = {k: v for k, v in run.method.config.items() if k != "descriptions"}
+    older = run.model_copy(update={"method": run.method.model_copy(update={"config": old})})
+    assert "descriptions" not in lasting(older)["method"]["config"], "its checkpoint's identity"
+    ready = list(make_ready(older, tmp_path / "x", "cpu"))[-1]
+    assert ready.method.texts[1] == "a red van."
+
+
+def test_given_texts_are_the_whole_truth(tmp_path):
+    (tmp_path / "descriptions.json").write_text("not json at all")
+    (run,) = plan(experiment(_pictures(tmp_path), {"fire_engine": ["a van."]})).runs
+    assert run.method.config["descriptions"] == {"cat": [], "fire engine": ["a van."]}
+
+
+def test_embedded_texts_are_not_written_out_unless_they_were_edited():
+    def planned(**own: object) -> config.RunConfig:
+        entry = MethodEntry(name="fedalign", config=own)
+        return plan(config.Experiment(data={"name": "shapes"}, methods=(entry,))).runs[0]
+
+    plain, edited = planned(), planned(descriptions={"cup": ["a mug."]})
+    assert plain.method.config["descriptions"] is None
+    assert "descriptions" not in lasting(plain)["method"]["config"], "as in the first release"
+    written = edited.method.config["descriptions"]
+    assert written["cup"] == ["a mug."] and written["heart"] == [] and len(written) == 10
+    hashes = {plain.group_hash(), edited.group_hash(), planned(descriptions={"cup": ["a jug."]}).group_hash()}
+    assert len(hashes) == 3, "other texts are another group"
+    idle = planned(style="st", descriptions={"cup": ["a mug."]})
+    assert idle.group_hash() == planned(style="st").group_hash(), "style st does not know of them"
+
+
+def test_idle_texts_are_told(tmp_path):
+    found = plan(experiment(_pictures(tmp_path), {"cat": ["a pet."]}, style="st"))
+    assert "FedAlign: descriptions are not used by style st, the prompt" in found.warnings
+
+
+def test_a_text_that_no_tower_of_the_size_reads_is_refused_at_planning(tmp_path):
+    long = " ".join(["word"] * 80)
+    (tmp_path / "descriptions.json").write_text(json.dumps({"cat": ["a pet.", long]}))
+    with pytest.raises(FedLensError, match=r"at least 82 tokens, mini-vit reads") as caught:
+        plan(experiment(_pictures(tmp_path)))
+    assert caught.value.field == "methods.0.config.descriptions"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a photo of a dog.", "it's 1234 years old!!", "&amp;&lt; a_b", "ünïcôde 😀 天", "don't ..., x"],
+)
+def test_the_pieces_of_a_text_are_never_more_than_its_tokens(text):
+    from tests.tiny import tokenizer
+
+    assert class_texts.least_tokens(text) <= len(tokenizer().encode(text)) + 2
+
+
+@pytest.mark.parametrize("name", ["fedalign", "zero-shot"])
+def test_a_text_that_would_be_cut_off_stops_the_run_whether_it_is_drawn_or_not(
+    tiny_backbone, tiny_federation, name
+):
+    reads = "layer:1" if name == "fedalign" else "embedding"
+    long = "antidisestablishmentarianism " * 30  # few words, many tokens
+    assert class_texts.least_tokens(long) < 77
+    for seed in range(4):
+        federation = tiny_federation(tiny_backbone(), reads, descriptions={"cat": ["a pet.", long]})
+        federation = replace(federation, problem=replace(federation.problem, seed=seed))
+        with pytest.raises(FedLensError, match=r"class 'cat': the description .* tokens, tiny-vit reads 77"):
+            build(name, federation, style="gt")
+
+
+def test_a_caveat_counts_classes_that_took_the_prompt():
+    def caveat(embedded: bool = False, name: str = "fedalign", **own: object) -> str:
+        return registry.get(name).caveat(registry.build_config(name, own), embedded)
+
+    assert caveat(embedded=True) == caveat(style="st") == caveat(descriptions={"cat": ["a pet."]}) == ""
+    assert "not known" in caveat()
+    assert caveat(descriptions={"cat": [], "dog": ["x."]}) == (
+        "1 of 2 classes had no written description and took the prompt"
+    )
+    assert caveat(name="zero-shot") == "" != caveat(name="zero-shot", style="gt")
+
+
+def test_two_styles_of_zero_shot_and_fedalign_draw_the_same_texts(tiny_backbone, tiny_federation):
+    written = {"cat": ["a pet.", "a tiger."], "snow owl": ["a bird."]}
+    own = tiny_federation(tiny_backbone(), descriptions=written)
+    aligned = build("fedalign", tiny_federation(tiny_backbone(), "layer:1", descriptions=written))
+    gt, st = build("zero-shot", own, style="gt"), build("zero-shot", own)
+    assert list(gt.drawn_texts.values()) == aligned.texts == list(aligned.drawn_texts.values())
+    assert gt.drawn_texts["fire engine"] == "a photo of a fire engine." and st.drawn_texts == {}
+    plain = build("zero-shot", tiny_federation(tiny_backbone()))
+    assert (gt.text[2] == plain.text[2]).all() and not (gt.text[1] == plain.text[1]).all()
+    assert (st.text == plain.text).all()
+
+
+def test_any_class_name_survives_toml_and_a_plan():
+    texts = {name: [f"{name}!", 'with "quotes" and\\ 😀'] for name in ODD}
+    first = config.Experiment(
+        methods=(MethodEntry(name="fedalign", config={"lr": 0.5, "descriptions": texts}),)
+    )
+    assert config.loads(config.dumps(first)) == first
+    read = config.loads(config.dumps(first)).methods[0].config["descriptions"]
+    kept = registry.get("fedalign").planned(
+        registry.build_config("fedalign", {"descriptions": read}), setting({}, classes=ODD)
+    )
+    assert {n: [" ".join(t.split()) for t in v] for n, v in texts.items()} == {
+        n: list(v) for n, v in kept.descriptions.items()
+    }
+
+
+def test_texts_are_short_in_a_table_and_other_texts_read_otherwise():
+    first, second = class_texts.summary(WHOLE), class_texts.summary({**WHOLE, "cat": ["a pet.", "a tiger."]})
+    assert first.startswith("3 texts for 2 of 2 classes (") and first != second
+    assert class_texts.summary({"cat": ("a.",), "dog": ()}).startswith("1 text for 1 of 2 classes (")
+
+
+def test_planned_texts_cannot_be_changed_by_the_config_they_came_from():
+    with pytest.raises(ValidationError):
+        registry.build_config("fedalign", {}).descriptions = {}
+
+
+def test_the_small_form_of_an_experiment_leaves_texts_of_other_classes_out():
+    entry = MethodEntry(name="fedalign", config={"descriptions": {"cat": ["a pet."]}})
+    small = mini(config.Experiment(data={"name": "cifar10", "root": "/none"}, methods=(entry,)))
+    assert "descriptions" not in small.methods[0].config
+    assert plan(small).runs
