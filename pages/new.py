@@ -174,7 +174,7 @@ def plan_line(experiment: Experiment, found: Plan) -> None:
 
 def costs(found: Plan) -> str:
     """Time, disk and memory that a plan takes, as far as they are known."""
-    seconds, memory, disk = drafts.estimate(found.runs), drafts.memory(found.runs), drafts.disk(found)
+    seconds, memory, disk = drafts.estimate(found), drafts.memory(found), drafts.disk(found)
     text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
         text += f", {'about' if disk.whole else 'at least'} {amount(disk.size)} on disk"
@@ -190,7 +190,7 @@ def amount(size: int) -> str:
 
 def launch(experiment: Experiment | None, found: Plan | None) -> None:
     """The button, and what it asks before a large plan."""
-    long = found is not None and (len(found.runs) > 20 or (drafts.estimate(found.runs) or 0) > 8 * 3600)
+    long = found is not None and (len(found.runs) > 20 or (drafts.estimate(found) or 0) > 8 * 3600)
     sure = not long or st.checkbox(
         f"Yes, queue all {len(found.runs) if found else 0} runs", key="launch_sure"
     )

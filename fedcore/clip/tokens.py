@@ -8,7 +8,7 @@ import importlib.util
 import itertools
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from fedcore.clip.facts import BackboneFacts
@@ -30,7 +30,7 @@ def check_room(
         FedLensError: ``field``, naming the class that does not fit and the longest context that would.
     """
     room = facts.context_length - longest - 2  # [SOS] and [EOT]
-    worst, need = _longest(classes, pattern, room)
+    worst, need = _longest(tuple(classes), pattern, room)
     if need > room and facts.prompts is None:
         raise FedLensError(
             f"a context of {longest} leaves no room for class '{worst}' ({longest} + {need + 2} tokens > "
@@ -41,7 +41,7 @@ def check_room(
 
 def template_note(facts: BackboneFacts, classes: Sequence[str], template: str) -> list[str]:
     """What to tell where the data set's prompt does not fit: not every method reads it."""
-    worst, need = _longest(classes, template, facts.context_length - 2)
+    worst, need = _longest(tuple(classes), template, facts.context_length - 2)
     if need + 2 <= facts.context_length or facts.prompts is not None:
         return []
     return [
@@ -59,7 +59,8 @@ def count(text: str) -> int:
     return sum(_pieces(word.encode()) for word in regex.findall(_PATTERN, clean, regex.IGNORECASE))
 
 
-def _longest(classes: Sequence[str], pattern: str, room: int) -> tuple[str, int]:
+@lru_cache(maxsize=64)  # asked again for every run of a plan
+def _longest(classes: tuple[str, ...], pattern: str, room: int) -> tuple[str, int]:
     """The class that takes most tokens, and how many; where all are short, without counting (0).
 
     A token is one byte at least, so that most lists of classes need no vocabulary.

@@ -157,7 +157,7 @@ _TOLD = 12
 
 def _drawn(method: Method) -> Iterator[Notice]:
     """The texts that a run drew; of more than a few classes most in the log alone."""
-    texts = [f"{name}: {text}" for name, text in method.drawn_texts.items()]
+    texts = [f'{name}: "{text}"' for name, text in method.drawn_texts.items()]
     if texts:
         more = f"; and {len(texts) - _TOLD} more, in the log" if len(texts) > _TOLD else ""
         head = f"{method.title} drew one text per class by the run's seed: {'; '.join(texts[:_TOLD])}{more}"

@@ -230,12 +230,13 @@ def summary_latex(
 def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric]) -> str:
     groups = comparison.of(setting)
     marked = {m: ranks(groups, m) for m in metrics}
+    several = any(g.stats[m].std is not None for g in groups for m in metrics if m in g.stats)
+    spread = r"mean $\pm$ sample standard deviation over seeds" if several else "one seed"
     lines = [
         r"% needs \usepackage{booktabs}",
         *("% " + " ".join(note.split()) for note in comparison.notes),
         r"\begin{table}",
-        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, "
-        r"mean $\pm$ standard deviation over seeds.}",
+        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, {spread}.}}",
         rf"  \begin{{tabular}}{{l{'r' * len(metrics)}r}}",
         r"    \toprule",
         "    " + " & ".join(["Method", *(tex(METRIC_HEADS[m]) for m in metrics), "$n$"]) + r" \\",

@@ -71,7 +71,8 @@ def _grid(
     tallest = max((len(p.rows) for p in panels), default=1)
     cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
     body = max(7 * CELL, cell * tallest)
-    gap = 92 if any(len(p.columns) for p in panels) else 60
+    below = max((min(len(n), LABEL) for p in panels for n in p.columns), default=0)  # letters, slanted
+    gap = max(92, 52 + 4 * below) if below else 60
     inner = rows * body + (rows - 1) * gap
     gaps = any(np.isnan(p.values).any() for p in panels)
     margin = {"l": 8, "r": 8, "t": 54, "b": 88 if gaps else 64, "pad": 0}

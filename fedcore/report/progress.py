@@ -6,22 +6,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fedcore.clip import encodings
-from fedcore.config import RunConfig, backbone_names
 from fedcore.runs import queries
-from fedcore.runs.database import artifacts_folder
-from fedcore.runs.lease import run_folder
 from fedcore.runs.queries import RunRow
-
-if TYPE_CHECKING:
-    from fedcore.engine.plan import Plan
 
 RECENT_ROUNDS = 5
 LOG_BYTES = 16_384
-PRECEDENTS = 200
-"""Finished runs that are looked at for how planned ones will do."""
 MEGABYTE = 1_000_000
 
 
@@ -95,85 +85,6 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def estimate(db: str | Path, runs: Sequence[RunConfig]) -> float | None:
-    """Seconds that planned runs will take, by recorded runs of the same method, data and backbone.
-
-    None as soon as one of them has no such precedent: half an estimate is none.
-    """
-    past: dict[tuple[str, str, str], list[float]] = {}
-    finished = _finished(db)
-    configs = queries.configs(db, [r.id for r in finished])
-    for run in finished:
-        seconds = elapsed(run)
-        if seconds is not None and run.rounds_total:
-            past.setdefault(_kind(configs[run.id]), []).append(seconds / run.rounds_total)
-    total = 0.0
-    for planned in runs:
-        known = past.get(_kind(planned))
-        if not known:
-            return None
-        total += planned.rounds * sum(known) / len(known)
-    return total
-
-
-def memory(db: str | Path, runs: Sequence[RunConfig]) -> int | None:
-    """Bytes that the largest of some planned runs will take, by measured runs of the same kind.
-
-    None as soon as one of them has no such precedent.
-    """
-    measured = queries.peak_memory(db)
-    known: dict[tuple[str, str, str], int] = {}
-    for run_id, config in queries.configs(db, measured).items():
-        kind = _kind(config)
-        known[kind] = max(known.get(kind, 0), measured[run_id])
-    found = [known.get(_kind(planned)) for planned in runs]
-    return None if not found or None in found else max(n for n in found if n is not None)
-
-
-@dataclass(frozen=True)
-class Disk:
-    """Bytes that planned runs will write, about. whole: nothing that they write is left out as unknown."""
-
-    size: int
-    whole: bool
-
-
-def disk(db: str | Path, planned: Plan) -> Disk:
-    """Encodings that are not cached yet, and checkpoints and logs as runs of the same kind have written them.
-
-    Cached is what has the same data set, backbone, layer and count of images; other weights of one backbone
-    are not told apart.
-    """
-    folder = artifacts_folder(db) / "encodings"
-    there = [encodings.about(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
-    cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in there}
-    size = sum(e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached)
-    kinds = [_kind(run) for run in planned.runs]
-    known: dict[tuple[str, str, str], int] = {}
-    found = queries.configs(db, [r.id for r in _finished(db)])
-    for run_id in sorted(found, reverse=True):
-        kind = _kind(found[run_id])
-        if kind in kinds and kind not in known:
-            wrote = sum(f.stat().st_size for f in run_folder(db, run_id).glob("*") if f.is_file())
-            known |= {kind: wrote} if wrote else {}  # runs from elsewhere have no files here
-    return Disk(size + sum(known.get(kind, 0) for kind in kinds), set(kinds) <= set(known))
-
-
-def _finished(db: str | Path) -> list[RunRow]:
-    """The runs that were finished last, newest first."""
-    done = [r for e in queries.experiments(db, archived=True) for r in e.runs if r.state == "done"]
-    return sorted(done, key=lambda r: -r.id)[:PRECEDENTS]
-
-
-def _rows(about: Mapping[str, object]) -> object:
-    shape = about.get("shape")
-    return shape[0] if isinstance(shape, list) and shape else None
-
-
-def _kind(config: RunConfig) -> tuple[str, str, str]:
-    return config.method.name, config.data.name, backbone_names(config)
 
 
 def log_tail(db: str | Path, run_id: int, lines: int = 40) -> str:

@@ -264,7 +264,7 @@ def _protocol_notes(groups: Sequence[Group]) -> list[str]:
             values = sorted({getattr(g.config, name) for g in trained})
             if len(values) > 1:
                 texts = ", ".join(value_text(name, v) for v in values)
-                found[f"rows of different {field_words(name)} side by side: {texts}"] = None
+                found[f"rows differ in {field_words(name)}: {texts}"] = None
     return list(found)
 
 

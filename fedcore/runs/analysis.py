@@ -54,7 +54,9 @@ def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress |
     found = queries.newest_checkpoint(db, run_id)
     if found is None:
         raise FedLensError(
-            f"run {run_id} has no checkpoint to look into; only runs trained here keep one", "run"
+            f"run {run_id} has no checkpoint to look into: it was deleted, or the run was trained elsewhere; "
+            "run it again to look into it",
+            "run",
         )
     at = None
     config, environment = queries.run_config(db, run_id), queries.environment(db, run_id)

@@ -32,8 +32,8 @@ STYLE = """
   :disabled) { color: inherit; }
 .stButtonGroup [aria-checked="true"], .stButtonGroup [aria-checked="true"] p {
   color: inherit !important; }
-.fl-table th { text-align: left; font-weight: 600; padding: 0.35rem 0.6rem; vertical-align: bottom;
-  border-bottom: 2px solid color-mix(in srgb, currentColor 25%, transparent); }
+.fl-table th, .fl-table thead td { text-align: left; font-weight: 600; padding: 0.35rem 0.6rem;
+  vertical-align: bottom; border-bottom: 2px solid color-mix(in srgb, currentColor 25%, transparent); }
 .fl-table td { padding: 0.35rem 0.6rem; vertical-align: middle;
   border-bottom: 1px solid color-mix(in srgb, currentColor 12%, transparent); }
 .fl-table .num { text-align: right; }
@@ -209,7 +209,10 @@ def number(value: float | None, digits: int) -> str:
 
 def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], label: str) -> str:
     """A table. header: (title, css class) per column; cells are HTML, escaped by the caller."""
-    head = "".join(f'<th scope="col" class="{css}">{esc(title)}</th>' for title, css in header)
+    head = "".join(
+        f'<th scope="col" class="{css}">{esc(title)}</th>' if title else f'<td class="{css}"></td>'
+        for title, css in header
+    )
     body = "".join(
         "<tr>"
         + "".join(f'<td class="{css}">{cell}</td>' for cell, (_, css) in zip(row, header, strict=True))

@@ -9,14 +9,14 @@ from typing import Any
 
 import streamlit as st
 
-from fedcore.config import Experiment, RunConfig, load, parse
+from fedcore.config import Experiment, load, parse
 from fedcore.data import catalog
 from fedcore.data.prepare import NotPrepared, put_off
 from fedcore.engine.plan import Plan, plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.report import progress
+from fedcore.report import forecast
 from fedcore.runs import queries
 from pages.parts import common
 
@@ -324,16 +324,21 @@ def _without_none(values: object) -> dict[str, Any]:
     return {k: v for k, v in dict(values).items() if v is not None}  # type: ignore[call-overload]
 
 
-def estimate(planned: tuple[RunConfig, ...]) -> float | None:
-    """Seconds that runs will take, by what this machine has recorded."""
-    return progress.estimate(common.database(), planned)
+@st.cache_data(show_spinner=False, ttl=20)
+def _precedents(db: str) -> forecast.Precedents:
+    return forecast.precedents(db)
 
 
-def memory(planned: tuple[RunConfig, ...]) -> int | None:
-    """Bytes that the largest of the runs will take, by what this machine has measured."""
-    return progress.memory(common.database(), planned)
+def estimate(planned: Plan) -> float | None:
+    """Seconds that a plan will take, by what this machine has recorded."""
+    return forecast.seconds(_precedents(str(common.database())), planned.runs)
 
 
-def disk(planned: Plan) -> progress.Disk:
-    """Bytes that a plan's runs will write, by what there is and what runs of their kind have written."""
-    return progress.disk(common.database(), planned)
+def memory(planned: Plan) -> int | None:
+    """Bytes that the largest of its runs will take, by what this machine has measured."""
+    return forecast.memory(_precedents(str(common.database())), planned.runs)
+
+
+def disk(planned: Plan) -> forecast.Disk:
+    """Bytes that its runs will write, by what there is and what runs of their kind have written."""
+    return forecast.disk(common.database(), _precedents(str(common.database())), planned)

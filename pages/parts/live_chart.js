@@ -32,6 +32,7 @@ function makeRoom({ data, layout }, family) {
     const side = across ? "b" : "l";
     margin[side] = Math.max(margin[side], Math.ceil(labels + title + AROUND + (across ? legend : 0)));
   }
+  layout.height += margin.b - layout.margin.b; // cells keep their size
   layout.margin = margin;
 }
 
@@ -65,9 +66,6 @@ async function react(Plotly, host, figure, text) {
   if (host.fedlensText !== text || !host.isConnected) return; // a newer one came meanwhile, or the page went
   if (host.fedlensFailed) host.replaceChildren();
   host.fedlensFailed = false;
-  const family = getComputedStyle(host).fontFamily;
-  figure.layout.font = { ...figure.layout.font, family };
-  makeRoom(figure, family);
   await Plotly.react(host, figure.data, figure.layout, CONFIG);
   host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
   performance.mark("fedlens-drawn");
@@ -77,6 +75,9 @@ async function react(Plotly, host, figure, text) {
 async function draw(host, text) {
   const { url, alt, figure } = JSON.parse(text);
   host.setAttribute("aria-label", alt);
+  const family = getComputedStyle(host).fontFamily;
+  figure.layout.font = { ...figure.layout.font, family };
+  makeRoom(figure, family);
   host.style.minHeight = `${figure.layout.height}px`; // the final height, before anything is drawn
   try {
     const Plotly = await library(url);

@@ -70,9 +70,9 @@ def _rows(path: str, config: str, token: object, _experiment: object) -> list[Be
 
 def _table(rows: Sequence[Beside], name: str) -> str:
     header = [
-        ("Table", "name"),
+        ("Table", "wide"),
         ("Data set", "name"),
-        ("Setting", ""),
+        ("Setting", "wide"),
         ("Method", "wide"),
         ("Of", ""),
         ("Metric", ""),

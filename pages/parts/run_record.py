@@ -61,4 +61,6 @@ def reproduce(run: RunRow) -> None:
     st.code(text, language="toml", wrap_lines=True)
     if environment:
         rows = [[common.esc(k), common.esc(v)] for k, v in record.ran_under(environment).items()]
-        st.html(common.table_html([("Ran under", "name"), ("", "prose")], rows, "What the run ran under"))
+        st.html(
+            common.table_html([("Ran under", "name"), ("Value", "prose")], rows, "What the run ran under")
+        )

@@ -169,7 +169,7 @@ def test_long_names_have_room_beside_the_heatmap(server: Server, tab: Tab) -> No
     run = Recorder(server.db, method="mine", seed=1, dataset="rotated-digits", rounds_total=9)
     run.round(1, {(m, t): (9, TOTAL) for m in ("global", *names) for t in names})
     tab.page.goto(f"{server.url}/live?id={run.experiment_id}")
-    expect(tab.page.locator(f"{GRID} .ytick text")).to_have_count(5)
+    expect(tab.page.locator(f"{GRID} .ytick text")).to_have_count(5, timeout=30_000)
     grid = tab.page.locator(GRID)
     assert grid.evaluate("host => host._fullLayout.yaxis.automargin") is False
     assert grid.evaluate(OUTSIDE) == []

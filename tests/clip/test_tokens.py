@@ -55,9 +55,6 @@ def test_a_context_that_leaves_no_room_names_the_class() -> None:
     assert caught.value.field == "context_length"
 
 
-LONG = ("cat", "word " * 60 + "end")
-
-
 @pytest.mark.parametrize(
     ("method", "config", "field"),
     [

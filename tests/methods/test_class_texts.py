@@ -70,23 +70,23 @@ def _pictures_again(root: Path) -> str:
 
 
 def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_path):
-    (run,) = plan(experiment(_pictures(tmp_path, {"fire_engine": ["a  red\nvan."]}))).runs
+    (run,) = plan(experiment(_pictures(tmp_path / "data", {"fire_engine": ["a  red\nvan."]}))).runs
     kept = {"cat": [], "fire engine": ["a red van."]}
     assert run.method.config["descriptions"] == kept, "in the data set's spelling, () for a class without"
     assert lasting(run)["method"]["config"]["descriptions"] == kept, "part of a checkpoint's identity"
     again = config.RunConfig.model_validate_json(run.model_dump_json())
     for content in ("{", json.dumps({"cat": ["other."]}), None):
-        path = tmp_path / "descriptions.json"
+        path = tmp_path / "data" / "descriptions.json"
         path.unlink() if content is None else path.write_text(content)
         *notices, ready = [e for e in make_ready(again, tmp_path / "x", "cpu") if not hasattr(e, "done")]
         assert ready.method.texts == ["a picture of a cat.", "a red van."]
         said = [e.message for e in notices if isinstance(e, Notice)]
         assert any("1 of 2 classes have no written description (cat)" in line for line in said)
-        assert any("drew one text per class" in s and "fire engine: a red van." in s for s in said)
+        assert any("drew one text per class" in s and 'fire engine: "a red van."' in s for s in said)
 
 
 def test_a_run_planned_before_texts_were_kept_still_reads_the_file(tmp_path):
-    (run,) = plan(experiment(_pictures(tmp_path, WHOLE))).runs
+    (run,) = plan(experiment(_pictures(tmp_path / "data", WHOLE))).runs
     old = {k: v for k, v in run.method.config.items() if k != "descriptions"}
     older = run.model_copy(update={"method": run.method.model_copy(update={"config": old})})
     assert "descriptions" not in lasting(older)["method"]["config"], "its checkpoint's identity"

@@ -16,6 +16,7 @@ from fedcore.report.inventory import run_toml
 from fedcore.runs import queries
 from fedcore.runs.database import prepare
 from pages.parts import class_texts
+from tests import fill
 from tests.engine.test_plan import _pictures
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import button, open_form
@@ -51,7 +52,7 @@ def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: st
 
 def place(app: AppTest) -> str:
     """The editor's keys begin with it."""
-    (found,) = {k.removesuffix(".start") for k in app.session_state.filtered_state if k.endswith(".start")}
+    (found,) = {k.removesuffix(".start") for k in app.session_state if k.endswith(".start")}
     return found
 
 
@@ -81,7 +82,7 @@ def test_edited_texts_go_into_the_experiment_and_its_run(
     open_page: Opened, tmp_path: Path, pictures: Path, method: str
 ) -> None:
     db = recorded(tmp_path, pictures, method=method)
-    app = open_form(open_page("new", clone="1"), {"fedalign": "FedAlign", "zero-shot": "Zero-shot"}[method])
+    app = open_form(open_page("new", clone="1"), {"fedalign": "FedAlign", "zero-shot": "Zero"}[method])
     assert lines(app) == [("cat", "a pet."), ("cat", "a small tiger."), ("fire engine", None)]
     app = edit(
         app,
@@ -95,7 +96,7 @@ def test_edited_texts_go_into_the_experiment_and_its_run(
     assert asked["descriptions"] == edited == run.method.config["descriptions"]
     again = loads(run_toml(db, queries.experiments(db)[0].runs[0].id))
     assert again.methods[0].config["descriptions"] == edited
-    clone = open_form(open_page("new", clone="2"), {"fedalign": "FedAlign", "zero-shot": "Zero-shot"}[method])
+    clone = open_form(open_page("new", clone="2"), {"fedalign": "FedAlign", "zero-shot": "Zero"}[method])
     assert lines(clone) == [("cat", "a purring pet."), ("fire engine", "a 🚒.")]
 
 
@@ -158,3 +159,16 @@ def test_texts_of_a_file_are_read_as_the_folder_s_are() -> None:
     )
     table = class_texts._table(given, ("cat", "fire engine"))
     assert class_texts._read(table) == ({"fire engine": ["a van."]}, 0)
+
+
+def test_rows_that_took_the_prompt_are_marked_in_compare(open_page: Opened, tmp_path: Path) -> None:
+    half = {"style": "gt", "descriptions": {"cat": ["a pet."], "dog": []}}
+    entries = (MethodEntry(name="fedalign", config=half), MethodEntry(name="fedot"))
+    fill.done(tmp_path / "runs.db", Experiment(methods=entries, rounds=2))
+    app = open_page("compare", e="1")
+    why = "1 of 2 classes had no written description and took the prompt"
+    assert [c.value.replace("\\", "") for c in app.caption if "†" in c.value] == [
+        f":material/info: † FedAlign: {why}"
+    ]
+    (table,) = [e.proto.body for e in app.get("html") if "Summary of" in e.proto.body]
+    assert table.count("†") == 1 and why in table

@@ -81,6 +81,7 @@ def test_latex_marks_best_and_second(filled: Path) -> None:
     found = {g.label: g.stats["personal"] for g in tables.compare(filled, [1]).groups}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
+    assert r"last round, mean $\pm$ sample standard deviation over seeds.}" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
     assert export.tex("a_b & 5%") == r"a\_b \& 5\%"
 
@@ -93,6 +94,7 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
     number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
     lines = export.summary_latex(db, [number]).splitlines()
+    assert "last round, one seed.}" in lines[2]
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
     assert found == [
         r"{[a] \textbackslash{} \{b\}}",

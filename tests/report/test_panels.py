@@ -167,3 +167,16 @@ def test_a_long_title_keeps_its_round_and_its_panel(filled: Path) -> None:
     panel = panels.Panel(title, "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
     (drawn,) = (a.text for a in heatmaps.heatmap_grid([panel], Look()).figure.layout.annotations)
     assert drawn.endswith("P: round 4/10</b>") and "…" in drawn and len(drawn) < 70
+
+
+def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
+    shown = [panels.live_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    layout = heatmaps.heatmap_grid(shown, Look(), columns=3).figure.layout
+    boxes = [(layout[f"xaxis{n}"].domain, layout[f"yaxis{n}"].domain) for n in ("", "2", "3", "4", "5")]
+    for (left, right), (low, high) in boxes:
+        assert 0 <= left < right <= 1 and 0 <= low < high <= 1
+    assert boxes[0][0][1] < boxes[1][0][0] and boxes[1][0][1] < boxes[2][0][0], "three in the first row"
+    assert boxes[3][0] == boxes[0][0] and boxes[3][1][1] < boxes[0][1][0], "the fourth below the first"
+    titles = {a.text: (a.x, a.y) for a in layout.annotations if a.xref == "paper"}
+    for panel, ((left, right), (_, high)) in zip(shown, boxes, strict=True):
+        assert titles[f"<b>{panel.title}</b>"] == (pytest.approx((left + right) / 2), high)

@@ -201,8 +201,8 @@ def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
     tested = tables.significance(found.groups, base, "personal")
     assert list(tested) == [rows["zero-shot"].key]
     assert tested[rows["zero-shot"].key].adjusted == tested[rows["zero-shot"].key].p, "a family of one"
-    assert "rows of different rounds side by side: 2, 3" in found.notes
-    assert "rows of different participation side by side: 0.5, 1" in found.notes
+    assert "rows differ in rounds: 2, 3" in found.notes
+    assert "rows differ in participation: 0.5, 1" in found.notes
 
 
 def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> 
     assert still.runs[0].rounds == (0,)
     assert tables.apart(fedot, still) == tables.apart(still, fedot) == ""
     assert tables.difference(fedot, still, "personal") is not None
-    assert not any("side by side" in note for note in compare(db, [1, 2]).notes)
+    assert not any("differ" in note for note in compare(db, [1, 2]).notes)
 
 
 def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
