@@ -55,8 +55,7 @@ def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress |
     if found is None:
         raise FedLensError(
             f"run {run_id} has no checkpoint to look into: it was deleted, or the run was trained elsewhere; "
-            "run it again to look into it",
-            "run",
+            "run it again to look into it"
         )
     at = None
     config, environment = queries.run_config(db, run_id), queries.environment(db, run_id)

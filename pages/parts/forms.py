@@ -36,6 +36,7 @@ def config_form(
     defaults = paper_values(config)
     given: dict[str, Any] = {}
     fields = [(n, i) for n, i in config.model_fields.items() if not _extra(i)]
+    fields.sort(key=lambda f: f[1].annotation is bool)  # boxes to tick stand in rows of their own
     for start in range(0, len(fields), COLUMNS):
         columns = st.columns(COLUMNS, vertical_alignment="top")
         for column, (name, info) in zip(columns, fields[start : start + COLUMNS], strict=False):

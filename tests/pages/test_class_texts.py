@@ -165,7 +165,7 @@ def test_rows_that_took_the_prompt_are_marked_in_compare(open_page: Opened, tmp_
     half = {"style": "gt", "descriptions": {"cat": ["a pet."], "dog": []}}
     entries = (MethodEntry(name="fedalign", config=half), MethodEntry(name="fedot"))
     fill.done(tmp_path / "runs.db", Experiment(methods=entries, rounds=2))
-    app = open_page("compare", e="1")
+    app = open_page("compare", ids="1")
     why = "1 of 2 classes had no written description and took the prompt"
     assert [c.value.replace("\\", "") for c in app.caption if "†" in c.value] == [
         f":material/info: † FedAlign: {why}"

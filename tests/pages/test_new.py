@@ -221,3 +221,14 @@ def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
 
 def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None:
     assert "at least 35 MB on disk" in plan_line(open_page("new", preset="demo"))
+
+
+def test_boxes_to_tick_come_after_the_other_fields() -> None:
+    script = """
+from fedcore.methods import registry
+from pages.parts import forms
+forms.config_form(registry.get("feddeap").Config, {}, "k")
+"""
+    app = AppTest.from_string(script).run()
+    kinds = [column.children[0].type for column in app.columns if column.children]
+    assert kinds.index("checkbox") == len(kinds) - len(app.checkbox) > 0
