@@ -12,6 +12,7 @@ from pathlib import Path
 from scripts.presets_fedalign import fedalign
 from scripts.presets_feddeap import feddeap
 from scripts.presets_fedot import fedot
+from scripts.presets_figures import figures
 from scripts.presets_parts import Preset
 from scripts.presets_protocols import protocols
 from scripts.presets_sdfed import sdfed
@@ -21,7 +22,8 @@ FOLDER = Path(__file__).resolve().parent.parent / "experiments"
 
 def presets() -> list[Preset]:
     """All files."""
-    return [*fedot(), *sdfed(), *fedalign(), *feddeap(), *protocols()]
+    tables = [*fedot(), *sdfed(), *fedalign(), *feddeap()]
+    return [*tables, *protocols(), *figures(tables)]
 
 
 def main() -> None:
