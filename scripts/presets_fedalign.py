@@ -21,9 +21,10 @@ FEDALIGN_ABLATED = ("CIFAR10", "CIFAR100", "OxfordPet", "Flower102")
 FEDALIGN_ALPHAS = (0.3, 0.5, 0.7, 0.9)
 FEDALIGN_NOTES = (
     "FedAlign, Table {tables}: five clients; global model on the whole test set, the clients' models on all "
-    "test samples of the classes that they hold (before aggregation under Path, else after it). The paper "
-    "names no seeds and prints one of its written descriptions (GT): put your own descriptions.json into "
-    "the data set's folder, or FedAlign takes the prompt as without GT, which the plan and the log say."
+    "test samples of the classes that they hold (before aggregation, but FedAlign's under IID and Dirichlet "
+    "after it). The paper names no seeds and prints one of its written descriptions (GT): write your own, "
+    "under descriptions or in a descriptions.json in the data set's folder; a class without one takes the "
+    "prompt, and such a run is told apart."
 )
 FEDALIGN_FLOWERS = (
     " Clients hold Flowers-102's official test and validation parts, 7,169 images; its training part, 1,020, "

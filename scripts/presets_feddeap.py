@@ -27,7 +27,7 @@ def feddeap() -> Iterator[Preset]:
             *([method("zero-shot", "Zero-shot CLIP")] if 1 in tables else []),
             method("clip-fc", "CLIP-FC", **size),
             method("fedclip", "FedCLIP", **size),
-            method("promptfl", "PromptFL", context_length=16, **rate),
+            method("promptfl", "PromptFL", context_length=16, weight_decay=1e-5, **rate),
             method("feddeap", "FedDEAP", **rate),
             method("feddeap", "FedDEAP, baseline", personal_prompt=False, **off, **rate),
             method("feddeap", "FedDEAP, with personal prompt", **off, **rate),

@@ -25,6 +25,10 @@ SDFED_MIXED = (
     "the step cap counts a client's steps in one round. SDFed's own prompts have 4 to 64 tokens instead, as "
     "the paper says of heterogeneous environments; Tables 4 and 9 name no lengths."
 )
+SDFED_UNTRAINED = (
+    " Ten of a hundred clients a round leave about seven of them untrained: such a client predicts with the "
+    "global prompt under SDFed (untrained = global), with its random first prompt under local CoOp."
+)
 COOP = method("coop", "CoOp (local)", context_length=8, **SDFED)
 SDFED_ABLATION = {"none": "none", "pfhf": "PFHF", "pfhf+srlp": "PFHF+SRLP", "pfhf+irdc": "PFHF+IRDC"}
 
@@ -109,6 +113,7 @@ def sdfed() -> Iterator[Preset]:
             dataset,
             "7",
             "ViT-B-16",
+            notes=_sdfed_notes(dataset, "7") + SDFED_UNTRAINED,
             rounds=25,
             participation=0.1,
             data={"name": CATALOG[dataset], "template": "a photo of a {}.", "split": "official"},

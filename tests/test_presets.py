@@ -108,8 +108,12 @@ def test_they_expand_to_the_right_number_of_runs():
     assert counted["fedot"] == (11 + 10 + 10 + 11 + 11) * 3 * 4 + local_epochs + writers + blocks
     shots, lengths = 5 * 2 * 5, 8
     assert counted["sdfed"] == 5 * (6 * 5 + 2 * 5 + 2 * 4 + 3 * 2 + 2 * 5 + shots + lengths)
-    ablated, plain, food = 6 * 3 + 1, 3 * 3 + 1, 3  # per data set: three partitions, zero-shot CLIP under IID
-    fedalign = 4 * ablated + plain + food + 6 * 3 + 5 * 4 * 2 + 5 * (3 + 1)
+    ablated, plain, food = (
+        6 * 3 + 2,
+        3 * 3 + 2,
+        3,
+    )  # per data set: three partitions, zero-shot twice under IID
+    fedalign = 4 * ablated + plain + food + 6 * 3 + 5 * 4 * 2 + 5 * (3 + 2)
     swept, ratios = 4 * (1 + 4 + 5 + 4 + 4), 5 * 3 * 5
     assert counted["fedalign"] == fedalign + swept + ratios
     imbalance, weights = 2 * 4 * 5, 4 * 5 * 5

@@ -289,12 +289,14 @@ def _whole_test(reader: _Reader, figure: Figure, value: RunValue, out: str | Non
 def _local_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
     """FedAlign's local performance: clients' models on all test samples of the classes that they train on.
 
-    Under Path these are a client's own samples, and the models are those before aggregation; under IID and
-    Dirichlet those after it.
+    Under Path these are a client's own samples. The models are those before aggregation; FedAlign's under IID
+    and Dirichlet those after it (Appendix B.3). PromptFL's figures show it: under IID every client holds all
+    classes, where one aggregated model would have one figure, and the paper prints two.
     """
     if figure.setting.startswith("Path"):
         return reader.over_rounds(value, queries.LOCAL, _own)
-    return reader.over_rounds(value, queries.BROADCAST, _on_own_classes)
+    after = figure.method.startswith("FedAlign")
+    return reader.over_rounds(value, queries.BROADCAST if after else queries.LOCAL, _on_own_classes)
 
 
 def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:

@@ -388,7 +388,8 @@ def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_p
 
 
 def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_samples(tmp_path):
-    """IID: after aggregation, 3/10 and 5/10. Path: before it, 1/4 and 3/4 of own samples. Made-up counts."""
+    """IID: FedAlign after aggregation, 3/10 and 5/10, PromptFL before it, 9/10 and 9/10. Path: before it, 1/4
+    and 3/4 of own samples. Made-up counts."""
     counts = [
         ("broadcast", 1, 4, 3, 10),
         ("broadcast", 2, 5, 5, 10),
@@ -396,11 +397,16 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         ("local", 2, 5, 9, 10),
     ]
     own = [("broadcast", 1, 1, 4, 4), ("broadcast", 2, 2, 4, 4), ("local", 1, 1, 1, 4), ("local", 2, 2, 3, 4)]
-    for setting, cells, expected in (("iid", counts + own, 40.0), ("path", own, 50.0)):
+    for setting, label, cells, expected in (
+        ("iid", "FedAlign", counts + own, 40.0),
+        ("iid-promptfl", "PromptFL", counts + own, 90.0),
+        ("path", "FedAlign", own, 50.0),
+    ):
         db = tmp_path / f"{setting}.db"
         prepare(db)
-        experiment = preset(f"fedalign/table1-food101-{setting}", ("FedAlign",))
-        created = store.create_experiment(db, with_texts(experiment, {"apple pie": ["a pie."]}))
+        experiment = preset(f"fedalign/table1-food101-{setting}", (label,))
+        planned = with_texts(experiment, {"apple pie": ["a pie."]}) if label == "FedAlign" else experiment
+        created = store.create_experiment(db, planned)
         lease = claim(db, new_owner(), "cpu", experiment_id=created.experiment_id)
         lease.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
@@ -410,7 +416,7 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
             found = tuple(Cell(2, p, m, t, c, n, 0.1) for p, m, t, c, n in cells)
             lease.write_round(OwnRound(round_, found))
         lease.finish("done")
-        row = find(beside(db, experiment), table="1", method="FedAlign", metric="local")
+        row = find(beside(db, experiment), table="1", method=label, metric="local")
         assert (row.status, row.ours.mean) == ("measured", pytest.approx(expected))
 
 
