@@ -39,7 +39,7 @@ def limits(info: FieldInfo) -> list[tuple[str, float]]:
 
 
 def is_whole(info: FieldInfo) -> bool:
-    return info.annotation is int
+    return int in kinds(info) and float not in kinds(info)
 
 
 def outside(sign: str, limit: float, whole: bool) -> float:
