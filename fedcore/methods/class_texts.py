@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import html
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from fedcore.clip import tokens
 from fedcore.clip.prompts import spoken
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
@@ -28,7 +27,6 @@ Texts = Mapping[str, Sequence[str]]
 EDITOR = "class texts"
 """Marks a field that the form shows as a table of classes and texts."""
 _NAMED = 3
-_PIECE = re.compile(r"'(?:s|t|re|ve|m|ll|d)|[^\W\d_]+|\d|(?:[^\w\s]|_)+", re.IGNORECASE)
 
 
 class Styled(Protocol):
@@ -127,7 +125,7 @@ def of_classes(config: Styled, classes: Sequence[str], own: Texts) -> dict[str, 
 
 
 def check(config: Styled, setting: Setting) -> None:
-    """Refuse descriptions of classes that the data set has not, and such as no text tower of this size reads.
+    """Refuse descriptions of classes that the data set has not, and such as the text tower would cut off.
 
     Raises:
         FedLensError: with field ``descriptions``.
@@ -140,19 +138,19 @@ def check(config: Styled, setting: Setting) -> None:
             near = difflib.get_close_matches(spoken(name), known, n=1)
             hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(setting.classes)}"
             raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
+    if setting.facts.prompts is not None:
+        return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
+    limit = setting.facts.context_length
     for name, texts in of_classes(config, setting.classes, setting.descriptions).items():
         for text in texts:
-            if least_tokens(text) > setting.facts.context_length:
+            short = len(text.encode()) + 2 <= limit  # a token is a byte at least
+            need = 0 if short else tokens.count(text) + 2
+            if need > limit:
                 raise FedLensError(
-                    f"class '{name}': the description '{text[:40]}...' has at least {least_tokens(text)} "
-                    f"tokens, {setting.facts.name} reads {setting.facts.context_length}; shorten it",
+                    f"class '{name}': the description '{text[:40]}...' needs {need} tokens, "
+                    f"{setting.facts.name} reads {limit}; shorten it",
                     "descriptions",
                 )
-
-
-def least_tokens(text: str) -> int:
-    """A lower bound of a text's tokens, [SOS] and [EOT] included: the pieces that CLIP cuts it into first."""
-    return len(_PIECE.findall(html.unescape(html.unescape(text)))) + 2
 
 
 def planned(config: Config, setting: Setting) -> Config:

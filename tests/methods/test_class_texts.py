@@ -121,22 +121,12 @@ def test_idle_texts_are_told(tmp_path):
     assert "FedAlign: descriptions are not used by style st, the prompt" in found.warnings
 
 
-def test_a_text_that_no_tower_of_the_size_reads_is_refused_at_planning(tmp_path):
-    long = " ".join(["word"] * 80)
+@pytest.mark.parametrize("long", ["word " * 80, "antidisestablishmentarianism " * 14])
+def test_a_text_that_would_be_cut_off_is_refused_at_planning(tmp_path, long):
     (tmp_path / "descriptions.json").write_text(json.dumps({"cat": ["a pet.", long]}))
-    with pytest.raises(FedLensError, match=r"at least 82 tokens, mini-vit reads") as caught:
+    with pytest.raises(FedLensError, match="needs 8[26] tokens, mini-vit reads 77") as caught:
         plan(experiment(_pictures(tmp_path)))
     assert caught.value.field == "methods.0.config.descriptions"
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "a photo of a dog.", "it's 1234 years old!!", "&amp;&lt; a_b", "ünïcôde 😀 天", "don't ..., x"],
-)
-def test_the_pieces_of_a_text_are_never_more_than_its_tokens(text):
-    from tests.tiny import tokenizer
-
-    assert class_texts.least_tokens(text) <= len(tokenizer().encode(text)) + 2
 
 
 @pytest.mark.parametrize("name", ["fedalign", "zero-shot"])
@@ -145,7 +135,6 @@ def test_a_text_that_would_be_cut_off_stops_the_run_whether_it_is_drawn_or_not(
 ):
     reads = "layer:1" if name == "fedalign" else "embedding"
     long = "antidisestablishmentarianism " * 30  # few words, many tokens
-    assert class_texts.least_tokens(long) < 77
     for seed in range(4):
         federation = tiny_federation(tiny_backbone(), reads, descriptions={"cat": ["a pet.", long]})
         federation = replace(federation, problem=replace(federation.problem, seed=seed))
