@@ -33,7 +33,7 @@ ABSENT = {
     "held_out": "It needs runs that hold a domain out: field Held-out domains on the page New.",
     "attention": "FedAlign records it.",
 }
-PARTIAL = "Fields that some rows alone have, with one value"
+PARTIAL = "Fields that only some methods have"
 Token = tuple[tuple[int, str, int], ...]
 Moment = tuple[tuple[int, ...], Rule, bool, Token]
 # what a comparison was made of, and when (a text here would stand on the page: Streamlit's magic)
@@ -83,7 +83,9 @@ def choose(path: str) -> list[ExperimentRow]:
     """The compare set, in the URL."""
     known = {e.id: e for e in queries.experiments(path)}
     finished = [i for i, e in known.items() if any(r.state == "done" for r in e.runs)]
-    st.session_state["compare_ids"] = common.ids_in_url("ids", known, (finished or list(known))[:1])
+    cleared = st.session_state.get("compare_ids") == [] and not st.query_params.get_all("ids")
+    first = [] if cleared else (finished or list(known))[:1]
+    st.session_state["compare_ids"] = common.ids_in_url("ids", known, first)
     st.multiselect(
         "Experiments",
         list(known),
@@ -114,7 +116,7 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
             m for m in METRICS if m in {m for s in shown.settings for m in tables.shown_metrics(shown.of(s))}
         ]
         metric = st.selectbox(
-            "Compare by", there or list(METRICS), format_func=METRICS.get, key="by", bind="query-params",
+            "Compare by", there or ["personal"], format_func=METRICS.get, key="by", bind="query-params",
             help="What differences, costs and sweeps are about. The summary shows every metric.",
         )  # fmt: skip
     with columns[2]:
@@ -282,12 +284,16 @@ def field_html(path: str) -> str:
 
 
 def nothing_finished(found: Sequence[ExperimentRow]) -> None:
-    """What there will be, and where it is made."""
+    """What there will be, and where it is made; or why there will be nothing."""
+    states = [r.state for e in found for r in e.runs]
+    going = any(not r.ended for e in found for r in e.runs)
+    counts = ", ".join(f"{states.count(s)} {s}" for s in common.STATUS if s in states)
+    word = "No run is finished yet" if going else "No run reached its end"
     st.info(
-        "None of these runs is finished yet. Unfinished runs too shows what there is.",
-        icon=":material/hourglass:",
+        f"{word}: {counts}. *Unfinished runs too* shows what they have recorded.",
+        icon=":material/hourglass:" if going else ":material/error:",
     )
-    if st.button("Watch them", icon=":material/monitoring:"):
+    if st.button("Watch them" if going else "See why", icon=":material/monitoring:"):
         st.switch_page("pages/live.py", query_params={"id": str(found[0].id)})
 
 
@@ -304,11 +310,11 @@ def page() -> None:
             st.switch_page("pages/new.py", query_params={"preset": "demo"})
         return
     choice, shown = controls(path, experiments)
-    for note in shown.notes:
-        st.caption(f":material/info: {common.md(note)}")
     if not shown.groups:
         nothing_finished(experiments)
         return
+    for note in shown.notes:
+        st.caption(f":material/info: {common.md(note)}")
     every = tuple((r.id, r.state) for e in queries.experiments(path) for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(

@@ -64,7 +64,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         "Methods": [", ".join(i.methods) for i in found],
         "Data": [i.data for i in found],
         "Seeds": [i.seeds for i in found],
-        "Rounds": [i.share for i in found],
+        "Rounds": [100 * i.share for i in found],
         "Runs": [f"{i.done}/{len(i.row.runs)}" for i in found],
         "Best": [i.best_text for i in found],
         "Last": [i.last for i in found],
@@ -95,7 +95,9 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
             "Experiment": text(width="medium"),
             "Methods": text(width=170),
             "Best": text(width="small"),
-            "Rounds": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1, width=110),
+            "Rounds": st.column_config.ProgressColumn(
+                format="%.0f %%", min_value=0, max_value=100, width=110
+            ),
             "Seeds": text(width=60),
             "Runs": text(width=60),
             "Last": number(

@@ -36,7 +36,7 @@ def presets() -> None:
                 use_preset(card.name)
     if tables:
         with columns[len(cards) % len(columns)], st.container(border=True, height="stretch"):
-            st.markdown("**A table of a paper**")
+            st.markdown("**A table or figure of a paper**")
             st.caption("The settings of the published experiments; they need their data and a real CLIP.")
             now = drafts.source().removeprefix("preset:")
             name = st.selectbox(
@@ -160,14 +160,13 @@ def plan_line(experiment: Experiment, found: Plan) -> None:
     if experiment.held_out:
         held = len({r.held_out for r in found.runs})
         parts.append(f"{held} held-out domain{'s' * (held != 1)}")
-    if experiment.sweep:
-        swept = ", ".join(f"{len(v)} of {field_words(path)}" for path, v in experiment.sweep.items())
-        parts.append(f"values ({common.md(swept)})")
-    sign = "=" if not any(path.startswith("methods.") for path in experiment.sweep) else "makes"
+    swept = [f"{len(v)} values of {common.md(field_words(path))}" for path, v in experiment.sweep.items()]
+    product = not any(path.startswith("methods.") for path in experiment.sweep)  # else not for every method
+    counted = " x ".join([*parts, *swept]) if product else ", ".join([" x ".join(parts), *swept])
     rounds = sorted({r.rounds for r in found.runs})
     shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     runs_ = f"{count} run{'s' * (count != 1)}"
-    st.markdown(f"**{' x '.join(parts)} {sign} {runs_}**, {shown} rounds{costs(found)}.")
+    st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown} rounds{costs(found)}.")
     for warning in found.warnings:
         st.warning(common.md(warning), icon=":material/info:")
 

@@ -11,6 +11,7 @@ from fedcore import runs
 from fedcore.config import Experiment, loads
 from fedcore.errors import FedLensError
 from fedcore.report import curves, diagnostics, figures, heatmaps, inventory, panels, progress
+from fedcore.report.names import reason_words
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 from pages.parts import common, drafts, run_analyses, run_record
@@ -28,9 +29,10 @@ def header(run: RunRow) -> None:
     """Status, the figures that matter, and what can be done."""
     found = queries.experiment(common.database(), run.experiment_id)
     st.title(f"{common.md(named(run))}, seed {run.seed}")
+    name = common.esc(common.clipped(found.name))
     parts = [
         common.status_html(run.state),
-        f'in <a href="/live?id={run.experiment_id}" target="_self">{common.esc(found.name)}</a>',
+        f'in <a href="/live?id={run.experiment_id}" target="_self">{name}</a>',
     ]
     parts += ["archived"] if found.archived else []
     parts += [f"without {common.esc(run.held_out)}"] if run.held_out else []
@@ -59,7 +61,7 @@ def why_it_ended(run: RunRow) -> None:
     if not run.reason or run.state == "done":
         return
     failed = run.state == "failed"
-    text = common.md(run.reason)
+    text = common.md(reason_words(run.reason))
     if failed and run.origin == "engine":
         goes_on = f"goes on after round {run.rounds_done}" if run.rounds_done else "starts it again"
         text += (
@@ -191,7 +193,7 @@ def recorded(run: RunRow) -> None:
     if panels.ATTENTION in queries.diagnostic_names(db, run.id):
         panel = replace(panels.live_panel(db, run, "attention"), title="Attention: who learns from whom")
         with columns[len(charts) % 2]:
-            chart = heatmaps.heatmap_grid([panel], common.look(), 1)
+            chart = heatmaps.weights_grid([panel], common.look(), 1)
             common.draw(chart, "run_attention", heatmaps.panel_table(panel))
 
 

@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENT = ROOT / "examples" / "ablations.toml"
 PAGE = ROOT / "docs" / "ablations.md"
 BLOCK = re.compile(r"(<!-- (runs|table: [\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_ANY = {"notes", "tags", "evaluate_every"}
+"""Fields of an experiment that change no figure of the last round."""
 ACCURACIES: tuple[Metric, ...] = ("personal", "worst", "global")
 
 
@@ -112,7 +114,7 @@ def _experiment(db: str | Path) -> ExperimentRow:
         raise FedLensError(f"no database at {db}; make it with fedcore run {EXPERIMENT.name} --db {db}")
     for row in sorted(queries.experiments(db), key=lambda e: e.id, reverse=True):
         if row.config.name == wanted.name:
-            if row.config.methods != wanted.methods or row.config.seeds != wanted.seeds:
+            if row.config.model_dump(exclude=_ANY) != wanted.model_dump(exclude=_ANY):
                 raise FedLensError(f"{db}: run with another {EXPERIMENT.name} than there is now; run it anew")
             return row
     raise FedLensError(f"{db}: no experiment '{wanted.name}'; run {EXPERIMENT.name} with --db {db}")
@@ -134,7 +136,9 @@ def _runs(db: str | Path, row: ExperimentRow, comparison: Comparison) -> str:
     places = [queries.environment(db, run) for run in runs]
     facts = {(p.get("device"), p.get("threads"), p.get("torch"), p.get("platform")) for p in places}
     if len(facts) > 1:
-        raise FedLensError(f"the runs differ in device, threads or torch: {facts}; make them all alike")
+        raise FedLensError(
+            f"the runs differ in device, threads, torch or platform: {facts}; make them all alike"
+        )
     device, threads, torch, _ = facts.pop()
     where = "GPU" if device == "cuda" else "CPU"
     count = f"{threads} thread{'' if threads == 1 else 's'}"

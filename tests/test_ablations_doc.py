@@ -126,13 +126,26 @@ def test_the_newest_runs_of_the_file_count(small, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threads": (1, 2)}, "the runs differ in device, threads or torch"),
+        ({"threads": (1, 2)}, "the runs differ in device, threads, torch or platform"),
         ({"runs": 3}, "is not whole: 1 run is not finished and left out"),
         ({"text": SMALL.replace("linear", "none")}, "run with another ablations.toml than there is now"),
         ({"text": SMALL.replace("[1, 2]", "[1, 3]")}, "run with another ablations.toml than there is now"),
+        (
+            {"text": SMALL.replace("rounds = 1", "rounds = 2")},
+            "run with another ablations.toml than there is",
+        ),
+        ({"text": SMALL.replace("mini-vit", "mini-rn")}, "run with another ablations.toml than there is now"),
         ({"text": SMALL.replace('"Small"', '"Another"')}, "no experiment 'Small'; run ablations.toml"),
     ],
-    ids=["threads", "unfinished", "another-config", "other-seeds", "another-experiment"],
+    ids=[
+        "threads",
+        "unfinished",
+        "another-config",
+        "other-seeds",
+        "other-rounds",
+        "another-backbone",
+        "another-experiment",
+    ],
 )
 def test_runs_that_do_not_make_the_report_are_refused(small, tmp_path, options, message):
     db = recorded(tmp_path / "runs.db", **options)

@@ -239,7 +239,7 @@ def read_descriptions(content: bytes, where: str) -> dict[str, list[str]]:
 
 def _root(found: Entry, root: str | None) -> str:
     if not root:
-        raise FedLensError(f"{found.title} needs its folder: set root. {found.how}", "data.root")
+        raise FedLensError(f"{found.title} needs its folder on this machine. {found.how}", "data.root")
     return root
 
 

@@ -177,8 +177,8 @@ def notes(title: str, config: Styled, setting: Setting) -> list[str]:
         return []
     return [
         f"{title}, style gt: {len(missing)} of {len(written)} classes have no written description "
-        f"({_listed(missing)}) and take the prompt, as style st does; write some under descriptions, or into "
-        "a descriptions.json in the data set's folder, or choose style = st"
+        f"({_listed(missing)}) and take the prompt: describe them here (field descriptions) or in a "
+        "descriptions.json in the data set's folder, or let all classes take the prompt (style st)"
     ]
 
 

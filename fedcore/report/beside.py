@@ -172,9 +172,13 @@ def contents(preset: Experiment) -> list[dict[str, Any]]:
 
 
 def content_of(config: RunConfig, field: str = "methods") -> dict[str, Any]:
-    """What must be equal for a run to count; defaults are filled in, as fields may be added to a method."""
-    content = config.model_dump(mode="json", exclude={"seed", "held_out"})
-    content["data"].pop("root")
+    """What must be equal for a run to count; defaults are filled in, as fields may be added to a method.
+
+    Fields that the kind of partition does not read are left out: a sweep over kinds carries those of all.
+    """
+    unread = {name for name, kinds in sweeps.USED_BY.items() if config.partition.kind not in kinds}
+    any_will_do = {"seed": True, "held_out": True, "data": {"root"}, "partition": unread}
+    content = config.model_dump(mode="json", exclude=any_will_do)
     method = config.method
     full = registry.build_config(method.name, method.config, f"{field}.config")
     own = {*class_texts.fields(type(full))}  # everybody writes their own
@@ -286,17 +290,20 @@ def _whole_test(reader: _Reader, figure: Figure, value: RunValue, out: str | Non
     return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.whole(c)))
 
 
-def _local_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
-    """FedAlign's local performance: clients' models on all test samples of the classes that they train on.
+def after_aggregation(figure: Figure) -> bool:
+    """Whether a printed local performance is of models after aggregation: FedAlign's under IID and Dirichlet.
 
-    Under Path these are a client's own samples. The models are those before aggregation; FedAlign's under IID
-    and Dirichlet those after it (Appendix B.3). PromptFL's figures show it: under IID every client holds all
-    classes, where one aggregated model would have one figure, and the paper prints two.
+    (Its Appendix B.3.) PromptFL's figures show that theirs are of those before it: under IID every client
+    holds all classes, where one aggregated model would have one figure, and the paper prints two.
     """
-    if figure.setting.startswith("Path"):
-        return reader.over_rounds(value, queries.LOCAL, _own)
-    after = figure.method.startswith("FedAlign")
-    return reader.over_rounds(value, queries.BROADCAST if after else queries.LOCAL, _on_own_classes)
+    return figure.method.startswith("FedAlign") and not figure.setting.startswith("Path")
+
+
+def _local_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+    """Local performance: models on all test samples of a client's classes, which under Path are its own."""
+    point = queries.BROADCAST if after_aggregation(figure) else queries.LOCAL
+    pick = _own if figure.setting.startswith("Path") else _on_own_classes
+    return reader.over_rounds(value, point, pick)
 
 
 def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:

@@ -46,12 +46,12 @@ def plain(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def short(text: str) -> str:
-    """A name cut to the width of an axis label; Chinese letters and the like count as two."""
+def short(text: str, room: int = LABEL) -> str:
+    """A name cut to the width of an axis label, or to ``room``; Chinese letters and the like count as two."""
     ends = list(accumulate(1 + (east_asian_width(letter) in "WF") for letter in text))
-    if not ends or ends[-1] <= LABEL:
+    if not ends or ends[-1] <= room:
         return plain(text)
-    return plain(text[: sum(end < LABEL for end in ends)] + "…")
+    return plain(text[: sum(end < room for end in ends)] + "…")
 
 
 def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:

@@ -16,6 +16,7 @@ from fedcore.report.sweeps import Family, Grid, Line, Value, ordered
 
 ABSENT = "n/a"
 """On the axis of a field that a method does not have."""
+ROOM = 30  # characters of a name beside its mark: "FedOT (blocks 16)" cut would be read as blocks 1
 LIGHT_LINES = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
 DARK_LINES = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
 """The part of Cividis whose thin lines can be seen on the page."""
@@ -40,7 +41,7 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_tit
             hoverinfo="skip",
         )
     )
-    names = Counter(short(c.label) for c in costs)  # a sweep's are alike once cut: hover says the whole
+    names = Counter(short(c.label, ROOM) for c in costs)  # a sweep's are alike once cut: hover says the whole
     parts, widest = [], max((getattr(c, against) or 0.0 for c in costs), default=0.0)
     for c in costs:
         x = getattr(c, against)
@@ -49,7 +50,8 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_tit
         on_front = c in best
         parts.append(f"{c.label} {c.accuracy:.1f} % at {x:.1f}{' (front)' if on_front else ''}")
         colour = look.colour(c.method)
-        name = short(c.label) if names[short(c.label)] == 1 else ""
+        name = short(c.label, ROOM)
+        name = name if names[name] == 1 else ""
         figure.add_trace(
             go.Scatter(
                 x=[x],

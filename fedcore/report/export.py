@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.errors import FedLensError
+from fedcore.report.beside import RULES as PAPER_RULES
 from fedcore.report.printed import Printed, printed, source
 from fedcore.report.published import Figure
 from fedcore.report.statistics import TESTS, Paired, Stat, Test
@@ -86,7 +87,7 @@ def summary_rows(
                 row["difference_to_baseline"] = "" if gap is None else f"{gap:+.2f}"
                 row["baseline"] = pinned.label if pinned else ""
                 row |= _in_print(in_print.of(group, metric))
-                rows.append(row | _tested(tested.get(metric, {}).get(group.key)))
+                rows.append(row | _tested(tested.get(metric, {}).get(group.key), group.caveat))
             for part, stats in group.parts.items():
                 for name, stat in stats.items():
                     rows.append(_summary_row(comparison, title, group, PARTS[part], stat) | {"of": name})
@@ -106,24 +107,26 @@ def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, 
         "runs": " ".join(str(v.run.id) for v in group.runs),
         "rounds": group.config.rounds,
         "method_name": group.method,
+        "remark": group.caveat,
     }
 
 
 def _in_print(figures: Sequence[Figure]) -> dict[str, Any]:
+    """Columns of what is printed, with the round that the paper reports: the row may be of another."""
     if not figures:
         return {}
     first = figures[0]
-    where = f"{source(first)}: {first.method}"
+    where = f"{source(first)}: {first.method} ({RULES[PAPER_RULES[first.paper]]})"
     return {"printed": _two(first.value), "printed_std": _two(first.std), "printed_in": where}
 
 
-def _tested(found: Paired | None) -> dict[str, Any]:
+def _tested(found: Paired | None, caveat: str) -> dict[str, Any]:
+    """Columns of a test. caveat: what else is to be remarked of the row."""
     if found is None:
         return {}
     p, adjusted = ("" if p is None else f"{p:.3g}" for p in (found.p, found.adjusted))
-    return {
-        "test": TESTS[found.test], "pairs": found.n, "p": p, "p_holm": adjusted, "remark": found.why
-    }  # fmt: skip
+    remark = "; ".join(filter(None, (found.why, caveat)))
+    return {"test": TESTS[found.test], "pairs": found.n, "p": p, "p_holm": adjusted, "remark": remark}
 
 
 def _two(value: float | None) -> str:
@@ -245,10 +248,12 @@ def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequ
     for group in groups:
         cells = [_latex_cell(group, m, marked[m]) for m in metrics]
         # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
-        lines.append(
-            "    " + " & ".join([f"{{{tex(group.label)}}}", *cells, _latex_n(group, metrics)]) + r" \\"
-        )
-    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+        label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
+        lines.append("    " + " & ".join([label, *cells, _latex_n(group, metrics)]) + r" \\")
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    for label, caveat in ((g.label, g.caveat) for g in groups if g.caveat):
+        lines.append(rf"  \par\smallskip{{\footnotesize $^\dagger$ {tex(f'{label}: {caveat}')}}}")
+    return "\n".join([*lines, r"\end{table}", ""])
 
 
 def _latex_n(group: Group, metrics: Sequence[Metric]) -> str:

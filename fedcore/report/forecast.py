@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedcore.clip import encodings
 from fedcore.config import RunConfig, backbone_names
+from fedcore.errors import FedLensError
 from fedcore.report.progress import elapsed
 from fedcore.runs import queries
 from fedcore.runs.database import artifacts_folder
@@ -50,6 +51,7 @@ def precedents(db: str | Path) -> Precedents:
     measured = queries.peak_memory(db, NEWEST)
     configs = queries.configs(db, {r.id for r in finished} | set(measured))
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
+    finished = [r for r in finished if r.id in kinds]  # others were deleted since they were listed
     paces: dict[Kind, list[float]] = {}
     written: dict[Kind, int] = {}
     memory: dict[Kind, int] = {}
@@ -58,11 +60,19 @@ def precedents(db: str | Path) -> Precedents:
         if seconds is not None and run.rounds_total:
             paces.setdefault(kind, []).append(seconds / run.rounds_total)
         if kind not in written:
-            size = sum(f.stat().st_size for f in run_folder(db, run.id).glob("*") if f.is_file())
+            size = _written(db, run.id)
             written |= {kind: size} if size else {}  # runs from elsewhere have no files here
-    for run_id, most in measured.items():
-        memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), most)
+    for run_id in measured.keys() & kinds.keys():
+        memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), measured[run_id])
     return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written)
+
+
+def _written(db: str | Path, run_id: int) -> int:
+    """Bytes of a run's checkpoints and log; 0 where it has none, or was deleted a moment ago."""
+    try:
+        return sum(f.stat().st_size for f in run_folder(db, run_id).glob("*") if f.is_file())
+    except (FedLensError, FileNotFoundError):
+        return 0
 
 
 def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:

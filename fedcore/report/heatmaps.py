@@ -20,6 +20,8 @@ MANY_ROWS = 40
 TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns
 DARK_TEXT_FROM = {"accuracy": 48.0, "weights": 66.0}  # where Cividis and Magma are lighter than middle grey
 Kind = Literal["accuracy", "difference", "weights"]
+_WEIGHTS = "#010006 #180f3d #440f76 #721f81 #9e2f7f #cd4071 #f1605d #fd9668 #feca8d #fcfdbf".split()
+"""Magma but for its first colour: Streamlit puts its theme's colours in the place of #000001 to #000010."""
 
 
 def heatmap_grid(
@@ -38,7 +40,7 @@ def heatmap_grid(
 
 def weights_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Chart:
     """Weights from 0 to 1 (who learns from whom): in colours of their own, being no accuracies."""
-    axis = {"colorscale": "Magma", "cmin": 0, "cmax": 1, "colorbar": _colorbar("Weight", look)}
+    axis = {"colorscale": _WEIGHTS, "cmin": 0, "cmax": 1, "colorbar": _colorbar("Weight", look)}
     return Chart(_grid(panels, look, columns, axis, "weights"), _weights_finding(panels))
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePath
 from typing import Any
 
+from fedcore.config import DataConfig
 from fedcore.methods import class_texts
 
+_OWN = ("folder", "manifest", "hf-dataset")
 _TITLES = {
     "data.name": "Data set",
     "data.root": "Folder",
@@ -107,6 +110,18 @@ _VALUES: dict[str, dict[Any, str]] = {
 _PROPER = ("CLIP", "LoRA", "Dirichlet", "JPEG", "ETF", "Adam", "Euclidean")
 _AS_TYPED = ("data", "backbone")
 """Parts whose texts are names, files and prompts: an underscore there belongs to them."""
+
+
+def data_words(data: DataConfig) -> str:
+    """A data set's name; of one's own data, which all bear the name of their form, its folder's or file's."""
+    own = PurePath(data.root).name if data.name in _OWN and data.root else ""
+    return f"{own} ({data.name})" if own else data.name
+
+
+def reason_words(reason: str) -> str:
+    """Why a run ended, its field by title: ``data.root: no folder /x`` is "Folder: no folder /x"."""
+    field, sep, what = reason.partition(": ")
+    return f"{field_title(field)}: {what}" if sep and field in _TITLES else reason
 
 
 def field_title(path: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcore.report.names import data_words
 from fedcore.report.progress import elapsed
 from fedcore.report.tables import spread
 from fedcore.runs import queries
@@ -90,7 +91,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
         state=state,
         states=states,
         methods=tuple(dict.fromkeys(r.label for r in e.runs)),
-        data=e.config.data.name,
+        data=data_words(e.config.data),
         seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
         share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
         done=states["done"],

@@ -74,11 +74,11 @@ def shown(figure: Figure, digits: int = 2) -> str:
 def metric_of(figure: Figure) -> Metric | None:
     """The column that a printed figure belongs in; None for figures of single domains, and all others.
 
-    FedAlign's local performance under Path is that of models before aggregation, which no column has.
+    A local performance of models before aggregation has none either: the columns are of those after it.
     """
     if figure.target != "avg" or figure.setting.startswith("held out"):
         return None
-    if figure.metric == "local" and figure.setting.startswith("Path"):
+    if figure.metric == "local" and not beside.after_aggregation(figure):
         return None
     return _METRICS.get(figure.metric)
 

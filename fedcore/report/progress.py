@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcore.report.names import reason_words
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 
@@ -43,7 +44,7 @@ class Progress:
             return " · ".join(t for t in (run.message or "", left) if t) or "starting"
         if run.state == "done":
             return f"took {duration(self.seconds)}" if self.seconds is not None else ""
-        return run.reason or ""
+        return reason_words(run.reason or "")
 
 
 def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:

@@ -12,7 +12,7 @@ from fedcore.config import RunConfig, backbone_names
 from fedcore.data.entries import ENTRIES
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
-from fedcore.report.names import field_words, value_text
+from fedcore.report.names import data_words, field_words, value_text
 from fedcore.runs import queries
 
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
@@ -43,7 +43,7 @@ def setting_title(config: RunConfig) -> str:
         "iid": "IID",
         "dirichlet": f"Dirichlet({part.alpha:g})" if part.alpha else "Dirichlet",
     }
-    parts = [config.data.name, who.get(part.kind, part.kind), backbone_names(config)]
+    parts = [data_words(config.data), who.get(part.kind, part.kind), backbone_names(config)]
     parts += ["one domain held out"] if config.held_out is not None else []
     return " · ".join(parts)
 

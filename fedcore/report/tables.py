@@ -137,8 +137,15 @@ def compare(
     ]
     notes += _domain_notes(groups) + _protocol_notes(groups)
     rows = tuple(_distinct(groups))
-    notes += [f"{CAVEAT} {g.label}: {g.caveat}" for g in rows if g.caveat]
-    return Comparison(rule, rows, distinct_titles(settings), tuple(notes))
+    titles = distinct_titles(settings)
+    notes += _caveat_notes(rows, titles)
+    return Comparison(rule, rows, titles, tuple(notes))
+
+
+def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
+    """A line for every marked row; labels are unique within a setting only, so of several it is named."""
+    where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
+    return [f"{CAVEAT} {g.label}{where[g.setting]}: {g.caveat}" for g in rows if g.caveat]
 
 
 def _without_partial(

@@ -95,9 +95,16 @@ class Lease(Claim):
         self._update("message=:message, heartbeat_at=:now", message=message, now=time.time())
 
     def notice(self, message: str, repeats_exactly: bool) -> None:
-        """Keep a remark with the run; ``repeats_exactly`` False ends the promise of equal bits."""
+        """Keep a remark with the run, once; ``repeats_exactly`` False ends the promise of equal bits.
+
+        A run that is resumed says again what it said when it began.
+        """
         item = json.dumps({"message": message, "repeats_exactly": bool(repeats_exactly)})
-        self._update("notices=json_insert(notices, '$[#]', json(:item))", item=item)
+        self._update(
+            "notices=CASE WHEN EXISTS(SELECT 1 FROM json_each(notices) WHERE value=json(:item)) "
+            "THEN notices ELSE json_insert(notices, '$[#]', json(:item)) END",
+            item=item,
+        )
 
     def started(self, event: Started) -> None:
         """Record who takes part and what the run runs under."""

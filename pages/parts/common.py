@@ -67,6 +67,7 @@ a:focus-visible, main:focus-visible, [data-testid="stMain"]:focus-visible, .fl-s
 LONGEST = 80
 """Characters of a method's name in a cell."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
+_CODE = re.compile(r"(`[^`]+`)")
 
 
 def pages() -> list[st.Page]:
@@ -143,8 +144,11 @@ def look() -> Look:
 
 def md(text: str) -> str:
     """Text that Markdown shows as it is: names may hold anything."""
-    joined = " ".join(text.split()).replace(":material/", ":\u2060material/")  # an icon even where escaped
-    return _SPECIAL.sub(r"\\\1", joined)
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text.replace(":material/", ":\u2060material/"))  # an icon even where escaped
 
 
 def esc(text: object) -> str:
@@ -153,8 +157,10 @@ def esc(text: object) -> str:
 
 
 def show_error(error: FedLensError, where: object = st) -> None:
-    """What is wrong, where, and what to do."""
-    where.error(md(str(error)), icon=":material/error:")  # type: ignore[attr-defined]
+    """What is wrong, where, and what to do; commands stand out, as errors write them in backticks."""
+    parts = _CODE.split(" ".join(str(error).split()))
+    text = "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
+    where.error(text, icon=":material/error:")  # type: ignore[attr-defined]
 
 
 def status_html(state: str) -> str:

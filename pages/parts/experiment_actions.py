@@ -60,7 +60,7 @@ def _archive(items: Items) -> None:
 
 def _resume(items: Items) -> None:
     changed = runs.resume(common.database(), run_ids(items, ("stopped", "interrupted", "failed")))
-    st.toast(f"{len(changed)} run(s) queued again; they go on after their last round.")
+    st.toast(f"Queued again: {len(changed)} run{'s' * (len(changed) != 1)}, from after the last round.")
     st.rerun()
 
 

@@ -14,6 +14,8 @@ from fedcore.report.names import field_title
 from pages.parts import common, forms
 
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
+EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
+"""Paths as they may look, for data of one's own."""
 
 
 class Slots:
@@ -60,7 +62,7 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
                     "Folder on this machine",
                     value=draft.root or "",
                     key=f"{key}.root",
-                    placeholder="/data/pacs",
+                    placeholder=EXAMPLES.get(entry.name, f"/data/{entry.name}"),
                     help=entry.how,
                 ).strip()
                 or None
@@ -71,7 +73,7 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
                 "Train / validation / test", splits, index=splits.index(draft.split), key=f"{key}.split"
             )
             slots.place("data.split")
-        slots.place("data.root")
+    slots.place("data.root")
     if entry is not None:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(common.md(". ".join(about) + "."))

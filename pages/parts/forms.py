@@ -45,7 +45,7 @@ def config_form(
                 value = field_widget(name, info, values.get(name, default), f"{key}.{name}")
                 if value != default:
                     given[name] = value
-                    st.caption(f"differs from {common.md(value_text(name, default))}")
+                    st.caption(f"paper: {common.md(value_text(name, default))}")
     for name, info in config.model_fields.items():
         if extra := _extra(info):
             value, now = values.get(name, defaults[name]), defaults | given

@@ -16,6 +16,7 @@ from pages.parts import common
 
 MANY = 15
 """Rows above which the table scrolls by itself: one preset names up to 500 figures."""
+TARGETS = {"avg": "mean"}
 
 
 def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None:
@@ -23,8 +24,8 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
     naming = [e for e in experiments if e.config.reproduces]
     if not naming:
         st.info(
-            "None of these experiments names published figures. Those made from *A table of a paper* on the "
-            "page New do; in a TOML file, `[[reproduces]]` names paper and table.",
+            "None of these experiments names published figures. Those made from *A table or figure of a "
+            "paper* on the page New do; in a TOML file, `[[reproduces]]` names paper and table.",
             icon=":material/menu_book:",
         )
         return
@@ -47,12 +48,13 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
             + ", ".join(f"{n} {status}" for status, n in counts.items())
             + "."
         )
-        for why in dict.fromkeys(r.why for r in rows if r.status == "measured with a caveat"):
+        caveats = dict.fromkeys(r.why for r in rows if r.status == "measured with a caveat")
+        for why in caveats:
             st.caption(f"{CAVEAT} {common.md(why)}")
         shown = [r for r in rows if only == "all" or r.ours is not None]
         if shown:
             with st.container(height=700 if len(shown) > MANY else "content"):
-                st.html(_table(shown, experiment.name))
+                st.html(_table(shown, experiment.name, said=list(caveats) if len(caveats) == 1 else ()))
         else:
             st.info("None of these figures has been measured here yet.", icon=":material/hourglass:")
     st.caption(
@@ -68,7 +70,8 @@ def _rows(path: str, config: str, token: object, _experiment: object) -> list[Be
     return beside.beside(path, _experiment)  # type: ignore[arg-type]
 
 
-def _table(rows: Sequence[Beside], name: str) -> str:
+def _table(rows: Sequence[Beside], name: str, said: Sequence[str]) -> str:
+    """said: reasons that stand above the table already."""
     header = [
         ("Table", "wide"),
         ("Data set", "name"),
@@ -84,13 +87,13 @@ def _table(rows: Sequence[Beside], name: str) -> str:
             common.esc(r.figure.dataset),
             common.esc(r.figure.setting or "-"),
             common.esc(r.figure.method),
-            common.esc(r.figure.target),
+            common.esc(TARGETS.get(r.figure.target, r.figure.target)),
             common.esc(r.figure.metric),
             common.esc(r.printed),
             "-" if r.ours is None else f"<b>{common.esc(r.text)}</b>",
             "0" if r.ours is None else str(r.ours.n),
             common.esc(r.difference or "-"),
-            common.esc(r.status) + (f": {common.faint(r.why)}" if r.why else ""),
+            common.esc(r.status) + (f": {common.faint(r.why)}" if r.why and r.why not in said else ""),
         ]
         for r in rows
     ]

@@ -20,6 +20,7 @@ from pages.parts import background, common
 EVERYONE = "all clients, each on its own test samples"
 OWN = "its own test samples"
 CLASS_NAME = 30  # characters
+PROMPTS = {"p_s": "shared", "p_d": "domain"}  # FedDEAP's, by their symbols in the paper
 
 
 @dataclass(frozen=True)
@@ -214,16 +215,16 @@ def prompt_words(run: RunRow) -> None:
         return
     rows = (task.result or {})["rows"]
     columns = {
-        "position": [r["position"] for r in rows],
-        "nearest words": [", ".join(r["words"]) for r in rows],
-        "distance of the first": [r["distances"][0] for r in rows],
-        "prompt": [r["prompt"].replace("_", " ") for r in rows],
-        "class": [r["class"] or "all" for r in rows],
+        "Position": [r["position"] for r in rows],
+        "Nearest words": [", ".join(r["words"]) for r in rows],
+        "Distance of the first": [r["distances"][0] for r in rows],
+        "Prompt": [PROMPTS.get(r["prompt"], r["prompt"]).replace("_", " ") for r in rows],
+        "Class": [r["class"] or "all" for r in rows],
     }
     widths = {
-        "position": st.column_config.NumberColumn(width=70),
-        "nearest words": st.column_config.TextColumn(width=240 if common.narrow() else 420),
-        "class": st.column_config.TextColumn(width=200),
+        "Position": st.column_config.NumberColumn(width=70),
+        "Nearest words": st.column_config.TextColumn(width=240 if common.narrow() else 420),
+        "Class": st.column_config.TextColumn(width=200),
     }
     st.dataframe(columns, hide_index=True, key=f"words_{asked.key}", column_config=widths)
     st.caption(

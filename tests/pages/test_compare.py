@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.config import Experiment
 from fedcore.report import export, panels, sweeps, tables
 from fedcore.report.beside import beside
-from fedcore.runs import queries, transfer
+from fedcore.runs import database, queries, transfer
 from tests import fill
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import html
@@ -308,7 +308,7 @@ def test_an_unfinished_experiment_says_where_to_look(open_page: Opened, tmp_path
     db = tmp_path / "runs.db"
     fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
     app = open_page("compare", ids=["1"])
-    assert "None of these runs is finished yet" in app.info[0].value
+    assert "No run is finished yet" in app.info[0].value
     next(b for b in app.button if b.label == "Watch them").click().run()
     assert app.title[0].value == "Live"
 
@@ -344,3 +344,20 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         "Summary JSON": export.summary_json(seeds, [1], ("mean10",)),
         "Whole experiment JSON": transfer.experiments_json(seeds, [1]),
     }
+
+
+def test_what_was_cleared_stays_empty(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["1"])
+    app = next(m for m in app.multiselect if m.label == "Experiments").set_value([]).run()
+    assert next(m for m in app.multiselect if m.label == "Experiments").value == []
+    assert "Choose experiments above" in app.info[0].value
+
+
+def test_runs_that_all_failed_are_not_awaited(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    created, _ = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
+    with database.writing(db) as opened:
+        opened.execute("update runs set status = 'failed' where id = ?", [created.run_ids[0]])
+    app = open_page("compare", ids=["1"])
+    assert "No run reached its end: 1 failed" in app.info[0].value
+    assert not any("not finished" in c.value for c in app.caption), "said once"

@@ -87,7 +87,7 @@ def test_what_is_typed_is_what_is_queued(open_page: Opened, tmp_path: Path) -> N
     blocks = next(w for w in app.number_input if w.label == "Blocks")
     blocks.set_value(2)
     app.run()
-    assert any("differs from 1" in c.value for c in app.caption)
+    assert any("paper: 1" in c.value for c in app.caption)
     app = button(app, "Launch").click().run()
     (experiment,) = queries.experiments(tmp_path / "runs.db")
     assert {r.seed for r in experiment.runs} == {3, 5}

@@ -110,8 +110,8 @@ def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) 
     claim.finish("done", result={"round": 4, "classes": CLASSES, "rows": rows})
     app = open_page("run", id=str(run.id), run_tab="Prompt words")
     table = app.dataframe[0].value
-    assert table["nearest words"].tolist() == ["dog, cat~"]
-    assert table["class"].tolist() == ["all"]
+    assert table["Nearest words"].tolist() == ["dog, cat~"]
+    assert table["Class"].tolist() == ["all"]
 
 
 def test_only_fitting_tabs_are_there(open_page: Opened, filled: Path) -> None:

@@ -103,6 +103,26 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
+    """Runs of before written descriptions were kept: the screen marks the row, and so do the files."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("zero-shot", "fedalign"), rounds=2)
+    elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
+    number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
+    why = "recorded before written descriptions were kept with a run"
+    lines = export.summary_latex(db, [number]).splitlines()
+    marked = [line for line in lines if r"$^\dagger$" in line]
+    assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
+    assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
+    table = rows(export.summary_csv(db, [number], ("last",), "Zero-shot CLIP", test="wilcoxon"))
+    assert {(r["method"], why in r["remark"]) for r in table} == {
+        ("Zero-shot CLIP", False),
+        ("FedAlign", True),
+    }
+    tested = [r["remark"] for r in table if r["pairs"] == "3"]
+    assert tested and all(r.startswith("n = 3 cannot reach below 0.25; recorded before") for r in tested)
+
+
 def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tables.compare(filled, [1])
     group = next(g for g in found.groups if g.label == "FedOT")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
 from fedcore.report import forecast, progress
 from fedcore.runs import queries
 from fedcore.runs.database import artifacts_folder
@@ -25,6 +26,24 @@ def test_an_estimate_needs_a_precedent_for_every_run(filled: Path) -> None:
         update={"backbone": configs[0].backbone.model_copy(update={"name": "RN50"})}
     )
     assert forecast.seconds(forecast.precedents(filled), [*configs, unknown]) is None
+
+
+def test_a_run_that_is_deleted_meanwhile_is_no_precedent(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two reads of the database, and between the database and the folder."""
+    configs, everything = queries.configs, forecast.precedents(filled)
+    gone = max(queries.configs(filled, [r.id for r in queries.runs_of(filled, [1])]))
+    monkeypatch.setattr(
+        queries, "configs", lambda db, ids: {i: c for i, c in configs(db, ids).items() if i != gone}
+    )
+    assert forecast.precedents(filled).seconds.keys() <= everything.seconds.keys()
+
+    def missing(db: Path, run_id: int) -> Path:
+        raise FedLensError(f"no run {run_id}")
+
+    monkeypatch.setattr(forecast, "run_folder", missing)
+    assert forecast.precedents(filled).written == {}
 
 
 def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) -> None:

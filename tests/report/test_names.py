@@ -8,7 +8,7 @@ import pytest
 
 from fedcore.config import BackboneConfig, CohortConfig, DataConfig, PartitionConfig
 from fedcore.methods import registry
-from fedcore.report.names import field_title, field_words, value_text
+from fedcore.report.names import data_words, field_title, field_words, reason_words, value_text
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,13 @@ def test_no_option_shows_an_underscore() -> None:
             for option in get_args(info.annotation):
                 if isinstance(option, str):
                     assert "_" not in value_text(f"method.config.{name}", option)
+
+
+def test_own_data_is_told_apart_by_its_folder() -> None:
+    assert data_words(DataConfig(name="folder", root="/data/leaves")) == "leaves (folder)"
+    assert data_words(DataConfig(name="rotated-digits")) == "rotated-digits"
+
+
+def test_a_reason_names_its_field_as_the_form_does() -> None:
+    assert reason_words("data.root: no folder /x") == "Folder: no folder /x"
+    assert reason_words("RuntimeError: no memory") == "RuntimeError: no memory"

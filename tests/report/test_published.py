@@ -16,7 +16,7 @@ from fedcore.engine.events import Cell, Diagnostic, Entity, RoundFinished, Start
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.report import published
-from fedcore.report.beside import Beside, beside, text
+from fedcore.report.beside import Beside, beside, contents, text
 from fedcore.report.published import Absent, Figure, Ours
 from fedcore.report.tables import compare
 from fedcore.runs import store
@@ -462,6 +462,19 @@ def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(
     train(db, with_texts(aligned, HALF))
     row = find(beside(db, aligned), table="1", method="FedAlign", metric="global")
     assert (row.status, row.why, row.ours.n) == ("measured", "", 1)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "pathological"])
+def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind):
+    """A sweep over kinds carries the fields of all of them: Figure 8's first runs are those of Table 1."""
+    known = {"iid": "iid", "dirichlet": "dir", "pathological": "path"}
+    table = contents(preset(f"fedalign/table1-cifar10-{known[kind]}", ("FedAlign",)))[0]
+    swept = [
+        c
+        for c in contents(preset("fedalign/figure8-cifar10", ("FedAlign",)))
+        if c["partition"]["kind"] == kind
+    ]
+    assert swept[0] == table and table not in swept[1:]
 
 
 def test_zero_shot_of_both_styles_is_told_apart(tmp_path):

@@ -306,6 +306,20 @@ def test_two_folders_are_two_settings(tmp_path: Path) -> None:
     assert tables.difference(first, second, "personal") is None
 
 
+def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> None:
+    """Labels are unique within a setting only: the embedded data's row of the same name lacks nothing."""
+    db = tmp_path / "runs.db"
+    embedded = fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=2)
+    elsewhere = embedded.model_copy(update={"data": DataConfig(name="folder", root="/a")})
+    ids = [fill.done(db, e) for e in (embedded, elsewhere)]
+    found = compare(db, ids)
+    (note,) = found.notes
+    marked = next(g for g in found.groups if g.caveat)
+    assert note.startswith(f"† FedAlign ({found.settings[marked.setting]}): recorded before")
+    (note,) = compare(db, ids[1:]).notes
+    assert note.startswith("† FedAlign: recorded before")
+
+
 @pytest.mark.parametrize(("contents", "settings"), [(("x", "x"), 1), (("x", "y"), 2)])
 def test_what_is_in_a_folder_counts_not_where_it_lies(
     tmp_path: Path, contents: tuple[str, str], settings: int

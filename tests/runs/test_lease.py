@@ -207,6 +207,15 @@ def test_notices_are_kept_in_order_with_their_promise(lease):
     ]
 
 
+def test_what_a_resumed_run_says_again_is_kept_once(lease):
+    texts = ["classes took the prompt: 'ä', \"b\"", "out of memory", "classes took the prompt: 'ä', \"b\""]
+    for text in texts:
+        lease.notice(text, True)
+    lease.notice("out of memory", False)
+    kept = [(n["message"], n["repeats_exactly"]) for n in queries.runs(lease.db, [lease.run_id])[0].notices]
+    assert kept == [(texts[0], True), ("out of memory", True), ("out of memory", False)]
+
+
 def test_environment_is_stored_for_the_next_attempt(lease):
     assert lease.environment() is None
     lease.started(Started(ENTITIES, 7, {"threads": 2, "chunk": 6}))
