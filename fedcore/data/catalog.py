@@ -194,7 +194,14 @@ def described(name: str, root: str | None, classes: Sequence[str]) -> dict[str, 
     Raises:
         FedLensError: as ``descriptions``.
     """
-    written = {c.replace("_", " "): texts for c, texts in descriptions(name, root).items()}
+    names: dict[str, str] = {}
+    written: dict[str, list[str]] = {}
+    for c, texts in descriptions(name, root).items():
+        other = names.setdefault(c.replace("_", " "), c)
+        if other != c:
+            where = descriptions_file(name, root)
+            raise FedLensError(f"{where}: '{other}' and '{c}' are one class; name it once", "data.root")
+        written[c.replace("_", " ")] = texts
     return {c: written[c.replace("_", " ")] for c in classes if c.replace("_", " ") in written}
 
 

@@ -20,7 +20,10 @@ MANY_ROWS = 40
 TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns
 DARK_TEXT_FROM = {"accuracy": 48.0, "weights": 66.0}  # where Cividis and Magma are lighter than middle grey
 Kind = Literal["accuracy", "difference", "weights"]
-_WEIGHTS = "#010006 #180f3d #440f76 #721f81 #9e2f7f #cd4071 #f1605d #fd9668 #feca8d #fcfdbf".split()
+_WEIGHTS = [
+    "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
+    "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
+]  # fmt: skip
 """Magma but for its first colour: Streamlit puts its theme's colours in the place of #000001 to #000010."""
 
 

@@ -64,7 +64,10 @@ def ran_under(environment: Mapping[str, object]) -> dict[str, str]:
 def command(file: str, environment: Mapping[str, object]) -> str:
     """The command that repeats a run from its experiment file.
 
-    The number of threads decides the last bits of a sum on a CPU, and the file does not hold it.
+    The number of threads decides the last bits of a sum on a CPU, and the file does not hold it. A run of the
+    CPU says so: on a machine with a GPU it would take that.
     """
-    threads = environment.get("threads") if environment.get("device") == "cpu" else None
-    return f"{f'FEDLENS_THREADS={threads} ' if threads else ''}python -m fedcore run {file}"
+    if environment.get("device") != "cpu":
+        return f"python -m fedcore run {file}"
+    threads = environment.get("threads")
+    return f"{f'FEDLENS_THREADS={threads} ' if threads else ''}python -m fedcore run {file} --device cpu"

@@ -26,8 +26,11 @@ def running() -> None:
         if task.status != "done":
             background.follow(task, f"Import of {task.args['name']}")
         elif task.result is not None and common.writable():
+            try:
+                tasks.forget(db, task.id)
+            except FedLensError:
+                continue  # another open page has told it and forgotten it
             st.toast(common.md(f"{task.args['name']}: {task.result['says']}"))
-            tasks.forget(db, task.id)
 
 
 @st.dialog("Import results")

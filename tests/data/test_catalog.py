@@ -149,6 +149,13 @@ def test_descriptions_name_classes_as_their_folders_do_or_as_prompts_do(tmp_path
     assert found == {"fire_engine": ["a red van."], "snow owl": ["a white bird."]}
 
 
+def test_two_spellings_of_one_class_are_not_guessed_between(tmp_path: Path):
+    (tmp_path / "descriptions.json").write_text('{"fire_engine": ["red."], "fire engine": ["blue."]}')
+    with pytest.raises(FedLensError, match="'fire_engine' and 'fire engine' are one class") as caught:
+        catalog.described("folder", str(tmp_path), ("fire engine",))
+    assert caught.value.field == "data.root"
+
+
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"x": "one sentence"}', '{"x": []}', '{"x": [""]}', '{"x": [1]}']
 )

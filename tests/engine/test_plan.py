@@ -185,7 +185,7 @@ def test_classes_that_nobody_described_are_named_before_launch(tmp_path, describ
     warnings = plan(_experiment(iid, entry, _pictures(tmp_path, described))).warnings
     found = [w for w in warnings if "descriptions.json" in w]
     assert len(found) == (said is not None)
-    assert said is None or (found[0].startswith(said) and "choose style = st" in found[0])
+    assert said is None or (found[0].startswith(said) and "(style st)" in found[0])
 
 
 def test_the_log_repeats_which_classes_take_the_prompt(tmp_path):

@@ -260,7 +260,7 @@ def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Op
     assert not any("." in r[0] or "_" in r[0] for r in rows)
     dash = "A dash: the method has no such field."
     assert dash in [c.value for c in app.caption]
-    fields = [r[1] for r in table(app, "Fields that some rows alone have")[1:]]
+    fields = [r[1] for r in table(app, "Fields that only some methods have")[1:]]
     assert {"Blocks", "Momentum", "Context length"} <= set(fields)
     entries = [{"name": "fedot", "label": f"b{b}", "config": {"blocks": b}} for b in (1, 2)]
     plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()

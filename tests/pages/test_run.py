@@ -84,7 +84,7 @@ def test_results_from_elsewhere_promise_no_repetition(open_page: Opened, tmp_pat
 
 def test_reproduce_names_command_and_environment(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id="1", run_tab="Reproduce")
-    assert app.code[0].value == "FEDLENS_THREADS=1 python -m fedcore run run-1.toml"
+    assert app.code[0].value == "FEDLENS_THREADS=1 python -m fedcore run run-1.toml --device cpu"
     assert re.search(r"<td[^>]*>Threads</td><td[^>]*>1</td>", html(app))
 
 
@@ -128,13 +128,3 @@ def test_names_of_fills_are_text(open_page: Opened, tmp_path: Path, shown_as_tex
     fill.train(lease, until=1, clients=names)
     for tab in ("Accuracy", "Clients", "Diagnostics", "Feature space", "Log and files", "Reproduce"):
         shown_as_text(open_page("run", id=str(lease.run_id), run_tab=tab))
-
-
-def test_weights_are_not_drawn_as_accuracies(open_page: Opened, filled: Path) -> None:
-    run = next(r for r in queries.experiment(filled, 1).runs if r.method == "fedalign")
-    app = open_page("run", id=str(run.id), run_tab="Diagnostics")
-    specs = [json.loads(c.proto.spec) for c in app.get("plotly_chart")]
-    (drawn,) = [s for s in specs if any(t["type"] == "heatmap" for t in s["data"])]
-    axis = drawn["layout"]["coloraxis"]
-    assert (axis["cmin"], axis["cmax"]) == (0, 1)
-    assert axis["colorscale"][0][1] != "#000004", "Streamlit would put a colour of its theme there"

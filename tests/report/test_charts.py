@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
+from fedcore.report import heatmaps, panels
 from fedcore.report.charts import short
+from fedcore.report.palette import Look
 
 
 @pytest.mark.parametrize(
@@ -21,3 +26,12 @@ from fedcore.report.charts import short
 )
 def test_names_on_axes_are_cut_to_one_width(name: str, label: str) -> None:
     assert short(name) == label
+
+
+def test_no_weight_takes_a_colour_of_the_theme() -> None:
+    """Streamlit replaces #000001 to #000010: Magma's own first colour, #000004, became FedDEAP's pink."""
+    none = np.zeros((1, 1))
+    panel = panels.Panel("Attention", "fedalign", ("a",), ("a",), none, none, none, weights=True)
+    axis = heatmaps.weights_grid([panel], Look(), 1).figure.layout.coloraxis
+    assert (axis.cmin, axis.cmax) == (0, 1)
+    assert all(not re.fullmatch(r"#0000(0.|10)", colour) for _, colour in axis.colorscale)
