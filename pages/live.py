@@ -15,7 +15,7 @@ from fedcore.report.palette import Look
 from fedcore.report.progress import Token
 from fedcore.runs import queries
 from fedcore.runs.queries import ExperimentRow
-from pages.parts import common, live_chart, live_clock, live_controls
+from pages.parts import common, live_chart, live_controls
 from pages.parts.live_controls import CHARTS, CURVES, Settings, button_flags
 
 POLL_SECONDS = 2
@@ -23,7 +23,6 @@ FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
 YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
 SEEN_SECONDS = 0.4  # that a drawing stays at least
 REDRAW_SECONDS = 5
-REFRESH_SECONDS = 10  # how busy the machine is, and what else changes by itself
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 330
 CAPTIONS = {
@@ -33,7 +32,6 @@ CAPTIONS = {
 }
 # Streamlit fades what a tick draws again: needless here, and paid for by the browser.
 STILL = """<style>
-.st-key-live_clock, .st-key-live_listener { display: none; }
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
 .st-key-live_watch .fl-strip { margin-bottom: 1rem; }
 </style>"""
@@ -147,54 +145,28 @@ def poll_seconds(found: list[progress.Progress], before: float) -> float:
 
 
 def watch(ids: list[int], experiment: ExperimentRow, settings: Settings, paused: bool) -> None:
-    """The living part; without a clock where there is nothing to wait for or the reader has paused."""
+    """The ticking part; without a clock where there is nothing to wait for or the reader has paused."""
     found = progress.progress(db, [r for r in experiment.runs if r.id in ids])
     every = poll_seconds(found, FAST_POLL_SECONDS)
     flags = button_flags(experiment)
     clock = every if not paused and (flags[0] or behind(progress.token(db, ids))) else None
-    st.fragment(figures_now)(ids, experiment.id, settings, clock, flags, paused)
-    if clock is not None:
-        st.fragment(tick, run_every=clock)(ids, experiment.id, settings)
+    st.fragment(tick, run_every=clock)(ids, experiment.id, settings, clock, flags, paused)
 
 
-def tick(ids: list[int], experiment: int, settings: Settings) -> None:
-    """Look for news, which another fragment then draws: most ticks find none."""
-    seen, when, news = st.session_state.get("live_seen", (None, 0.0, 0))
+def tick(
+    ids: list[int], experiment: int, settings: Settings, clock: float | None, flags: Flags, paused: bool
+) -> None:
+    """Draw what is new; the page as a whole where its buttons or the clock have to change."""
     try:
         if common.writable():
             runs.ensure_worker(db)
             runs.reconcile(db)
         row = queries.experiment(db, experiment)
         found = progress.progress(db, [r for r in row.runs if r.id in ids])
-        now = content(found, moment(progress.token(db, ids), paused=False), settings)
-    except FedLensError:  # who draws will say it
-        now = None
-    if now is None or now != seen or time.monotonic() - when >= REFRESH_SECONDS:
-        news += 1
-        st.session_state["live_seen"] = seen, when, news
-    live_clock.strike(news)
-
-
-def content(found: list[progress.Progress], shown: Token, settings: Settings) -> tuple[str, Token]:
-    """What the page says of its runs: another content is drawn."""
-    return run_rows(found, settings.look), at_round(shown, settings.until)
-
-
-def figures_now(
-    ids: list[int], experiment: int, settings: Settings, clock: float | None, flags: Flags, paused: bool
-) -> None:
-    """Draw how it stands; the page as a whole where its buttons or the clock have to change."""
-    try:
-        row = queries.experiment(db, experiment)
-        found = progress.progress(db, [r for r in row.runs if r.id in ids])
         now = progress.token(db, ids)
-        rows, shown = seen = content(found, moment(now, paused), settings)
-        news = st.session_state.get("live_seen", (None, 0.0, 0))[2]
-        st.session_state["live_seen"] = seen, time.monotonic(), news
         with st.container(key="live_watch"):
-            st.html(STILL + strip(row) + rows)
-            draw_all(shown, settings)
-            live_clock.listen()
+            st.html(STILL + strip(row) + run_rows(found, settings.look))
+            draw_all(at_round(moment(now, paused), settings.until), settings)
         waiting = button_flags(row)[0] or behind(now)
         if clock is not None and (
             button_flags(row) != flags or not waiting or poll_seconds(found, clock) != clock
@@ -202,7 +174,6 @@ def figures_now(
             st.rerun()
     except FedLensError as error:
         common.show_error(error)
-        live_clock.listen()
 
 
 def at_round(shown: Token, until: int | None) -> Token:

@@ -207,7 +207,8 @@ class EventWriter:
                 self._lease.say(f"{event.message} {event.done}/{event.total}")
         elif isinstance(event, Started):
             self._lease.started(event)
-            self._log.write(f"started: {event.environment}")
+            facts = ", ".join(f"{name} {value}" for name, value in event.environment.items())
+            self._log.write(f"started: {facts}")
         elif isinstance(event, Notice):
             self._lease.notice(event.message, event.repeats_exactly)
             self._log.write(event.message + event.detail)
