@@ -52,7 +52,11 @@ def test_the_front_is_drawn_cheapest_first():
 
 def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
     """A sweep's rows begin alike; their marks stand close, and say their whole names under the pointer."""
-    labels = ("FedOT (alpha 0.3, blocks 1)", "FedOT (alpha 0.3, blocks 4)", "PromptFL")
+    labels = (
+        "FedOT (alpha 0.3, leftover spread, blocks 1)",
+        "FedOT (alpha 0.3, leftover spread, blocks 4)",
+        "PromptFL",
+    )
     found = [a_cost(label, 70.0 + i, 1.0 + i, 1.0) for i, label in enumerate(labels)]
     figure = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy, %").figure
     marks = {t.name: t.text[0] for t in figure.data if t.mode == "markers+text"}
