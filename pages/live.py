@@ -168,8 +168,10 @@ def tick(
             st.html(STILL + strip(row) + run_rows(found, settings.look))
             draw_all(at_round(moment(now, paused), settings.until), settings)
         waiting = button_flags(row)[0] or behind(now)
-        if clock is not None and (
-            button_flags(row) != flags or not waiting or poll_seconds(found, clock) != clock
+        if (
+            not st.session_state["live_asking"]
+            and clock is not None
+            and (button_flags(row) != flags or not waiting or poll_seconds(found, clock) != clock)
         ):
             st.rerun()
     except FedLensError as error:

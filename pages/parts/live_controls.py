@@ -224,12 +224,15 @@ def buttons(found: ExperimentRow) -> None:
     stoppable = [r for r in found.runs if r.state in ("queued", "running")]
     stuck = [r for r in found.runs if r.state == "stopping"]
     resumable = [r for r in found.runs if r.state in RESUMABLE and r.origin == "engine"]
+    st.session_state["live_asking"] = False  # a run of the whole page would close an open dialog
     if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may, key="live_stop"):
         confirm_stop(stoppable)
+        st.session_state["live_asking"] = True
     if stuck and st.button(
         "Stop at once", icon=":material/dangerous:", disabled=not may, help="Kills the process"
     ):
         confirm_kill(stuck)
+        st.session_state["live_asking"] = True
     if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may, key="live_resume"):
         runs.resume(db, [r.id for r in resumable])
         runs.ensure_worker(db)
@@ -238,7 +241,7 @@ def buttons(found: ExperimentRow) -> None:
         st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
 
 
-@st.dialog("Stop runs")
+@st.dialog("Stop runs", on_dismiss="rerun")
 def confirm_stop(stoppable: list[RunRow]) -> None:
     """Stop names the runs; finished rounds stay."""
     names = {
@@ -252,7 +255,7 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
         st.rerun()
 
 
-@st.dialog("Stop at once")
+@st.dialog("Stop at once", on_dismiss="rerun")
 def confirm_kill(stuck: list[RunRow]) -> None:
     """The second step, for a run that does not heed the first."""
     st.write(
