@@ -30,7 +30,7 @@ CSS = """
 """
 
 
-def library(folder: Path = STATIC) -> str | None:
+def plotly_url(folder: Path = STATIC) -> str | None:
     """The address of plotly.js, made where it is missing; None where ``folder`` cannot be written.
 
     Another process never sees half a file: it is written beside its place and then renamed. Its name holds
@@ -59,7 +59,7 @@ def payload(chart: Chart, revision: str) -> bytes | None:
     Args:
         revision: what the chart is of; while it stays, the reader's zoom stays.
     """
-    url = library()
+    url = plotly_url()
     if url is None:
         return None
     head = json.dumps({"url": url, "alt": chart.alt})
@@ -78,7 +78,7 @@ _component = st.components.v2.component(
 
 def fetch() -> None:
     """Have the browser fetch and compile plotly.js now, beside the text, and not for the first chart only."""
-    url = library()
+    url = plotly_url()
     if url is not None:
         with st.container(key="live_fetch"):
             st.html(fetching(url), unsafe_allow_javascript=True)

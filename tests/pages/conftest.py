@@ -50,7 +50,7 @@ def shown_as_text() -> Callable[[AppTest], None]:
     """Asserts that no name became markup: nothing in HTML, no live Markdown."""
 
     def check(app: AppTest) -> None:
-        own = live_chart.fetching(live_chart.library())  # the one script that a page brings along
+        own = live_chart.fetching(live_chart.plotly_url())  # the one script that a page brings along
         page = "\n".join(e.proto.body for e in app.get("html") if e.proto.body != own)
         assert not re.search(r"<(script|i|b)\b(?! *>\d)", page.replace("<b>", "")), page
         for element in [*app.markdown, *app.caption, *app.error, *app.success, *app.info, *app.warning]:

@@ -117,7 +117,7 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
 def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Path) -> None:
     """Fetched and compiled beside the text; also on a page that has no chart yet."""
     bodies = [e.proto.body for e in open_page("live").get("html")]
-    assert live_chart.fetching(live_chart.library()) in bodies
+    assert live_chart.fetching(live_chart.plotly_url()) in bodies
 
 
 def test_the_url_says_how_it_is_drawn(open_page: Opened, filled: Path) -> None:
@@ -163,18 +163,18 @@ def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Pa
 
 def test_plotly_js_is_made_whole_and_once(tmp_path: Path) -> None:
     folder = tmp_path / "static"
-    url = live_chart.library(folder)
+    url = live_chart.plotly_url(folder)
     (made,) = folder.iterdir()
     assert url == f"/app/static/{made.name}"
     first, rest = made.read_bytes().split(b"\n", 1)
     assert first == b"//# allFunctionsCalledOnLoad", "Chromium compiles it in the background"
     assert rest == (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
     made.write_bytes(b"cut off")
-    assert live_chart.library(folder) == url
+    assert live_chart.plotly_url(folder) == url
     (made,) = folder.iterdir()
     assert made.stat().st_size > 1_000_000
     before = made.stat().st_ino
-    live_chart.library(folder)
+    live_chart.plotly_url(folder)
     assert made.stat().st_ino == before
 
 
