@@ -181,7 +181,7 @@ def test_plotly_js_is_made_whole_and_once(tmp_path: Path) -> None:
 def test_where_nothing_can_be_served_charts_are_drawn_anew(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_chart, "library", lambda: None)
+    monkeypatch.setattr(live_chart, "plotly_url", lambda: None)
     live_grid = open_page("live", id="1").get("plotly_chart")
     assert live_grid[0].proto.alt.startswith("Accuracy heatmaps.")
 
