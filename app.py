@@ -1,17 +1,26 @@
-"""FedLens in the browser: ``streamlit run app.py``. Navigation, and the worker that trains what is queued."""
+"""FedLens in the browser: ``streamlit run app.py`` serves ``dashboard.py`` and the address that Live asks."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import streamlit as st
 
-from pages.parts import common
+from pages.parts import pulse
 
-ICON = Path(__file__).parent / "pages" / "parts" / "icon.svg"
-st.logo(str(ICON.with_name("logo.svg")), size="large")
-page = st.navigation(common.pages(), position="top")
-st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
-common.style()
-if common.open_database():
-    page.run()
+READY_SECONDS = 0.5  # until the server answers
+
+
+@asynccontextmanager
+async def open_browser(_: st.App) -> AsyncIterator[None]:
+    """Show the page, as ``streamlit run`` does for a plain script; not where there is no screen."""
+    if not st.get_option("server.headless"):
+        address = f"http://localhost:{st.get_option('server.port')}"
+        asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, address)
+    yield
+
+
+app = st.App("dashboard.py", lifespan=open_browser, routes=[pulse.route()])

@@ -15,11 +15,12 @@ from fedcore.report.palette import Look
 from fedcore.report.progress import Token
 from fedcore.runs import queries
 from fedcore.runs.queries import ExperimentRow
-from pages.parts import common, live_chart, live_controls
+from pages.parts import common, live_chart, live_clock, live_controls
 from pages.parts.live_controls import CHARTS, CURVES, Settings, button_flags
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
+ALIVE_SECONDS = 15  # the longest without a look at the processes and the machine while something runs
 YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
 SEEN_SECONDS = 0.4  # that a drawing stays at least
 REDRAW_SECONDS = 5
@@ -28,7 +29,6 @@ CHART_COLUMNS, CHART_HEIGHT = 3, 330
 CAPTIONS = {
     "held_out": "A row is the run that held this domain out: on the diagonal, in bold, the global model on "
     "that domain (G); beside it each other domain's own models on that domain (P).",
-    "attention": "A row says how much of whom is in a client's next starting point.",
 }
 # Streamlit fades what a tick draws again: needless here, and paid for by the browser.
 STILL = """<style>
@@ -47,10 +47,9 @@ def grid(path: str, token: Token, settings: Settings) -> tuple[Chart, bytes | No
     found = panels.live_panels(
         path, queries.runs(path, until), settings.view, settings.split, settings.point, until
     )
-    if settings.view == "attention":
-        chart = heatmaps.weights_grid(found, settings.look, settings.columns)
-    else:
-        chart = heatmaps.heatmap_grid(found, settings.look, settings.columns, settings.fitted)
+    chart = heatmaps.heatmap_grid(
+        found, settings.look, settings.columns, settings.fitted, width=settings.width
+    )
     return chart, live_chart.payload(chart, f"{list(until)} {settings.view}"), found
 
 
@@ -119,7 +118,9 @@ def run_rows(found: list[progress.Progress], look: Look) -> str:
         rows.append(
             [
                 common.status_html(r.state),
-                common.method_html(names[r.id], r.method),
+                # a tick draws the table anew and takes the focus away: by keyboard, a run opens from the log
+                f'<a href="/run?id={r.id}" target="_self" tabindex="-1">'
+                f"{common.method_html(names[r.id], r.method)}</a>",
                 bar,
                 f"{r.rounds_done}/{r.rounds_total}",
                 common.per_cent(r.last_test),
@@ -134,48 +135,38 @@ def run_rows(found: list[progress.Progress], look: Look) -> str:
     return common.table_html(header, rows, "Progress of the runs")
 
 
-def poll_seconds(found: list[progress.Progress], before: float) -> float:
-    """How often to look: sooner while a run has shown few rounds and they come quickly; else as before."""
+def poll_seconds(found: list[progress.Progress]) -> float:
+    """How often to look: sooner while a run has shown few rounds and they come quickly."""
     running = [p for p in found if p.run.state == "running"]
-    if not running:
-        return before
     young = [p for p in running if p.run.rounds_done < YOUNG_ROUNDS]
     quick = any(p.pace < REDRAW_SECONDS / 2 if p.pace else (p.seconds or 0) < YOUNG_SECONDS for p in young)
     return FAST_POLL_SECONDS if quick else POLL_SECONDS
 
 
-def watch(ids: list[int], experiment: ExperimentRow, settings: Settings, paused: bool) -> None:
-    """The ticking part; without a clock where there is nothing to wait for or the reader has paused."""
-    found = progress.progress(db, [r for r in experiment.runs if r.id in ids])
-    every = poll_seconds(found, FAST_POLL_SECONDS)
-    flags = button_flags(experiment)
-    clock = every if not paused and (flags[0] or behind(progress.token(db, ids))) else None
-    st.fragment(tick, run_every=clock)(ids, experiment.id, settings, clock, flags, paused)
-
-
-def tick(
-    ids: list[int], experiment: int, settings: Settings, clock: float | None, flags: Flags, paused: bool
-) -> None:
-    """Draw what is new; the page as a whole where its buttons or the clock have to change."""
+@st.fragment
+def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
+    """Draw what is new; the page as a whole where its buttons have to change."""
     try:
         if common.writable():
             runs.ensure_worker(db)
             runs.reconcile(db)
+        seen = progress.pulse(db, experiment)
         row = queries.experiment(db, experiment)
         found = progress.progress(db, [r for r in row.runs if r.id in ids])
         now = progress.token(db, ids)
         with st.container(key="live_watch"):
             st.html(STILL + strip(row) + run_rows(found, settings.look))
             draw_all(at_round(moment(now, paused), settings.until), settings)
-        waiting = button_flags(row)[0] or behind(now)
-        if (
-            not st.session_state["live_asking"]
-            and clock is not None
-            and (button_flags(row) != flags or not waiting or poll_seconds(found, clock) != clock)
-        ):
+        if not paused:
+            every = poll_seconds(found)
+            at_work = ALIVE_SECONDS if button_flags(row)[0] else None
+            live_clock.wind(experiment, seen, every, every if behind(now) else at_work)
+        if not st.session_state["live_asking"] and button_flags(row) != flags:
             st.rerun()
     except FedLensError as error:
         common.show_error(error)
+        if not paused:  # what cannot be read now may be read again soon
+            live_clock.wind(experiment, "", POLL_SECONDS, POLL_SECONDS)
 
 
 def at_round(shown: Token, until: int | None) -> Token:
@@ -194,7 +185,9 @@ def draw_all(shown: Token, settings: Settings) -> None:
             st.dataframe(heatmaps.panel_table(panel), hide_index=True, key=f"live_table_{i}")
     else:
         live_chart.draw(chart, content, "live_grid")
-        st.caption(CAPTIONS.get(settings.view, "Hover a cell for its counts.") + " One colour axis for all.")
+        own = next((p.matrix.note for p in drawn if p.matrix), None)
+        about = CAPTIONS.get(settings.view, "Hover a cell for its counts.") if own is None else own
+        st.caption(f"{about} One colour axis for all.".strip())
     columns: list = []
     for i, name in enumerate(settings.charts):
         if i % CHART_COLUMNS == 0:
@@ -234,12 +227,7 @@ def page() -> None:
         experiment = live_controls.choose()
         found = live_controls.variant(experiment) if experiment else []
     if experiment is None:
-        st.info(
-            "Nothing has been started yet. What you launch will be seen training here.",
-            icon=":material/monitoring:",
-        )
-        if st.button("Try it", type="primary", icon=":material/play_circle:"):
-            st.switch_page("pages/new.py", query_params={"preset": "demo"})
+        live_controls.nothing()
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         live_controls.buttons(experiment)
@@ -253,7 +241,7 @@ def page() -> None:
         common.table_switch()
     if settings.view == "held_out":
         found = [r for r in experiment.runs if r.seed == found[0].seed]
-    watch([r.id for r in found], experiment, settings, paused)
+    tick([r.id for r in found], experiment.id, settings, button_flags(experiment), paused)
     live_controls.log(found)
 
 

@@ -46,7 +46,7 @@ def measure(db: Path) -> bool:
     good = True
     with mock.patch("fedcore.runs.ensure_worker", return_value=False):
         for name, (page, query) in VISITS.items():
-            app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+            app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=120)
             for key, value in query.items():
                 app.query_params[key] = value
             app.run()

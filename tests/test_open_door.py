@@ -15,7 +15,8 @@ from fedcore.config import Experiment, parse
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from fedcore.report.export import summary_csv
-from fedcore.report.tables import compare
+from fedcore.report.names import field_title
+from fedcore.report.tables import compare, partial_fields
 from fedcore.runs import queries, store
 from fedcore.runs.database import PROJECT
 from fedcore.runs.worker import Supervisor
@@ -38,7 +39,13 @@ from fedcore.methods.base import State, Step, cosine_logits, cross_entropy
 class DoorConfig(MethodConfig):
     lr: float = Field(0.05, ge=0, description="Learning rate of local SGD")
     reach: float = Field(0.5, ge=0, le=2, description="How far an image may be shifted")
-    start: Literal["text", "zero"] = Field("text", description="First class features")
+    start: Literal["text", "zero"] = Field(
+        "text",
+        title="first class features",
+        description="What training starts from",
+        json_schema_extra={"words": {"text": "those of the prompt"}},
+    )
+    rank: int | None = Field(None, ge=1, title="rank in the test", json_schema_extra={"empty": "full rank"})
 
 
 @method
@@ -93,7 +100,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
     monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
-    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60).run()
+    app = AppTest.from_file(str(PROJECT / "dashboard.py"), default_timeout=60).run()
     app.switch_page("pages/new.py").run()
     assert not app.exception
     methods = next(m for m in app.multiselect if m.label == "Methods")
@@ -104,10 +111,13 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     app.run()
     assert not app.exception
     labels = {w.label: w for w in [*app.number_input, *app.selectbox]}
-    reach, start = labels["Reach"], labels["Start"]
+    reach, start = labels["Reach"], labels["First class features"]
     assert (reach.value, reach.min, reach.max) == (0.5, 0.0, 2.0)
-    assert start.options == ["text", "zero"] and start.value == "text"
+    assert start.options == ["those of the prompt", "zero"] and start.value == "text"
+    assert labels["Rank in the test"].placeholder == "full rank", "its own words, not FedAlign's"
     assert labels["Learning rate"].value == 0.05
+    start.set_value("zero").run()
+    assert "paper: those of the prompt" in [c.value for c in app.caption]
     assert not next(b for b in app.button if b.label == "Launch").disabled
 
 
@@ -133,6 +143,9 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.reason for r in rows]
 
     groups = {g.method: g for g in compare(db, [created.experiment_id]).groups}
+    own = partial_fields(list(groups.values()))[(groups["open-door"].key,)]
+    assert own["method.config.start"] == "those of the prompt"
+    assert field_title("method.config.start") == "First class features"
     assert set(groups) == {"zero-shot", "open-door"}
     assert groups["open-door"].label == "Open door"
     assert groups["open-door"].stats["personal"].mean > groups["zero-shot"].stats["personal"].mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,11 @@ def token(db: str | Path, run_ids: Iterable[int]) -> Token:
         (run_id, max(done, evaluated[run_id]) if run_id in evaluated else -1, attempt)
         for run_id, (_, done, attempt, _) in sorted(found.items())
     )
+
+
+def pulse(db: str | Path, experiment_id: int) -> str:
+    """A short text that changes when a run of an experiment has begun, ended, gone on or said something."""
+    return hashlib.blake2b(repr(queries.pulse(db, experiment_id)).encode(), digest_size=8).hexdigest()
 
 
 def step(shown: Token, now: Token, draws: Mapping[int, int], early: int) -> Token:

@@ -73,6 +73,18 @@ def runs(db: str | Path, run_ids: Iterable[int]) -> list[RunRow]:
     return _runs(_all(db, "runs", _ids(run_ids)))
 
 
+def newest_run(db: str | Path) -> int:
+    """The highest number of a run, 0 where there is none."""
+    (row,) = _all(db, "runs_after", {"id": 0})
+    return row["newest"] or 0
+
+
+def runs_after(db: str | Path, run_id: int) -> int:
+    """How many runs were recorded since a run was the newest; of all experiments, archived ones too."""
+    (row,) = _all(db, "runs_after", {"id": run_id})
+    return row["number"]
+
+
 def run_config(db: str | Path, run_id: int) -> RunConfig:
     """The stored config that repeats a run."""
     return RunConfig.model_validate_json(_run_text(db, run_id)["config"])
@@ -121,6 +133,11 @@ def round_tokens(db: str | Path, run_ids: Iterable[int]) -> dict[int, tuple[str,
         r["id"]: (r["status"], r["rounds_done"], r["attempt"], r["message"])
         for r in _all(db, "tokens", _ids(run_ids))
     }
+
+
+def pulse(db: str | Path, experiment_id: int) -> list[tuple[int, str, int, int, str | None]]:
+    """What changes when there is something new of an experiment: (run, status, rounds done, attempt, message)."""
+    return [tuple(r) for r in _all(db, "pulse", {"id": experiment_id})]
 
 
 def queue(db: str | Path) -> list[int]:

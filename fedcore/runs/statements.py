@@ -34,9 +34,11 @@ STATEMENTS = {
     "all_runs": f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id",
     "runs_of": f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {CHOSEN} ORDER BY r.id",
     "runs": f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.id IN {CHOSEN} ORDER BY r.id",
+    "runs_after": "SELECT count(*) AS number, max(id) AS newest FROM runs WHERE id > :id",
     "run_text": "SELECT config, environment, error FROM runs WHERE id=:id",
     "configs": f"SELECT id, config FROM runs WHERE id IN {CHOSEN} ORDER BY id",
     "tokens": f"SELECT id, status, rounds_done, attempt, message FROM runs WHERE id IN {CHOSEN}",
+    "pulse": "SELECT id, status, rounds_done, attempt, message FROM runs WHERE experiment_id=:id ORDER BY id",
     "queue": "SELECT id FROM runs WHERE status='queued' ORDER BY priority DESC, id",
     "waiting": f"""
         SELECT r.id, e.name, r.label, r.seed, r.held_out, r.device_asked, r.rounds_total, {NEED} AS need

@@ -11,7 +11,7 @@ import streamlit as st
 
 from fedcore import runs
 from fedcore.errors import FedLensError
-from fedcore.report.charts import Chart, in_ink
+from fedcore.report.charts import NARROW, WIDE, Chart, in_ink
 from fedcore.report.palette import STATUS, Look
 from fedcore.runs import Access, devices
 
@@ -86,9 +86,9 @@ def pages() -> list[st.Page]:
 
 
 def through_app() -> None:
-    """First line of every page: back through app.py, where the page was started without it.
+    """First line of every page: back through dashboard.py, where the page was started without it.
 
-    Streamlit runs the files of a folder called ``pages`` by itself until app.py has called ``st.navigation``
+    Streamlit runs the files of a folder called ``pages`` by itself until dashboard.py has called ``st.navigation``
     once: a fresh server whose first visitor follows a link would show a page without navigation and database.
     """
     if "writable" not in st.session_state:
@@ -271,3 +271,8 @@ def table_switch() -> None:
 def narrow() -> bool:
     """Whether the reader holds a telephone: panels stand below each other then."""
     return "Mobi" in (st.context.headers.get("User-Agent") or "")
+
+
+def figure_width() -> int:
+    """About how many pixels a figure across the page has."""
+    return NARROW if narrow() else WIDE

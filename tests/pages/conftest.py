@@ -28,9 +28,10 @@ def open_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a page of the app as a link would; queued runs stay queued, since no worker is started."""
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
     monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+    monkeypatch.setattr("pages.parts.planning.PATIENCE", 60)  # nothing ticks here that would look again
 
     def opened(page: str = "experiments", **query: str | list[str]) -> AppTest:
-        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+        app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=60)
         for name, value in query.items():
             app.query_params[name] = value
         app.run()

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore import runs
 from fedcore.engine.events import Diagnostic
-from fedcore.runs import queries
+from fedcore.methods import MatrixChart, Method, registry
+from fedcore.runs import queries, store
 from pages.parts import live_chart, live_controls
 from tests import fill
 from tests.pages.conftest import Opened
@@ -21,7 +23,17 @@ from tests.pages.test_pages import button, html
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
     """What the browser is told of each chart."""
-    return [json.loads(e.proto.bytes) for e in app.get("bidi_component")]
+    return [json.loads(message) for message in messages(app)]
+
+
+def messages(app: AppTest) -> list[bytes]:
+    return [e.proto.bytes for e in app.get("bidi_component") if e.proto.component_name.endswith("live_chart")]
+
+
+def clock(app: AppTest) -> dict[str, Any] | None:
+    """What the browser is told of the next look; None where there is no clock."""
+    found = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_clock")]
+    return json.loads(found[0].json) if found else None
 
 
 def titles(figure: dict[str, Any]) -> list[str]:
@@ -50,8 +62,8 @@ def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Pat
 
 def test_the_same_moment_is_the_same_figure(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2")
-    first = [e.proto.bytes for e in app.get("bidi_component")]
-    assert [e.proto.bytes for e in app.run().get("bidi_component")] == first
+    first = messages(app)
+    assert messages(app.run()) == first
 
 
 def test_a_new_round_keeps_what_the_reader_has_zoomed(open_page: Opened, tmp_path: Path) -> None:
@@ -120,6 +132,61 @@ def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Pa
     assert live_chart.fetching(live_chart.plotly_url()) in bodies
 
 
+@pytest.mark.parametrize("asked", ["3", "abc", "<b>1</b>"])
+def test_the_link_of_a_deleted_experiment_says_so_and_shows_no_other(
+    open_page: Opened, filled: Path, asked: str
+) -> None:
+    """Even where another one was made since: numbers are given once."""
+    store.delete(filled, fill.done(filled, fill.an_experiment("Was here", ("fedot",), (1,), 2)))
+    newer = fill.done(filled, fill.an_experiment("Came later", ("fedot",), (1,), 2))
+    assert newer == 4
+    app = open_page("live", id=asked)
+    (said,) = app.info
+    assert f"There is no experiment {asked} here" in said.value.replace("\\", "")
+    assert not charts(app) and app.query_params["id"] == asked
+    choice = widget(app.selectbox, "live_choice")
+    assert choice.value is None and "Came later (no. 4)" in choice.options
+    app = choice.set_value(newer).run()
+    assert app.query_params["id"] == "4" and charts(app)
+    gone = open_page("run", id="10")
+    assert "no run 10" in gone.info[0].value
+
+
+def test_of_two_experiments_with_one_name_the_chosen_one_is_shown(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    for rounds in (2, 3):
+        fill.done(db, fill.an_experiment("Try it", ("fedot",), (1,), rounds))
+    app = open_page("live", id="1")
+    choice = widget(app.selectbox, "live_choice")
+    assert choice.options == ["Try it (no. 2)", "Try it (no. 1)"]
+    assert titles(charts(app)[0]["figure"]) == ["FedOT: round 2/2"]
+    app = choice.set_value(2).run()
+    assert titles(charts(app)[0]["figure"]) == ["FedOT: round 3/3"]
+
+
+def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path: Path) -> None:
+    """A domain that was held out, and the number where nothing else tells two apart."""
+    db = tmp_path / "runs.db"
+    held = fill.an_experiment("held", ("fedot",), (1,), 2, held_out=fill.CLIENTS[:2])
+    runs.prepare(db)
+    store.create_experiment(db, held, device="none")
+    app = open_page("live", id="1", live_view="Held-out domain by domain")
+    app = button(app, "Stop").click().run()
+    chosen = next(m for m in app.multiselect if m.label == "Runs")
+    assert chosen.options == ["FedOT, seed 1, without 0°", "FedOT, seed 1, without 15°"]
+    (run, other) = queries.runs_of(db, [1])
+    assert live_controls.run_names([run, replace(other, held_out="0°")]) == {
+        1: "FedOT, seed 1, without 0° (run 1)",
+        2: "FedOT, seed 1, without 0° (run 2)",
+    }
+
+
+def test_an_archived_experiment_opens_by_its_link_alone(open_page: Opened, filled: Path) -> None:
+    store.archive(filled, 2)
+    assert widget(open_page("live").selectbox, "live_choice").options == ["Made up (no. 1)"]
+    assert widget(open_page("live", id="2").selectbox, "live_choice").value == 2
+
+
 def test_the_url_says_how_it_is_drawn(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2", live_charts=["Training loss"], live_view="Client by round")
     grid, *curves = charts(app)
@@ -143,6 +210,37 @@ def test_what_a_run_records_is_drawn_unasked(open_page: Opened, tmp_path: Path) 
     assert "My own figure" in chosen.options
     assert not any("ttention" in o for o in chosen.options), "a matrix is a heatmap"
     assert "Attention: who learns from whom" in widget(app.radio, "live_view").options
+
+
+def test_a_new_method_s_matrix_is_drawn_on_every_page(
+    open_page: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mine(Method):
+        name, title = "mine", "Mine"
+        matrices = (
+            MatrixChart(
+                "alike", "Who is like whom", "Cosine of updates.", "is like", unit="Cosine", reach=(-1, 1)
+            ),
+        )
+
+    monkeypatch.setitem(registry._METHODS, "mine", Mine)
+    _, (lease,) = fill.start(
+        tmp_path / "runs.db", fill.an_experiment(methods=("mine",), seeds=(1,), rounds=1)
+    )
+    fill.train(lease, until=0)
+    pairs = tuple(Diagnostic("alike", a - b, a, b) for a in (1, 2) for b in (1, 2))
+    lease.write_round(replace(fill.a_round("mine", 1, 1, 1), diagnostics=pairs))
+    lease.finish("done")
+    app = open_page("live", id="1", live_view="Who is like whom")
+    grid = charts(app)[0]
+    assert grid["alt"].startswith("Who is like whom. Mine: round 1/1, a client is like itself")
+    axis = grid["figure"]["layout"]["coloraxis"]
+    assert (axis["cmin"], axis["cmax"], axis["colorbar"]["title"]["text"]) == (-1, 1, "Cosine")
+    assert "Cosine of updates. One colour axis for all." in [c.value for c in app.caption]
+    app = open_page("compare", ids=["1"], tab="Heatmaps", matrix="Who is like whom (Mine)")
+    assert [c.proto.alt.split(".")[0] for c in app.get("plotly_chart")] == ["Who is like whom"]
+    app = open_page("run", id="1", run_tab="Diagnostics")
+    assert any(c.proto.alt.startswith("Who is like whom") for c in app.get("plotly_chart"))
 
 
 def test_charts_can_be_read_as_tables(open_page: Opened, filled: Path) -> None:
@@ -200,4 +298,8 @@ def test_a_failed_run_shows_its_error_and_the_log_of_others_opens_on_a_click(
     assert not app.code
     box = next(e for e in app.expander if e.label == "Log")
     app.session_state[box.key] = True
-    assert [c.value for c in app.run().code] == ["nothing yet"]
+    app = app.run()
+    assert [c.value for c in app.code] == ["nothing yet"]
+    widget(app.selectbox, "live_log").set_value(2)
+    app = button(app.run(), "Open run").click().run()
+    assert app.title[0].value == "PromptFL, seed 1"

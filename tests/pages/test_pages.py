@@ -248,7 +248,7 @@ def test_a_read_only_database_can_be_looked_at(
     st.cache_resource.clear()
     for page in PAGES:
         app = open_page(page, id="1", ids=["1"])
-        if page == "experiments":  # AppTest runs the other pages without app.py, which shows the banner
+        if page == "experiments":  # AppTest runs the other pages without dashboard.py, which shows the banner
             assert app.warning[0].value == "it cannot be written"
         for label in ("New experiment", "Launch", "Stop", "Resume", "Clone", "Delete", "Archive"):
             for found in app.button:
@@ -263,7 +263,7 @@ import sys
 from streamlit.testing.v1 import AppTest
 import fedcore.runs
 fedcore.runs.ensure_worker = lambda db: False
-app = AppTest.from_file("app.py", default_timeout=120)
+app = AppTest.from_file("dashboard.py", default_timeout=120)
 app.query_params["id"] = "1"
 app.run()
 for page in ("new", "live", "compare", "data", "run"):

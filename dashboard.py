@@ -1,0 +1,17 @@
+"""What every visit of the dashboard runs: navigation, and the worker that trains what is queued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages.parts import common
+
+ICON = Path(__file__).parent / "pages" / "parts" / "icon.svg"
+st.logo(str(ICON.with_name("logo.svg")), size="large")
+page = st.navigation(common.pages(), position="top")
+st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
+common.style()
+if common.open_database():
+    page.run()

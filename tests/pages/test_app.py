@@ -1,0 +1,98 @@
+"""What ``streamlit run app.py`` serves beside the pages, and the clock of the Live page that asks it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+import app as served
+from fedcore.report import progress
+from pages.parts import pulse
+from tests import fill
+from tests.pages.conftest import Opened
+from tests.pages.test_live import clock, widget
+
+
+@pytest.fixture
+def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
+    return TestClient(Starlette(routes=[pulse.route()]), base_url="http://127.0.0.1:8501")
+
+
+def test_the_pulse_changes_with_what_a_reader_would_see(browser: TestClient, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    created, (first, second) = fill.start(
+        db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=5)
+    )
+    another, _ = fill.start(db, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=5))
+
+    def now(number: int = created.experiment_id) -> str:
+        answer = browser.get(pulse.address(number))
+        assert answer.status_code == 200
+        return answer.text
+
+    seen, elsewhere = [now()], now(another.experiment_id)
+    fill.train(first, until=1)
+    seen.append(now())
+    second.say("encoding images")
+    seen.append(now())
+    first.finish("done")
+    seen.append(now())
+    assert len(set(seen)) == 4
+    assert now() == seen[-1], "nothing has happened"
+    assert now(another.experiment_id) == elsewhere, "another experiment's rounds are no news here"
+
+
+def test_a_question_that_cannot_be_answered(browser: TestClient, tmp_path: Path) -> None:
+    assert browser.get("/pulse").status_code == 400
+    assert "by its number" in browser.get("/pulse?experiment=x").text
+    missing = browser.get("/pulse?experiment=1")
+    assert missing.status_code == 503
+    assert "no database" in missing.text
+
+
+def test_only_this_machine_may_ask(browser: TestClient) -> None:
+    """A page of another name that leads here (DNS rebinding) is refused, as Streamlit does for its own."""
+    assert browser.get("/pulse", headers={"Host": "elsewhere.example"}).text == "Invalid host header"
+
+
+def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="2")
+    wound = clock(app)  # a run is in its first seconds: it is looked at more often
+    assert wound == {
+        "address": "/pulse?experiment=2",
+        "seen": progress.pulse(filled, 2),
+        "every": 0.5,
+        "longest": 15,
+    }
+    widget(app.toggle, "live_paused").set_value(True).run()
+    assert clock(app) is None
+
+
+def test_an_ended_experiment_is_drawn_again_for_news_only(open_page: Opened, filled: Path) -> None:
+    wound = clock(open_page("live", id="1"))
+    assert wound is not None
+    assert wound["longest"] is None, "it may still be resumed from elsewhere"
+
+
+@pytest.mark.parametrize(("headless", "opened"), [(False, ["http://localhost:8599"]), (True, [])])
+def test_the_browser_is_opened_where_there_is_a_screen(
+    headless: bool, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"server.headless": headless, "server.port": 8599}
+    monkeypatch.setattr(st, "get_option", options.get)
+    monkeypatch.setattr(served, "READY_SECONDS", 0)
+    shown: list[str] = []
+    monkeypatch.setattr(served.webbrowser, "open", shown.append)
+
+    async def start() -> None:
+        async with served.open_browser(served.app):
+            await asyncio.sleep(0.05)
+
+    asyncio.run(start())
+    assert shown == opened
