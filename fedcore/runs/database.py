@@ -153,6 +153,9 @@ def _migrate(path: Path) -> None:
                 f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
             )
         _enable_wal(db)
+        db.execute(
+            "PRAGMA foreign_keys=OFF"
+        )  # or a table that is built anew takes the rows of others with it
         db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
         try:
             migrations.apply(db)

@@ -165,7 +165,7 @@ def insert_entities(database: Database, run_id: int, entities: tuple[Any, ...]) 
 def run_folder(db: str | Path, run_id: int) -> Path:
     """``artifacts/run-<id>-<start of the experiment's token>``.
 
-    The token keeps two databases in one folder apart, and an id that SQLite uses again after a deletion.
+    The token keeps two databases in one folder apart.
 
     Raises:
         FedLensError: when there is no such run.

@@ -141,11 +141,35 @@ def _tasks_and_slots(db: Database) -> None:
     db.execute("CREATE TABLE slots(device TEXT PRIMARY KEY, slots INTEGER NOT NULL CHECK(slots > 0)) STRICT")
 
 
+def _numbers_once(db: Database) -> None:
+    """A number is given once: a link or a note must not mean another run because the newest was deleted.
+
+    AUTOINCREMENT cannot be added to a table that is there. Expects foreign keys to be off: with them, to drop
+    a table deletes its rows, and with these every round.
+    """
+    if db.execute("PRAGMA foreign_keys").fetchone()[0]:
+        raise RuntimeError("foreign keys are on: the rounds of all runs would be deleted with the old table")
+    for table in ("experiments", "runs", "tasks"):
+        asked = "SELECT sql FROM sqlite_master WHERE tbl_name=? AND type=? AND sql IS NOT NULL"
+        ((old,), *_) = db.execute(asked, [table, "table"]).fetchall()
+        indexes = [row[0] for row in db.execute(asked, [table, "index"]).fetchall()]
+        columns = old[old.index("(") :].replace(
+            "id INTEGER PRIMARY KEY", "id INTEGER PRIMARY KEY AUTOINCREMENT", 1
+        )
+        db.execute(f"CREATE TABLE {table}_new{columns}")
+        db.execute(f"INSERT INTO {table}_new SELECT * FROM {table}")
+        db.execute(f"DROP TABLE {table}")
+        db.execute(f"ALTER TABLE {table}_new RENAME TO {table}")
+        for index in indexes:
+            db.execute(index)
+
+
 STEPS: dict[str, Callable[[Database], None]] = {
     "0001_first": _first,
     "0002_kinds_in_accuracy_named": _kinds,
     "0003_class_sets": _class_sets,
     "0004_tasks_and_slots": _tasks_and_slots,
+    "0005_numbers_once": _numbers_once,
 }
 """Migrations in their order; a file that records all of these names is up to date."""
 

@@ -116,9 +116,11 @@ def import_file(
     """
     try:
         if file.suffix.lower() == ".csv":
-            return f"{len(import_csv(db, file, experiment, dataset or None).run_ids)} run(s) recorded."
+            count = len(import_csv(db, file, experiment, dataset or None).run_ids)
+            return f"{count} run{'s' * (count != 1)} recorded."
         merged = import_json(db, file)
-        return f"{len(merged.added)} experiment(s) added, {len(merged.present)} here already."
+        added, present = len(merged.added), len(merged.present)
+        return f"{added} experiment{'s' * (added != 1)} added, {present} here already."
     except FedLensError as error:
         raise FedLensError(str(error).replace(str(file), name or str(file)), error.field) from error
 

@@ -6,10 +6,11 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.report import tables
-from fedcore.runs import import_csv, job, merge, prepare, queries, store
+from fedcore.runs import Recorder, import_csv, import_json, job, merge, prepare, queries, store, transfer
 from fedcore.runs.heart import Heart
 from fedcore.runs.lease import claim
 from fedcore.runs.liveness import new_owner
+from tests import fill
 from tests.runs import fake_engine
 from tests.runs.conftest import recorded
 
@@ -223,3 +224,25 @@ def test_an_imported_round_claims_no_traffic_and_no_seconds(db, tmp_path):
     created = import_csv(db, file(tmp_path, JOINING), "Mine")
     (row,) = queries.rounds(db, created.run_ids)
     assert set(row[2:]) == {None}
+
+
+def test_what_comes_from_elsewhere_takes_no_number_of_what_was_deleted(db, tmp_path, queued):
+    """A file of a whole experiment, another database, a table, an own script: none follows a deleted one."""
+    other, exported = tmp_path / "other.db", tmp_path / "experiment.json"
+    for number, bring in enumerate(
+        (
+            lambda: import_json(db, exported),
+            lambda: merge(db, other),
+            lambda: import_csv(db, file(tmp_path, GOOD), "Mine", "pacs"),
+            lambda: Recorder(db, method="mine", seed=1, experiment="Own").finish(),
+        ),
+        start=1,
+    ):
+        fill.done(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+        exported.write_text(transfer.experiments_json(other, [number]))
+        highest = max(queued())
+        (newest, *_) = queries.experiments(db)
+        store.delete(db, newest.id)
+        bring()
+        found = [e for e in queries.experiments(db) if e.id >= newest.id]
+        assert found and all(e.id > newest.id and e.runs[0].id > highest for e in found)

@@ -9,7 +9,7 @@ from sqlite_utils import Database
 
 from fedcore import runs
 from fedcore.engine.events import Cell, Entity, Started
-from fedcore.runs import queries, schema
+from fedcore.runs import queries, schema, store, tasks
 from fedcore.runs.database import reading
 from fedcore.runs.rounds import OwnRound
 from tests import fill
@@ -87,3 +87,64 @@ def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
     (point,) = queries.curves(db, [lease.run_id])
     assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
     assert [(o.client, o.correct) for o in queries.own_accuracy(db, lease.run_id)] == [(1, 1), (2, 3)]
+
+
+@pytest.fixture
+def fourth_release(tmp_path):
+    """As the fourth migration left it: two experiments with all that runs record, and a task of one."""
+    made, path = tmp_path / "made.db", tmp_path / "runs.db"
+    fill.done(made, fill.an_experiment("first", methods=("fedot",), seeds=(1, 2), rounds=2))
+    fill.mixed(made)
+    tasks.submit(made, "analyse", "a question", {}, run_id=1)
+    db = Database(path)
+    schema.migrations().apply(db, stop_before="0005_numbers_once")
+    db.conn.commit()
+    db.conn.execute("ATTACH ? AS made", [str(made)])
+    for table in ("experiments", "runs", *schema.RUN_TABLES, "tasks"):
+        db.conn.execute(f"INSERT INTO main.{table} SELECT * FROM made.{table}")
+    db.conn.commit()
+    db.conn.close()
+    return path
+
+
+def contents(path):
+    """All rows by table, and the names of all indexes."""
+    with sqlite3.connect(path) as db:
+        tables = {t: db.execute(f"SELECT * FROM {t}").fetchall() for t in ("experiments", "runs", "tasks")}
+        tables |= {t: db.execute(f"SELECT * FROM {t}").fetchall() for t in schema.RUN_TABLES}
+        named = "SELECT name FROM sqlite_master WHERE type='index' AND sql IS NOT NULL"
+        return tables | {"indexes": set(db.execute(named))}
+
+
+def test_tables_that_are_built_anew_keep_all_rows_and_what_refers_to_them(fourth_release):
+    before = contents(fourth_release)
+    assert before["accuracy"] and before["tasks"] and len(before["indexes"]) >= 5
+    runs.prepare(fourth_release)
+    assert contents(fourth_release) == before
+    with sqlite3.connect(fourth_release) as db:
+        assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    store.delete(fourth_release, 1)
+    after = contents(fourth_release)
+    assert {row[0] for row in after["accuracy"]} == {3, 4, 5, 6}, "the rows of its runs go with an experiment"
+    assert after["tasks"] == []
+
+
+def test_numbers_of_an_older_store_are_given_once_from_then_on(fourth_release):
+    runs.prepare(fourth_release)
+    store.delete(fourth_release, 1)
+    queries.experiment(fourth_release, 2)
+    with sqlite3.connect(fourth_release) as db:
+        db.execute("PRAGMA foreign_keys=ON")
+        db.execute("DELETE FROM experiments")
+    created = store.create_experiment(fourth_release, fill.an_experiment(methods=("fedot",), seeds=(1,)))
+    assert (created.experiment_id, created.run_ids) == (3, (8,))
+    assert tasks.submit(fourth_release, "check", "another", {}) == 2
+
+
+def test_no_table_is_dropped_while_its_rows_are_tied_to_others(fourth_release):
+    db = Database(fourth_release)
+    db.execute("PRAGMA foreign_keys=ON")
+    with pytest.raises(RuntimeError, match="foreign keys are on"):
+        schema.migrations().apply(db)
+    db.conn.close()
+    assert contents(fourth_release)["accuracy"]

@@ -6,7 +6,7 @@ from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.runs import queries, store
-from fedcore.runs.database import reading
+from fedcore.runs.database import prepare, reading
 from fedcore.runs.heart import Heart
 from fedcore.runs.job import execute
 from fedcore.runs.lease import claim, run_folder
@@ -154,12 +154,27 @@ def test_delete_refuses_while_a_run_is_running(db, queued):
     assert len(queries.experiments(db)) == 1
 
 
-def test_an_id_used_again_does_not_inherit_checkpoints(db, queued):
-    (run_id,) = queued()
-    before = run_folder(db, run_id)
+def test_a_number_is_given_once(db, queued):
+    """A link or a note that names a deleted run must not show a later one, nor must that find its files."""
+    before = queued(seeds=(1, 2))
+    folder = run_folder(db, before[-1])
+    folder.mkdir(parents=True)
     store.delete(db, 1)
-    assert queued() == [run_id]
-    assert run_folder(db, run_id) != before
+    assert not folder.exists()
+    after = queued(seeds=(1, 2))
+    assert [e.id for e in queries.experiments(db)] == [2] and after == [3, 4]
+    assert queries.runs(db, before) == []
+    with pytest.raises(FedLensError, match="no run 2"):
+        queries.log_path(db, before[-1])
+    with pytest.raises(FedLensError, match="no experiment 1"):
+        queries.experiment(db, 1)
+
+
+def test_two_stores_in_one_folder_do_not_share_files(db, make):
+    other = db.with_name("other.db")
+    prepare(other)
+    folders = [run_folder(d, store.create_experiment(d, make()).run_ids[0]) for d in (db, other)]
+    assert folders[0].parent == folders[1].parent and folders[0] != folders[1]
 
 
 def test_clone_queues_the_same_runs_again(db, queued):
