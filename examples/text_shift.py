@@ -11,7 +11,9 @@ from fedcore.methods.base import State, Step, cosine_logits, cross_entropy
 
 class TextShiftConfig(MethodConfig):
     lr: float = Field(0.02, ge=0, description="Learning rate of local SGD")
-    strength: float = Field(0.5, ge=0, le=1, description="How far the learned shift moves a class feature")
+    strength: float = Field(
+        0.5, ge=0, le=1, title="strength of the shift", description="How far it moves a class feature"
+    )
 
 
 @method

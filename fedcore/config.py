@@ -7,13 +7,13 @@ held-out domain. A run is reproducible from its stored ``RunConfig`` alone.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedcore import toml_text
 from fedcore.errors import FedLensError
 
 
@@ -24,30 +24,44 @@ class _Part(BaseModel):
 class DataConfig(_Part):
     """Which images, and how they are described to CLIP."""
 
-    name: str = Field("rotated-digits", description="Data set, by its name in the catalog, or 'folder'")
-    root: str | None = Field(
-        None, description="Folder of the data set on this machine (not for embedded data)"
+    name: str = Field(
+        "rotated-digits", title="data set", description="Data set, by its name in the catalog, or 'folder'"
     )
-    domains: tuple[str, ...] | None = Field(None, description="Domains to use; default: all")
+    root: str | None = Field(
+        None, title="folder", description="Folder of the data set on this machine (not for embedded data)"
+    )
+    domains: tuple[str, ...] | None = Field(
+        None, description="Domains to use; default: all", json_schema_extra={"empty": "all"}
+    )
     template: str | None = Field(
-        None, description="Prompt with one {} for the class; default: the data set's own"
+        None,
+        title="prompt",
+        description="Prompt with one {} for the class; default: the data set's own",
+        json_schema_extra={"empty": "the data set's own"},
     )
     split: Literal["60/20/20", "80/20", "official", "swapped"] = Field(
         "60/20/20",
+        title="train / validation / test",
         description="Train / validation / test shares within each domain and class; official: the data set's "
         "own; swapped: its test and validation parts train, its training part tests (FedAlign's Flowers-102)",
     )
     shots: int | None = Field(
-        None, ge=1, description="Training samples per class and client (few-shot); default: all"
+        None,
+        ge=1,
+        title="shots per class",
+        description="Training samples per class and client (few-shot); default: all",
+        json_schema_extra={"empty": "all"},
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
+        title="names of columns",
         description="Names of the columns of a manifest or Hugging Face data set, where they are not path "
         "(image), label, domain, client, split",
     )
 
     decode: Literal["full", "draft"] = Field(
         "full",
+        title="JPEG decoding",
         description="full: decode JPEG files whole; draft: large ones at a fraction that is still no smaller "
         "than the backbone's input, which is quicker and gives slightly other pixels",
     )
@@ -65,9 +79,11 @@ class PartitionConfig(_Part):
 
     kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
         "domain",
+        title="who holds what",
         description="domain: clients of one domain each; iid: at random; dirichlet: skewed class shares; "
         "pathological: disjoint classes; natural: those that the data set names (writers, or a manifest's "
         "clients)",
+        json_schema_extra={"words": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"}},
     )
     clients: int | None = Field(
         None,
@@ -80,21 +96,27 @@ class PartitionConfig(_Part):
         None,
         gt=0,
         le=1e6,
+        title="Dirichlet alpha",
         description="Dirichlet alpha (smaller is more skewed); within a domain for kind 'domain'",
     )
     classes_per_client: int | None = Field(
         None, ge=1, description="Disjoint classes of each client (pathological)"
     )
-    min_samples: int = Field(1, ge=1, description="Training samples that every client has at least")
+    min_samples: int = Field(
+        1, ge=1, title="fewest samples", description="Training samples that every client has at least"
+    )
     dirichlet_form: Literal["per_class", "per_client"] = Field(
         "per_class",
+        title="Dirichlet shares",
         description="per_class: each class is shared out among the clients, which differ in size (FedAlign, "
         "SDFed); per_client: each client has shares of the classes, all are of one size",
     )
     leftover: Literal["drop", "spread"] = Field(
         "drop",
+        title="leftover classes",
         description="Classes that a pathological partition leaves over: drop: no client has them; spread: "
         "dealt to all clients alike. They stay in the global test",
+        json_schema_extra={"words": {"drop": "dropped", "spread": "spread over all clients"}},
     )
 
     @model_validator(mode="after")
@@ -114,10 +136,15 @@ class BackboneConfig(_Part):
     """Which CLIP."""
 
     name: str = Field(
-        "mini-vit", description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn"
+        "mini-vit",
+        title="CLIP backbone",
+        description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn",
     )
     pretrained: str | None = Field(
-        None, description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file"
+        None,
+        title="weights",
+        description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file",
+        json_schema_extra={"empty": "its own"},
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32", description="Precision in which images are encoded"
@@ -129,16 +156,30 @@ class CohortConfig(_Part):
 
     clients: int = Field(ge=1, le=10_000, description="How many clients, in client order")
     backbone: BackboneConfig | None = Field(
-        None, description="Their CLIP; default: the experiment's. Other cohorts may have another one"
+        None,
+        description="Their CLIP; default: the experiment's. Other cohorts may have another one",
+        json_schema_extra={"empty": "the experiment's"},
     )
     batch_size: int | None = Field(
-        None, ge=1, le=65536, description="Samples in a local batch; default: the method's own"
+        None,
+        ge=1,
+        le=65536,
+        description="Samples in a local batch; default: the method's own",
+        json_schema_extra={"empty": "the method's"},
     )
     local_epochs: int | None = Field(
-        None, ge=1, le=1000, description="Passes over a client's data in one round; default: the method's own"
+        None,
+        ge=1,
+        le=1000,
+        description="Passes over a client's data in one round; default: the method's own",
+        json_schema_extra={"empty": "the method's"},
     )
     max_steps: int | None = Field(
-        None, ge=1, description="Most local steps of a client in one round; default: no limit"
+        None,
+        ge=1,
+        title="step limit",
+        description="Most local steps of a client in one round; default: no limit",
+        json_schema_extra={"empty": "no limit"},
     )
 
     @property
@@ -151,15 +192,23 @@ class CohortConfig(_Part):
 class MethodEntry(_Part):
     """One method of an experiment with its hyper-parameters."""
 
-    name: str = Field(description="Registered method name, e.g. fedot")
-    label: str | None = Field(None, description="Name in tables and figures; default: the method's title")
+    name: str = Field(title="method", description="Registered method name, e.g. fedot")
+    label: str | None = Field(
+        None, title="name in tables", description="Name in tables and figures; default: the method's title"
+    )
     config: dict[str, Any] = Field(
         default_factory=dict, description="Hyper-parameters that differ from the paper's"
     )
     file: str | None = Field(
-        None, description="Python file that defines the method, where it is not FedLens' own"
+        None,
+        title="method's file",
+        description="Python file that defines the method, where it is not FedLens' own",
     )
-    sha256: str | None = Field(None, description="Contents of that file when the run was planned (filled in)")
+    sha256: str | None = Field(
+        None,
+        title="checksum of the method's file",
+        description="Contents of that file when the run was planned (filled in)",
+    )
 
 
 class RunConfig(_Part):
@@ -217,10 +266,15 @@ class Experiment(_Part):
     )
     seeds: tuple[int, ...] = Field((1,), min_length=1, description="One run per seed and method")
     held_out: tuple[str, ...] = Field(
-        (), description="Leave-one-domain-out: one run per domain named here ('each' for all); empty: none"
+        (),
+        title="held-out domains",
+        description="Leave-one-domain-out: one run per domain named here ('each' for all); empty: none",
     )
     evaluate_every: int = Field(
-        1, ge=1, description="Rounds between evaluations; the last round always is evaluated"
+        1,
+        ge=1,
+        title="rounds between evaluations",
+        description="Rounds between evaluations; the last round always is evaluated",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict,
@@ -332,45 +386,4 @@ def dumps(experiment: Experiment) -> str:
     """The experiment as TOML that ``loads`` reads back to an
     equal one; defaults of the top level are spelled out.
     """
-    content = experiment.model_dump(mode="json", exclude_none=True)
-    lists = {key: content.pop(key) for key in ("cohorts", "methods", "reproduces")}
-    tables = {key: content.pop(key) for key in ("data", "partition", "backbone")}
-    sweep = content.pop("sweep")
-    lines = [f"{key} = {_toml(value)}" for key, value in content.items()]
-    for key, table in tables.items():
-        lines += ["", f"[{key}]", *(f"{k} = {_toml(v)}" for k, v in table.items())]
-    if sweep:
-        lines += ["", "[sweep]", *(f"{json.dumps(k)} = {_toml(v)}" for k, v in sweep.items())]
-    for key, entries in lists.items():
-        for entry in entries:
-            below = _below(f"{key}.config", entry.pop("config", None))  # tables come last
-            lines += ["", f"[[{key}]]", *(f"{k} = {_toml(v)}" for k, v in entry.items() if v != []), *below]
-    return "\n".join(lines) + "\n"
-
-
-def _below(path: str, config: dict[str, Any] | None) -> list[str]:
-    """A method's hyper-parameters: on one line, or as tables where one of them is a table itself."""
-    if config is None:
-        return []
-    tables = {k: v for k, v in config.items() if isinstance(v, dict) and v}
-    if not tables:
-        return [f"config = {_toml(config)}"]
-    lines = [
-        "",
-        f"[{path}]",
-        *(f"{_toml(k)} = {_toml(v)}" for k, v in config.items() if k not in tables and v is not None),
-    ]
-    for name, table in tables.items():
-        lines += ["", f"[{path}.{_toml(name)}]", *(f"{_toml(k)} = {_toml(v)}" for k, v in table.items())]
-    return lines
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, dict):  # TOML has no null: a field that is none is left out
-        parts = [f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None]
-        return "{ " + ", ".join(parts) + " }" if parts else "{}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):  # JSON strings are TOML basic strings, but for DEL
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value)
+    return toml_text.written(experiment.model_dump(mode="json", exclude_none=True))

@@ -187,7 +187,10 @@ def variants(experiment: Experiment) -> list[Variant]:
 
 
 def described(values: dict[str, Any]) -> str:
-    """``alpha 0.1, lr 0.001``: the values of a combination by the last part of their path."""
+    """``alpha 0.1, lr 0.001``: the values of a combination by the last part of their path.
+
+    Not by the fields' titles: labels are stored and tell rows of a comparison apart, and titles may change.
+    """
     names = {path: path.rpartition(".")[2] for path in values} | {"backbone.name": "backbone"}
     return ", ".join(f"{names[path]} {_shown(value)}" for path, value in values.items())
 

@@ -118,6 +118,11 @@ def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     assert labels["Learning rate"].value == 0.05
     start.set_value("zero").run()
     assert "paper: those of the prompt" in [c.value for c in app.caption]
+    box = next(e for e in app.expander if e.label.startswith("Sweep"))
+    app.session_state[box.key] = True
+    app.run()
+    swept = next(m for m in app.multiselect if m.label == "Fields").options
+    assert "Open door: rank in the test" in swept and "Open door: learning rate" in swept
     assert not next(b for b in app.button if b.label == "Launch").disabled
 
 

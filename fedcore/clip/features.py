@@ -145,6 +145,7 @@ def _about(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
     threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
     return {
         "data": images.name,
+        "folder": images.root,
         "backbone": backbone.facts.name,
         "reads": reads,
         "domains": ", ".join(images.domains),

@@ -5,7 +5,7 @@ loaded: runs, clients, who gets which samples. No torch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,15 +68,22 @@ class Plan:
         return float(np.log2(max(1, len(self.classes))))
 
 
-def load_images(run: RunConfig) -> tuple[ImageSet, list[str]]:
+Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
+"""As ``read_images``."""
+
+
+def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, list[str]]:
     """The data set of a run (labels only, pixels are read later), and what was left out of it.
+
+    Args:
+        read: instead of ``read_images``, for who keeps what was read.
 
     Raises:
         FedLensError: naming the field under ``data``.
     """
     # a wrong backbone is not the data's fault: its own check names its field
     side = max(facts(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
-    return read_images(run.data, side)
+    return (read or read_images)(run.data, side)
 
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
@@ -149,8 +156,11 @@ def _field_of(error: FedLensError, field: str) -> str:
     return error.field if part in Experiment.model_fields else f"{field}.config.{error.field}"
 
 
-def plan(experiment: Experiment) -> Plan:
+def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     """Check an experiment and expand it into runs.
+
+    Args:
+        read: as ``load_images`` takes it.
 
     Raises:
         FedLensError: the first thing that would stop a run, with the field it belongs to.
@@ -163,7 +173,9 @@ def plan(experiment: Experiment) -> Plan:
         if twice:
             raise FedLensError(f"'{twice[0]}' is named twice; name each once", field)
     variants = sweeps.variants(experiment)
-    images, left_out = load_images(experiment.model_copy(update={"held_out": (), "sweep": {}}).expand()[0])
+    images, left_out = load_images(
+        experiment.model_copy(update={"held_out": (), "sweep": {}}).expand()[0], read
+    )
     held_out = images.domains if experiment.held_out == ("each",) else experiment.held_out
     unknown = [d for d in held_out if d not in images.domains]
     if unknown:
@@ -175,7 +187,7 @@ def plan(experiment: Experiment) -> Plan:
         try:
             if key not in checked:
                 same = draft.data.template == experiment.data.template
-                checked[key] = _setting(draft, images if same else load_images(draft)[0])
+                checked[key] = _setting(draft, images if same else load_images(draft, read)[0])
                 setting = checked[key][0]
                 notes += tokens.template_note(setting.facts, setting.classes, setting.template)
             run = resolve(draft, checked[key][0], f"methods.{variant.index}")

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
+from fedcore.methods.charts import DiagnosticChart, MatrixChart
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -26,21 +27,37 @@ Params = dict[str, "Tensor"]
 
 
 class MethodConfig(BaseModel):
-    """Hyper-parameters every trained method has; each method overrides the defaults with its paper's."""
+    """Hyper-parameters every trained method has; each method overrides the defaults with its paper's.
+
+    What a field is called stands beside it: ``title``, as within a sentence ("learning rate"; else its
+    name in words); in ``json_schema_extra`` its options' ``words`` ({"st": "from the prompt"}), and as
+    ``empty`` what None stands for ("no limit"). A field that overrides another keeps what it does not say.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    optimiser: Literal["sgd", "adam", "adamw"] = Field("sgd", description="Local optimiser")
-    lr: float = Field(1e-3, ge=0, le=100, description="Learning rate of the local optimiser")
+    optimiser: Literal["sgd", "adam", "adamw"] = Field(
+        "sgd",
+        description="Local optimiser",
+        json_schema_extra={"words": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}},
+    )
+    lr: float = Field(
+        1e-3, ge=0, le=100, title="learning rate", description="Learning rate of the local optimiser"
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="SGD momentum; Adam does not use it")
     weight_decay: float = Field(5e-4, ge=0, le=10, description="Weight decay of the local optimiser")
     batch_size: int = Field(32, ge=1, le=65536, description="Samples in a local batch")
     local_epochs: int = Field(1, ge=1, le=1000, description="Passes over a client's data in one round (E)")
     optimiser_state: Literal["fresh", "kept"] = Field(
-        "fresh", description="Optimiser state: made anew each round, or kept by the client across rounds"
+        "fresh",
+        description="Optimiser state: made anew each round, or kept by the client across rounds",
+        json_schema_extra={"words": {"fresh": "new each round", "kept": "kept across rounds"}},
     )
     weighting: Literal["uniform", "samples"] = Field(
-        "uniform", description="Server mean over clients: plain, or weighted by their sample counts"
+        "uniform",
+        title="clients' weights",
+        description="Server mean over clients: plain, or weighted by their sample counts",
+        json_schema_extra={"words": {"uniform": "all alike", "samples": "by samples"}},
     )
 
     @property
@@ -169,53 +186,6 @@ class Models:
 Phase = Callable[[Params, Params, Batch], Step]
 
 
-@dataclass(frozen=True)
-class DiagnosticChart:
-    """How figures of a round (a step's ``terms``, ``diagnostics``) are drawn: those read together share one.
-
-    Figures that no method describes have a chart of their own, named after them. Charts of one title are one,
-    also over several methods.
-
-    Attributes:
-        lines: recorded name -> what its line is called; one name alone needs none.
-        unit: of all lines, e.g. "tokens"; "%" shows shares of one as per cent.
-        better: which way is good, where one is.
-        note: what a reader has to know beside the picture.
-        unasked: whether it is shown before anybody asks, as the one or two charts that tell most.
-    """
-
-    title: str
-    lines: dict[str, str]
-    unit: str = ""
-    better: Literal["higher", "lower", ""] = ""
-    note: str = ""
-    unasked: bool = False
-
-    @property
-    def key(self) -> str:
-        """Names the chart in the URL."""
-        return next(iter(self.lines))
-
-    @property
-    def heading(self) -> str:
-        """The title, with the unit where the values do not carry it."""
-        return self.title if self.unit in ("", "%") else f"{self.title} ({self.unit})"
-
-    @property
-    def explanation(self) -> str:
-        """The note, and which way is good."""
-        return f"{self.note} {self.better.capitalize()} is better.".strip() if self.better else self.note
-
-
-GRADIENT_CONFLICT = DiagnosticChart(
-    "Gradient conflict",
-    {"gradient_conflict": ""},
-    unit="mean cosine of the clients' updates",
-    note="1 where all clients pull the same way, below 0 where they pull against each other.",
-)
-"""For any method whose clients move a shared parameter."""
-
-
 class Method:
     """Base of all methods. Subclasses set the class attributes, ``init``, ``phases`` and ``logits``."""
 
@@ -227,6 +197,7 @@ class Method:
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     shared: ClassVar[tuple[str, ...]] = ()  # names averaged by the default upload and aggregate
     charts: ClassVar[tuple[DiagnosticChart, ...]] = ()  # how the figures it records are drawn
+    matrices: ClassVar[tuple[MatrixChart, ...]] = ()  # and those of pairs of clients: one heatmap each
     clients_use_global: ClassVar[bool] = False  # every client predicts with the global model: evaluated once
     backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"
     """Whether clients may have different CLIPs: 'equal token widths' where all that is learned are prompts in

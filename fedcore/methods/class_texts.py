@@ -1,7 +1,6 @@
 """Written descriptions of classes in place of the prompt: kept with a run, one drawn by seed.
 
-A method has them by two fields of its config, ``style`` and ``descriptions``, and by handing its hooks on to
-the functions here.
+A method has them by two fields of its config, ``style`` and ``descriptions``, and by its base, ``Described``.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -18,6 +17,7 @@ from fedcore.clip import tokens
 from fedcore.clip.prompts import spoken
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
+from fedcore.methods.base import Method
 
 if TYPE_CHECKING:
     from fedcore.federation import Problem
@@ -39,9 +39,6 @@ class Styled(Protocol):
     @property
     def descriptions(self) -> Texts | None:
         """Class -> its descriptions; None for the data set's own."""
-
-
-Config = TypeVar("Config", bound=BaseModel)
 
 
 def _checked(value: object) -> object:
@@ -80,13 +77,20 @@ def _texts(name: str, texts: object) -> tuple[str, ...]:
 Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_checked)]
 
 
+def style_field(default: Literal["gt", "st"], description: str) -> Any:
+    """The field ``style`` of a config: whether classes are described (gt), or named by the prompt (st)."""
+    words = {"gt": "written descriptions", "st": "from the prompt"}
+    return Field(default, title="class texts", description=description, json_schema_extra={"words": words})
+
+
 def descriptions_field() -> Any:
     """The field ``descriptions: Descriptions`` of a config that has ``style``."""
     return Field(
         None,
+        title="written descriptions",
         description="Written descriptions of each class for style gt, one drawn by seed; default: the data "
         "set's own, kept with the run when it is planned",
-        json_schema_extra={"editor": EDITOR, "when": {"style": "gt"}},
+        json_schema_extra={"editor": EDITOR, "when": {"style": "gt"}, "empty": "the data set's own"},
     )
 
 
@@ -104,11 +108,11 @@ def is_texts(value: object) -> bool:
 
 
 def summary(written: Texts) -> str:
-    """``30 texts for 10 of 10 classes (3fa2c1)``: short, and another one for other texts."""
+    """``30 texts for 10 of 10 classes (checksum 3fa2c1)``: short, and another one for other texts."""
     texts, described = sum(map(len, written.values())), sum(map(bool, written.values()))
     content = json.dumps({name: list(t) for name, t in written.items()}, sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:6]
-    return f"{texts} text{'s' * (texts != 1)} for {described} of {len(written)} classes ({digest})"
+    return f"{texts} text{'s' * (texts != 1)} for {described} of {len(written)} classes (checksum {digest})"
 
 
 def of_classes(config: Styled, classes: Sequence[str], own: Texts) -> dict[str, tuple[str, ...]]:
@@ -124,107 +128,123 @@ def of_classes(config: Styled, classes: Sequence[str], own: Texts) -> dict[str, 
     return {name: found.get(spoken(name), ()) for name in classes}
 
 
-def check(config: Styled, setting: Setting) -> None:
-    """Refuse descriptions of classes that the data set has not, and such as the text tower would cut off.
+class Described(Method):
+    """Base of methods whose config has ``style`` and ``descriptions``.
 
-    Raises:
-        FedLensError: with field ``descriptions``.
+    Attributes:
+        texts: what stands for every class, in their order: a description drawn by seed, or the prompt.
     """
-    if config.style == "st":
-        return
-    known = {spoken(name): name for name in setting.classes}
-    for name in config.descriptions or ():
-        if spoken(name) not in known:
-            near = difflib.get_close_matches(spoken(name), known, n=1)
-            hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(setting.classes)}"
-            raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
-    if setting.facts.prompts is not None:
-        return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
-    limit = setting.facts.context_length
-    for name, texts in of_classes(config, setting.classes, setting.descriptions).items():
-        for text in texts:
-            short = len(text.encode()) + 2 <= limit  # a token is a byte at least
-            need = 0 if short else tokens.count(text) + 2
-            if need > limit:
-                raise FedLensError(
-                    f"class '{name}': the description '{text[:40]}...' needs {need} tokens, "
-                    f"{setting.facts.name} reads {limit}; shorten it",
-                    "descriptions",
-                )
 
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.texts = [
+            _drawn(name, written, problem)
+            for name, written in of_classes(config, problem.classes, problem.descriptions).items()
+        ]
 
-def planned(config: Config, setting: Setting) -> Config:
-    """The config with all that it depends on: texts that may change are written out, idle ones are left out.
+    @classmethod
+    def check(cls, config: Any, setting: Setting) -> None:
+        """Refuse descriptions of classes that the data set has not, and such as the text tower would cut off.
 
-    Texts that come with FedLens are not written out: they stay as they are, and so do groups of older runs.
-    """
-    if config.style == "st":  # type: ignore[attr-defined]
-        return config.model_copy(update={"descriptions": None})
-    if config.descriptions is None and setting.embedded:  # type: ignore[attr-defined]
-        return config
-    written = of_classes(config, setting.classes, setting.descriptions)  # type: ignore[arg-type]
-    return config.model_copy(update={"descriptions": written})
+        Raises:
+            FedLensError: with field ``descriptions``.
+        """
+        if config.style == "st":
+            return
+        known = {spoken(name): name for name in setting.classes}
+        for name in config.descriptions or ():
+            if spoken(name) not in known:
+                near = difflib.get_close_matches(spoken(name), known, n=1)
+                hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(setting.classes)}"
+                raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
+        if setting.facts.prompts is not None:
+            return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
+        limit = setting.facts.context_length
+        for name, texts in of_classes(config, setting.classes, setting.descriptions).items():
+            for text in texts:
+                short = len(text.encode()) + 2 <= limit  # a token is a byte at least
+                need = 0 if short else tokens.count(text) + 2
+                if need > limit:
+                    raise FedLensError(
+                        f"class '{name}': the description '{text[:40]}...' needs {need} tokens, "
+                        f"{setting.facts.name} reads {limit}; shorten it",
+                        "descriptions",
+                    )
 
+    @classmethod
+    def planned(cls, config: Any, setting: Setting) -> Any:
+        """The config with its descriptions: those that may change are written out, idle ones are left out.
 
-def notes(title: str, config: Styled, setting: Setting) -> list[str]:
-    """Classes that take the prompt because nobody has described them; descriptions that nobody reads."""
-    if config.style == "st":
-        idle = config.descriptions is not None
-        return [f"{title}: descriptions are not used by style st, the prompt"] if idle else []
-    written = of_classes(config, setting.classes, setting.descriptions)
-    missing = [name for name, texts in written.items() if not texts]
-    if not missing:
-        return []
-    return [
-        f"{title}, style gt: {len(missing)} of {len(written)} classes have no written description "
-        f"({_listed(missing)}) and take the prompt: describe them here (field descriptions) or in a "
-        "descriptions.json in the data set's folder, or let all classes take the prompt (style st)"
-    ]
+        Texts that come with FedLens are not written out: they stay as they are, and so do groups of older
+        runs.
+        """
+        if config.style == "st":
+            return config.model_copy(update={"descriptions": None})
+        if config.descriptions is None and setting.embedded:
+            return config
+        written = of_classes(config, setting.classes, setting.descriptions)
+        return config.model_copy(update={"descriptions": written})
+
+    @classmethod
+    def notes(cls, config: Any, setting: Setting) -> list[str]:
+        """Classes that take the prompt because nobody has described them; descriptions that nobody reads."""
+        if config.style == "st":
+            idle = config.descriptions is not None
+            return [f"{cls.title}: descriptions are not used by style st, the prompt"] if idle else []
+        written = of_classes(config, setting.classes, setting.descriptions)
+        missing = [name for name, texts in written.items() if not texts]
+        if not missing:
+            return []
+        return [
+            f"{cls.title}, style gt: {len(missing)} of {len(written)} classes have no written description "
+            f"({_listed(missing)}) and take the prompt: describe them here (field descriptions) or in a "
+            "descriptions.json in the data set's folder, or let all classes take the prompt (style st)"
+        ]
+
+    @classmethod
+    def caveat(cls, config: Any, embedded: bool) -> str:
+        """What a finished run of style gt lacks to be one; empty where every class was described.
+
+        Args:
+            embedded: whether its data come with FedLens, which describes all of their classes.
+        """
+        if config.style == "st" or (config.descriptions is None and embedded):
+            return ""
+        if config.descriptions is None:
+            return (
+                "recorded before written descriptions were kept with a run: which classes had one, and which "
+                "took the prompt, is not known"
+            )
+        missing = sum(not texts for texts in config.descriptions.values())
+        total = len(config.descriptions)
+        return (
+            f"{missing} of {total} classes had no written description and took the prompt" if missing else ""
+        )
+
+    @property
+    def drawn_texts(self) -> dict[str, str]:
+        """Of style gt."""
+        return dict(zip(self.problem.classes, self.texts, strict=True)) if self.config.style == "gt" else {}
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-def caveat(config: Styled, embedded: bool) -> str:
-    """What a finished run of style gt lacks to be one; empty where every class was described.
-
-    Args:
-        embedded: whether its data come with FedLens, which describes all of their classes.
-    """
-    if config.style == "st" or (config.descriptions is None and embedded):
-        return ""
-    if config.descriptions is None:
-        return (
-            "recorded before written descriptions were kept with a run: which classes had one, and which "
-            "took the prompt, is not known"
-        )
-    missing = sum(not texts for texts in config.descriptions.values())
-    total = len(config.descriptions)
-    return f"{missing} of {total} classes had no written description and took the prompt" if missing else ""
-
-
-def drawn(config: Styled, problem: Problem) -> dict[str, str]:
-    """The text of every class: one of its descriptions, drawn by seed, or the prompt.
+def _drawn(name: str, written: Sequence[str], problem: Problem) -> str:
+    """One of a class' descriptions, drawn by seed, or the prompt.
 
     Raises:
-        FedLensError: naming the class whose description the text tower would cut off, drawn or not: what a
-            seed may draw must not decide whether a run fails.
+        FedLensError: for a description that the text tower would cut off, drawn or not: what a seed may draw
+            must not decide whether a run fails.
     """
-    found = {}
-    for name, written in of_classes(config, problem.classes, problem.descriptions).items():
-        found[name] = problem.template.format(spoken(name))
-        for text in written:
-            _check_length(name, text, problem)
-        if written:
-            index = torch.randint(len(written), (), generator=problem.generator("description", name))
-            found[name] = written[int(index)]
-    return found
-
-
-def _check_length(name: str, text: str, problem: Problem) -> None:
-    too_long = problem.backbone.too_long(text)
-    if too_long:
-        raise FedLensError(
-            f"class '{name}': the description {too_long}; shorten it", "method.config.descriptions"
-        )
+    for text in written:
+        too_long = problem.backbone.too_long(text)
+        if too_long:
+            raise FedLensError(
+                f"class '{name}': the description {too_long}; shorten it", "method.config.descriptions"
+            )
+    if not written:
+        return problem.template.format(spoken(name))
+    index = torch.randint(len(written), (), generator=problem.generator("description", name))
+    return written[int(index)]

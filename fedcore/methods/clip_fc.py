@@ -22,14 +22,17 @@ class CLIPFCConfig(MethodConfig):
     """Hyper-parameters of CLIP-FC; no paper states its own."""
 
     init: Literal["random", "text"] = Field(
-        "random", description="First weights: as a fresh linear layer, or features of the class prompts"
+        "random",
+        title="first classifier",
+        description="First weights: as a fresh linear layer, or features of the class prompts",
     )
     features: Literal["raw", "normalised"] = Field(
         "raw",
+        title="image features",
         description="raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as "
         "CLIP scores",
     )
-    bias: bool = Field(True, description="Learn one offset per class too")
+    bias: bool = Field(True, title="class offsets", description="Learn one offset per class too")
 
 
 def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -11,11 +11,8 @@ from pydantic import Field, model_validator
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods import class_texts
 from fedcore.methods.base import (
     Batch,
-    DiagnosticChart,
-    Method,
     MethodConfig,
     Models,
     Params,
@@ -28,7 +25,8 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
 )
-from fedcore.methods.class_texts import Descriptions, descriptions_field
+from fedcore.methods.charts import DiagnosticChart, MatrixChart
+from fedcore.methods.class_texts import Described, Descriptions, descriptions_field, style_field
 from fedcore.methods.fedalign_mixing import (
     attend,
     chosen_hits,
@@ -38,7 +36,16 @@ from fedcore.methods.fedalign_mixing import (
     relevance,
     unpack,
 )
-from fedcore.methods.fedalign_towers import Towers, encoding, first_layer, named, parts_of, scaled_layer
+from fedcore.methods.fedalign_towers import (
+    Towers,
+    check_tower,
+    encoding,
+    first_layer,
+    named,
+    orthogonality,
+    parts_of,
+    scaled_layer,
+)
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -62,67 +69,97 @@ class FedAlignConfig(MethodConfig):
     )
     trainable: Literal["attention", "table4"] = Field(
         "attention",
+        title="trained parts",
         description="Low-rank updates of attention alone (the paper's text), or table4, all that its Table 4 "
         "counts: the image tower's class and positional embeddings and projection too, and the text tower's "
         "token embedding (low-rank) and positional embedding",
+        json_schema_extra={"words": {"table4": "all of Table 4"}},
     )
-    rank: int = Field(4, ge=1, le=256, description="Rank r of the low-rank updates (paper: 4)")
+    rank: int = Field(
+        4, ge=1, le=256, title="LoRA rank", description="Rank r of the low-rank updates (paper: 4)"
+    )
     gamma: float = Field(
-        0.25, gt=0, le=100, description="Scaling of the updates, W = W0 + gamma B A (paper: 0.25)"
+        0.25,
+        gt=0,
+        le=100,
+        title="LoRA scaling",
+        description="Scaling of the updates, W = W0 + gamma B A (paper: 0.25)",
     )
     start_layer: int = Field(
         2,
         ge=0,
         le=11,
+        title="first adapted layer",
         description="First adapted attention layer l, from 0, of 12 (paper: 2); scaled to the depth",
     )
     boundary_layer: int = Field(
         9,
         ge=0,
         le=12,
+        title="first mixed layer",
         description="First layer m, from 0, of 12, that is mixed by attention; below it the global mean "
         "(paper: 9; 12 turns attention off); scaled to the depth",
     )
     orthogonality: float = Field(
-        0.1, ge=0, le=1000, description="Weight mu of the orthogonality penalty (paper: 0.1)"
+        0.1,
+        ge=0,
+        le=1000,
+        title="orthogonality weight",
+        description="Weight mu of the orthogonality penalty (paper: 0.1)",
     )
     renormalise: bool = Field(
-        True, description="Normalise the class means of the penalty again (the paper does not)"
+        True,
+        title="normalise means again",
+        description="Normalise the class means of the penalty again (the paper does not)",
     )
     scale: float | Literal["clip"] = Field(
         14.3,
+        title="cosine scale",
         description="Factor of all cosines: exp(2.66) = 14.3 (paper), or 'clip' for the backbone's own",
+        json_schema_extra={"words": {"clip": "CLIP's own"}},
     )
-    style: Literal["gt", "st"] = Field(
-        "gt",
-        description="Class texts: gt, written descriptions (paper; else the prompt), or st, the prompt",
+    style: Literal["gt", "st"] = style_field(
+        "gt", "Class texts: gt, written descriptions (paper; else the prompt), or st, the prompt"
     )
     descriptions: Descriptions = descriptions_field()
     upload_ratio: float = Field(
         1.0,
         ge=0,
         le=1,
+        title="share uploaded",
         description="Share of the correctly predicted features that a client uploads (paper: 1)",
     )
     similarity: Literal["cosine", "dot", "euclidean"] = Field(
-        "cosine", description="Similarity of two prototypes (paper: cosine; Table 8)"
+        "cosine",
+        title="prototype similarity",
+        description="Similarity of two prototypes (paper: cosine; Table 8)",
     )
     euclidean: Literal["plain", "negated"] = Field(
-        "plain", description="Distance as printed, which favours the dissimilar, or with a minus sign"
+        "plain",
+        title="Euclidean similarity",
+        description="Distance as printed, which favours the dissimilar, or with a minus sign",
     )
     reduce: Literal["sum", "mean"] = Field(
         "sum",
+        title="over classes",
         description="Over the other's classes: sum (paper, Eq. 11; saturates with many classes), or mean",
     )
     ex_query: bool = Field(
-        True, description="Leave a client's own update out of its next starting point (paper: yes)"
+        True,
+        title="leave own update out",
+        description="Leave a client's own update out of its next starting point (paper: yes)",
     )
     average: Literal["product", "factors"] = Field(
         "product",
+        title="averaging of updates",
         description="Average B A and cut back to rank r (paper, Eq. 13, 14), or average B and A apart",
     )
     server_lr: float = Field(
-        1e-3, ge=0, le=100, description="Learning rate of the server's Adam (paper: 1e-3)"
+        1e-3,
+        ge=0,
+        le=100,
+        title="server learning rate",
+        description="Learning rate of the server's Adam (paper: 1e-3)",
     )
     server_epochs: int = Field(
         1, ge=0, le=1000, description="Server passes over the uploaded features in a round"
@@ -140,26 +177,8 @@ class FedAlignConfig(MethodConfig):
         return self
 
 
-def orthogonality(features: Tensor, labels: Tensor, mask: Tensor, classes: int, renormalise: bool) -> Tensor:
-    """L_orth = || Z Z^T - I ||_F over the batch's classes, Z their mean normalised features; 0 for one class.
-
-    Shape: features (clients, batch, d), labels and mask (clients, batch) -> (clients,).  Source: Eq. 7.
-    """
-    members = F.one_hot(labels, classes).to(features.dtype) * mask[..., None]
-    counts = members.sum(1)
-    means = members.transpose(1, 2) @ features / counts.clamp(min=1)[..., None]
-    if renormalise:
-        means = F.normalize(means, dim=-1)
-    present = (counts > 0).to(features.dtype)
-    difference = means @ means.transpose(1, 2) - torch.diag_embed(present)
-    norm = torch.linalg.vector_norm(
-        difference, dim=(1, 2)
-    )  # its gradient at 0 is 0, unlike that of sqrt(sum)
-    return torch.where(present.sum(1) > 1, norm, 0.0)
-
-
 @method
-class FedAlign(Method):
+class FedAlign(Described):
     """W0 + gamma B A in every client's image tower and in the server's text tower."""
 
     name = "fedalign"
@@ -190,9 +209,18 @@ class FedAlign(Method):
             note="1 for a client that recognised nothing, else 0.",
         ),
         DiagnosticChart(
-            "Loss terms",
-            {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality"},
-            better="lower",
+            "Loss terms", {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality"}, better="lower"
+        ),
+    )
+    matrices = (
+        MatrixChart(
+            "attention",
+            "Attention: who learns from whom",
+            note="A row says how much of whom is in a client's next starting point.",
+            verb="learns from",
+            rows="who learns",
+            columns="from whom",
+            unit="Weight",
         ),
     )
     shared = ("text",)
@@ -202,10 +230,8 @@ class FedAlign(Method):
         self.towers = Towers(config, problem.backbone)
         layers = problem.backbone.facts.vision_layers
         boundary = scaled_layer(config.boundary_layer, layers)
-        # how many adapted layers take the global mean
-        self.low = max(0, boundary - first_layer(config, layers))
+        self.low = max(0, boundary - first_layer(config, layers))  # adapted layers with the global mean
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
-        self.texts = list(class_texts.drawn(config, problem).values())
 
     @classmethod
     def check(cls, config: Any, setting: Setting) -> None:
@@ -215,12 +241,7 @@ class FedAlign(Method):
             FedLensError: with field ``start_layer``, ``rank`` or ``descriptions``.
         """
         facts = setting.facts
-        if facts.vision != "vit":
-            raise FedLensError(
-                f"FedAlign adapts the attention layers of open_clip's ViT, which {facts.name} is not; "
-                "choose e.g. ViT-B-32",
-                "start_layer",
-            )
+        check_tower(cls.title, facts, "start_layer")
         if facts.prompts:
             raise FedLensError(
                 f"FedAlign cannot adapt the text tower of {facts.name}: {facts.prompts}", "start_layer"
@@ -231,22 +252,7 @@ class FedAlign(Method):
                 f"rank {config.rank} is more than the width of {facts.name}'s layers; use at most {widest}",
                 "rank",
             )
-        class_texts.check(config, setting)
-
-    @classmethod
-    def notes(cls, config: Any, setting: Setting) -> list[str]:
-        """Classes that take the prompt under style gt."""
-        return class_texts.notes(cls.title, config, setting)
-
-    @classmethod
-    def planned(cls, config: Any, setting: Setting) -> Any:
-        """With the descriptions that it trains with."""
-        return class_texts.planned(config, setting)
-
-    @classmethod
-    def caveat(cls, config: Any, embedded: bool) -> str:
-        """Whether all classes had a description under style gt."""
-        return class_texts.caveat(config, embedded)
+        super().check(config, setting)
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
@@ -357,11 +363,6 @@ class FedAlign(Method):
             "uploaded_features": uploads.values["features"].lengths,
             "global_fallback": alone,
         }
-
-    @property
-    def drawn_texts(self) -> dict[str, str]:
-        """Of style gt."""
-        return dict(zip(self.problem.classes, self.texts, strict=True)) if self.config.style == "gt" else {}
 
     def remarks(self, uploads: Uploads) -> list[str]:
         """Clients without a prototype: they take the global mean in all layers."""

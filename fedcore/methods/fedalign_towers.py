@@ -1,4 +1,6 @@
-"""What FedAlign trains in CLIP's towers: their attention alone, or all that Table 4 of its paper counts."""
+"""What FedAlign trains in CLIP's towers (their attention alone, or all that Table 4 of its paper counts), and
+the penalty that keeps the classes of an image tower's features apart.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedcore.clip.lora import Lora, init_lora
 from fedcore.clip.prompts import encode_texts
+from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
+from fedcore.lazy import torch
 from fedcore.methods.base import Params
 
 if TYPE_CHECKING:
@@ -40,6 +44,20 @@ def first_layer(config: StartsAtLayer, layers: int) -> int:
     return min(scaled_layer(config.start_layer, layers), layers - 1)
 
 
+def check_tower(title: str, facts: BackboneFacts, field: str) -> None:
+    """Refuse backbones without attention layers to adapt.
+
+    Raises:
+        FedLensError: with field ``field``.
+    """
+    if facts.vision != "vit":
+        raise FedLensError(
+            f"{title} adapts the attention layers of open_clip's ViT, which {facts.name} is not; "
+            "choose e.g. ViT-B-32",
+            field,
+        )
+
+
 def encoding(config: FedAlignConfig, facts: BackboneFacts) -> str:
     """What enters the lowest part of the image tower that changes: all below it is encoded once."""
     if config.trainable == "table4":
@@ -56,6 +74,22 @@ def parts_of(tower: str, params: Params) -> Params:
     """The parts of one tower in a state, the other way round."""
     prefix = f"{tower}_"
     return {name.removeprefix(prefix): v for name, v in params.items() if name.startswith(prefix)}
+
+
+def orthogonality(features: Tensor, labels: Tensor, mask: Tensor, classes: int, renormalise: bool) -> Tensor:
+    """L_orth = || Z Z^T - I ||_F over the batch's classes, Z their mean normalised features; 0 for one class.
+
+    Shape: features (clients, batch, d), labels and mask (clients, batch) -> (clients,).  Source: Eq. 7.
+    """
+    members = F.one_hot(labels, classes).to(features.dtype) * mask[..., None]
+    counts = members.sum(1)
+    means = members.transpose(1, 2) @ features / counts.clamp(min=1)[..., None]
+    if renormalise:
+        means = F.normalize(means, dim=-1)
+    present = (counts > 0).to(features.dtype)
+    difference = means @ means.transpose(1, 2) - torch.diag_embed(present)
+    norm = torch.linalg.vector_norm(difference, dim=(1, 2))  # its gradient at 0 is 0, unlike sqrt(sum)'s
+    return torch.where(present.sum(1) > 1, norm, 0.0)
 
 
 class Towers:

@@ -11,7 +11,6 @@ from fedcore.clip.lora import Lora, init_lora
 from fedcore.errors import FedLensError
 from fedcore.methods.base import (
     Batch,
-    DiagnosticChart,
     Method,
     MethodConfig,
     Params,
@@ -22,7 +21,8 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
 )
-from fedcore.methods.fedalign_towers import first_layer
+from fedcore.methods.charts import DiagnosticChart
+from fedcore.methods.fedalign_towers import check_tower, first_layer
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -42,20 +42,28 @@ class FedAvgLoRAConfig(MethodConfig):
     weighting: Literal["uniform", "samples"] = Field(
         "samples", description="Server mean over clients: weighted by sample counts (FedAvg), or plain"
     )
-    rank: int = Field(4, ge=1, le=256, description="Rank r of the low-rank updates (as FedAlign: 4)")
+    rank: int = Field(
+        4, ge=1, le=256, title="LoRA rank", description="Rank r of the low-rank updates (as FedAlign: 4)"
+    )
     gamma: float = Field(
-        0.25, gt=0, le=100, description="Scaling of the updates, W = W0 + gamma B A (as FedAlign: 0.25)"
+        0.25,
+        gt=0,
+        le=100,
+        title="LoRA scaling",
+        description="Scaling of the updates, W = W0 + gamma B A (as FedAlign: 0.25)",
     )
     start_layer: int = Field(
         2,
         ge=0,
         le=11,
+        title="first adapted layer",
         description="First adapted attention layer, from 0, of 12 (as FedAlign: 2); scaled to the depth",
     )
     scale: float = Field(
         14.3,
         gt=0,
         le=1000,
+        title="cosine scale",
         description="Factor of all cosines (as FedAlign: exp(2.66) = 14.3; OpenAI's CLIP itself has 100)",
     )
 
@@ -67,6 +75,7 @@ class FedProxLoRAConfig(FedAvgLoRAConfig):
         0.01,
         ge=0,
         le=1000,
+        title="proximal weight",
         description="Weight mu of (mu/2) |w - w_t|^2 (paper: tuned over 0.001, 0.01, 0.1, 1); 0 is FedAvg",
     )
 
@@ -107,12 +116,7 @@ class FedAvgLoRA(Method):
             FedLensError: with field ``backbone.name`` or ``rank``.
         """
         facts = setting.facts
-        if facts.vision != "vit":
-            raise FedLensError(
-                f"{cls.title} adapts the attention layers of open_clip's ViT, which {facts.name} is not; "
-                "choose e.g. ViT-B-32",
-                "backbone.name",
-            )
+        check_tower(cls.title, facts, "backbone.name")
         if config.rank > facts.vision_width:
             raise FedLensError(
                 f"rank {config.rank} is more than the width of {facts.name}'s image tower; "

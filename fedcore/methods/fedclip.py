@@ -37,16 +37,27 @@ class FedCLIPConfig(MethodConfig):
         0.2, ge=0, le=10, description="Weight decay of the clients (authors' code: 0.2)"
     )
     beta1: float = Field(
-        0.9, ge=0, lt=1, description="Adam's decay of the mean gradient (authors' code: 0.9)"
+        0.9,
+        ge=0,
+        lt=1,
+        title="Adam beta 1",
+        description="Adam's decay of the mean gradient (authors' code: 0.9)",
     )
     beta2: float = Field(
-        0.98, ge=0, lt=1, description="Adam's decay of the squared gradient (authors' code: 0.98)"
+        0.98,
+        ge=0,
+        lt=1,
+        title="Adam beta 2",
+        description="Adam's decay of the squared gradient (authors' code: 0.98)",
     )
-    eps: float = Field(1e-6, gt=0, le=1, description="Adam's epsilon (authors' code: 1e-6)")
+    eps: float = Field(
+        1e-6, gt=0, le=1, title="Adam epsilon", description="Adam's epsilon (authors' code: 1e-6)"
+    )
     loss: Literal["contrastive", "ce"] = Field(
         "contrastive",
         description="contrastive: images against the prompts of their batch, both ways (paper; images of one "
         "class count as each other's negatives); ce: cross-entropy over all classes",
+        json_schema_extra={"words": {"ce": "cross-entropy"}},
     )
 
     @property

@@ -14,7 +14,6 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import (
     Batch,
-    DiagnosticChart,
     Method,
     MethodConfig,
     Params,
@@ -29,10 +28,12 @@ from fedcore.methods.base import (
     masked_mean,
     weighted_mean,
 )
+from fedcore.methods.charts import DiagnosticChart
 from fedcore.methods.feddeap_networks import (
     LAYERS,
     NETWORKS,
     check_frames,
+    check_widths,
     domain_columns,
     etf_loss,
     frame,
@@ -44,7 +45,6 @@ from fedcore.methods.registry import method
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from fedcore.clip.facts import BackboneFacts
     from fedcore.federation import LocalData, Problem
 
 INIT_STD = 0.02
@@ -72,8 +72,10 @@ class FedDEAPConfig(MethodConfig):
         None,
         ge=1,
         le=75,
+        title="domain prompt length",
         description="Vectors of the domain prompt, tokens (paper's Table 5: 12 beside 20, 20 beside 12); "
         "default: prompt_length",
+        json_schema_extra={"empty": "the prompt length"},
     )
     personal_prompt: bool = Field(
         True, description="Learn a domain prompt that stays on its client (off: the paper's baseline)"
@@ -88,14 +90,18 @@ class FedDEAPConfig(MethodConfig):
     domain_weight: float = Field(1.0, ge=0, le=1000, description="eta, weight of L_dp for the domain prompt")
     etf_temperature: Literal["1/s", "1"] = Field(
         "1/s",
+        title="ETF temperature",
         description="Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
     )
     phi_input: Literal["raw", "normalised"] = Field(
         "raw",
+        title="transformation input",
         description="Embeddings as the transformation networks see them: as they are (paper), or unit length",
     )
     domain_etf: Literal["domain", "client"] = Field(
-        "domain", description="Columns of the domain ETF: one per domain, or one per client"
+        "domain",
+        title="domain ETF columns",
+        description="Columns of the domain ETF: one per domain, or one per client",
     )
     image_context: Literal["train_mean", "batch"] = Field(
         "train_mean",
@@ -104,6 +110,7 @@ class FedDEAPConfig(MethodConfig):
     )
     unseen: Literal["semantic_only", "mean_image"] = Field(
         "semantic_only",
+        title="global model's context",
         description="Global model, which has no domain prompt: leave it out, or put the test batch's mean "
         "embedding in its place",
     )
@@ -134,20 +141,6 @@ class FedDEAPConfig(MethodConfig):
     def longer(self) -> str:
         """The field to shorten where the prompts are too long."""
         return max(self.lengths, key=self.lengths.__getitem__)
-
-
-def check_widths(facts: BackboneFacts) -> None:
-    """Refuse backbones where an image embedding cannot scale a token.
-
-    Raises:
-        FedLensError: where d differs from m, with field ``personal_prompt``.
-    """
-    if facts.embed_dim != facts.token_width:
-        raise FedLensError(
-            f"FedDEAP multiplies image embeddings (width {facts.embed_dim}) with prompt tokens (width "
-            f"{facts.token_width}), which differ in {facts.name}; choose a backbone such as ViT-B-32",
-            "personal_prompt",
-        )
 
 
 @method

@@ -13,6 +13,7 @@ from fedcore.methods.base import Params, cross_entropy
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from fedcore.clip.facts import BackboneFacts
     from fedcore.federation import Problem
     from fedcore.methods.feddeap import FedDEAPConfig
 
@@ -107,3 +108,17 @@ def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) 
             raise FedLensError(
                 f"an ETF in {width} dimensions takes at most {width} {what}, not {columns}; {remedy}", field
             )
+
+
+def check_widths(facts: BackboneFacts) -> None:
+    """Refuse backbones where an image embedding cannot scale a token.
+
+    Raises:
+        FedLensError: where d differs from m, with field ``personal_prompt``.
+    """
+    if facts.embed_dim != facts.token_width:
+        raise FedLensError(
+            f"FedDEAP multiplies image embeddings (width {facts.embed_dim}) with prompt tokens (width "
+            f"{facts.token_width}), which differ in {facts.name}; choose a backbone such as ViT-B-32",
+            "personal_prompt",
+        )

@@ -12,9 +12,7 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.linalg import solve
 from fedcore.methods.base import (
-    GRADIENT_CONFLICT,
     Batch,
-    DiagnosticChart,
     Method,
     MethodConfig,
     Models,
@@ -26,6 +24,7 @@ from fedcore.methods.base import (
     Uploads,
     cross_entropy,
 )
+from fedcore.methods.charts import GRADIENT_CONFLICT, DiagnosticChart
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -53,14 +52,22 @@ class FedOTConfig(MethodConfig):
     )
     share: Literal["split", "all_global", "all_local"] = Field(
         "split",
+        title="server averages",
         description="What the server averages: the classifier (split, FedOT), the transform too "
         "(all_global), nothing (all_local, no global model)",
     )
     init: Literal["text", "random"] = Field(
-        "text", description="First classifier: features of the class prompts, or random unit rows (RandInit)"
+        "text",
+        title="first classifier",
+        description="First classifier: features of the class prompts, or random unit rows (RandInit)",
     )
     tau: float | None = Field(
-        None, gt=0, le=1000, description="Logit temperature; default: CLIP's own scale (100)"
+        None,
+        gt=0,
+        le=1000,
+        title="logit temperature",
+        description="Logit temperature; default: CLIP's own scale (100)",
+        json_schema_extra={"empty": "CLIP's own"},
     )
 
 

@@ -16,7 +16,6 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import (
     Batch,
-    DiagnosticChart,
     Method,
     MethodConfig,
     Models,
@@ -31,6 +30,7 @@ from fedcore.methods.base import (
     cross_entropy,
     masked_mean,
 )
+from fedcore.methods.charts import DiagnosticChart
 from fedcore.methods.promptfl import check_prompts, draw_context
 from fedcore.methods.registry import method
 from fedcore.methods.sdfed_subspaces import projectors, removed_directions, subspace_overlap
@@ -53,10 +53,15 @@ class SDFedConfig(MethodConfig):
         "samples", description="Server mean over clients: weighted by sample counts (Eq. 5), or plain"
     )
     global_length: int = Field(
-        8, ge=1, le=LONGEST, description="Length of the shared prompt, tokens (S_s; paper: 8)"
+        8,
+        ge=1,
+        le=LONGEST,
+        title="global prompt length",
+        description="Length of the shared prompt, tokens (S_s; paper: 8)",
     )
     local_length: str = Field(
         "fixed:8",
+        title="local prompt length",
         description="Length of each client's own prompt, tokens (S_l): fixed:8, random:4-64 (by seed), or "
         "one number per client, e.g. 4,8,64 (paper: 8, or 4 to 64)",
     )
@@ -64,17 +69,20 @@ class SDFedConfig(MethodConfig):
         0.6,
         gt=0,
         lt=1,
+        title="truncated share",
         description="lambda: share of the global prompt's directions that are filtered out (paper: 0.6)",
     )
     margin: float = Field(
         0.8,
         ge=0,
         le=2,
+        title="repulsion margin",
         description="gamma: distance below which global and local class features repel (paper: 0.8)",
     )
     components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = Field(
         "all",
         description="Ablations of Table 6, from none (one shared prompt) to all; pfhf+srlp uses G_c R only",
+        json_schema_extra={"words": {"pfhf": "PFHF", "pfhf+srlp": "PFHF + SRLP", "pfhf+irdc": "PFHF + IRDC"}},
     )
     refine_every: Literal["step", "round"] = Field(
         "round", description="How often R is made: once per round (Section 4.2.5) or every step (Algorithm 1)"
@@ -85,14 +93,18 @@ class SDFedConfig(MethodConfig):
     )
     null_basis: Literal["svd", "seeded"] = Field(
         "svd",
+        title="null space basis",
         description="Directions beyond the global prompt's rank: the SVD's own choice, or a fixed random "
         "basis drawn by seed",
+        json_schema_extra={"words": {"svd": "SVD"}},
     )
     label_space: Literal["all", "client"] = Field(
         "all", description="Classes that a client's losses and predictions cover: all, or those it holds"
     )
     untrained: Literal["global", "local"] = Field(
-        "global", description="Prompt with which a client that never took part is evaluated"
+        "global",
+        title="untrained clients use",
+        description="Prompt with which a client that never took part is evaluated",
     )
 
     @field_validator("local_length")
@@ -127,11 +139,7 @@ def client_lengths(text: str, problem: Problem) -> Tensor:
     low, high, listed = parse_lengths(text)
     if listed:
         return torch.tensor(listed, device=problem.device)
-
-    def draw(generator: Generator) -> Tensor:
-        return torch.randint(low, high + 1, (), generator=generator)
-
-    return problem.draw_per_client(draw, "sdfed", "length")
+    return problem.draw_per_client(lambda g: torch.randint(low, high + 1, (), generator=g), "sdfed", "length")
 
 
 def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
@@ -144,9 +152,8 @@ def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
 
 def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tensor:
     """L_sep: mean over classes of relu(gamma - |d(G_c) - d(G_s)|). Shape: as ``stretch``.  Source: Eq. 13."""
-    distance = torch.linalg.vector_norm(
-        local - common, dim=-1
-    )  # gradient 0 at 0, where a root's is not a number
+    # its gradient at 0 is 0, where a root's is not a number
+    distance = torch.linalg.vector_norm(local - common, dim=-1)
     return masked_mean(F.relu(margin - distance), held)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from fedcore.clip.prompts import sentences
-from fedcore.methods import class_texts
-from fedcore.methods.base import Method, Models, Params, Setting, State, cosine_logits
-from fedcore.methods.class_texts import Descriptions, descriptions_field
+from fedcore.methods.base import Models, Params, State, cosine_logits
+from fedcore.methods.class_texts import Described, Descriptions, descriptions_field, style_field
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -23,15 +22,14 @@ class ZeroShotConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    style: Literal["st", "gt"] = Field(
-        "st",
-        description="Class texts: st, the data set's prompt, or gt, written descriptions (else the prompt)",
+    style: Literal["st", "gt"] = style_field(
+        "st", "Class texts: st, the data set's prompt, or gt, written descriptions (else the prompt)"
     )
     descriptions: Descriptions = descriptions_field()
 
 
 @method
-class ZeroShot(Method):
+class ZeroShot(Described):
     """Class prompts against images: the line that every trained method has to beat."""
 
     name = "zero-shot"
@@ -54,37 +52,7 @@ class ZeroShot(Method):
 
     def __init__(self, config: ZeroShotConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.texts = class_texts.drawn(config, problem)
-        self.text = sentences(problem.backbone, list(self.texts.values()))
-
-    @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
-        """Refuse descriptions that do not fit.
-
-        Raises:
-            FedLensError: with field ``descriptions``.
-        """
-        class_texts.check(config, setting)
-
-    @classmethod
-    def notes(cls, config: Any, setting: Setting) -> list[str]:
-        """Classes that take the prompt under style gt."""
-        return class_texts.notes(cls.title, config, setting)
-
-    @classmethod
-    def planned(cls, config: Any, setting: Setting) -> Any:
-        """With the descriptions that it predicts with."""
-        return class_texts.planned(config, setting)
-
-    @classmethod
-    def caveat(cls, config: Any, embedded: bool) -> str:
-        """Whether all classes had a description under style gt."""
-        return class_texts.caveat(config, embedded)
-
-    @property
-    def drawn_texts(self) -> dict[str, str]:
-        """Of style gt."""
-        return self.texts if self.config.style == "gt" else {}
+        self.text = sentences(problem.backbone, self.texts)
 
     def models(self, state: State) -> Models:
         """Class features, the same for everyone and sent by nobody: every client encodes its own prompts."""

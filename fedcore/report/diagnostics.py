@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcore.methods import registry
-from fedcore.methods.base import DiagnosticChart
-from fedcore.report.curves import Series, Until, labels
+from fedcore.methods.base import Method
+from fedcore.methods.charts import DiagnosticChart, MatrixChart
+from fedcore.report.curves import Series, Until, labels, reaches_are_drawn
 from fedcore.runs import queries
 from fedcore.runs.queries import RunRow
 
@@ -24,7 +25,7 @@ def recorded(db: str | Path, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
     """
     names = dict.fromkeys(n for r in runs for n in queries.diagnostic_names(db, r.id, matrices=False))
     found: dict[str, DiagnosticChart] = {}
-    for chart in _described(r.method for r in runs):
+    for chart in (c for m in _in_turn(r.method for r in runs) for c in m.charts):
         lines = {name: text for name, text in chart.lines.items() if names.pop(name, "gone") is None}
         if lines:
             first = found.get(chart.title, replace(chart, lines={}))
@@ -33,12 +34,32 @@ def recorded(db: str | Path, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
     return sorted(charts, key=lambda chart: not chart.unasked)
 
 
-def _described(names: Iterable[str]) -> Iterator[DiagnosticChart]:
-    """Charts of the named methods, then of all others: scripts of the user's own record known figures too."""
+def matrices(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
+    """Matrices that methods can record, by name: as the first of the runs' methods says, then as any does."""
+    found: dict[str, MatrixChart] = {}
+    for method in _in_turn(r.method for r in runs):
+        for matrix in method.matrices:
+            found.setdefault(matrix.name, matrix)
+    return found
+
+
+def recorded_matrices(db: str | Path, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
+    """The matrices that some runs recorded, by name."""
+    names = {n for r in runs for n in queries.diagnostic_names(db, r.id)}
+    return {name: matrix for name, matrix in matrices(runs).items() if name in names}
+
+
+def recorders(name: str) -> str:
+    """Titles of the methods that can record a matrix."""
+    return ", ".join(m.title for m in _in_turn(()) if any(matrix.name == name for matrix in m.matrices))
+
+
+def _in_turn(names: Iterable[str]) -> Iterator[type[Method]]:
+    """The named methods, then all others: scripts of the user's own record known figures too."""
     methods = registry.load_all()
     for name in dict.fromkeys([*names, *methods]):
         if name in methods:
-            yield from methods[name].charts
+            yield methods[name]
 
 
 def undescribed(name: str) -> DiagnosticChart:
@@ -50,6 +71,18 @@ def undescribed(name: str) -> DiagnosticChart:
 def telling(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
     """What to show unasked: what the methods find most telling, else the first."""
     return [c for c in charts if c.unasked] or list(charts[:1])
+
+
+def note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:
+    """How a chart of these lines is read."""
+    if not any(s.low for s in lines):
+        return chart.explanation
+    how = (
+        ", band: smallest to largest"
+        if reaches_are_drawn(lines)
+        else "; point at it for smallest and largest"
+    )
+    return f"{chart.explanation} Line: mean over clients{how}.".strip()
 
 
 def series(db: str | Path, until: Until, chart: DiagnosticChart) -> list[Series]:

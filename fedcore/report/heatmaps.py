@@ -1,26 +1,29 @@
-"""Matrices side by side under one colour axis: accuracies, differences to a baseline, weights."""
+"""Matrices side by side under one colour axis: accuracies, differences to a baseline, a method's own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.report.charts import LABEL, Chart, plain, ticks
+from fedcore.methods.charts import MatrixChart
+from fedcore.report.charts import LABEL, WIDE, Chart, plain, shorten, ticks
 from fedcore.report.palette import Look
 from fedcore.report.panels import Panel
 
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
-TITLE = 56  # characters of a title above a panel, of which three stand side by side
+LETTER, COLOURBAR = 6.8, 70  # pixels: a letter of a title; the colour bar with its numbers
 CELL = 30  # pixels, height of a row
 MANY_ROWS = 40
-TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns
-DARK_TEXT_FROM = {"accuracy": 48.0, "weights": 66.0}  # where Cividis and Magma are lighter than middle grey
-Kind = Literal["accuracy", "difference", "weights"]
-_WEIGHTS = [
+TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns, where a cell has room for them
+TEXT_WIDTH = {"accuracy": 20, "difference": 20, "own": 26}  # pixels
+DARK_TEXT_FROM = {"accuracy": 48.0, "own": 66.0}  # where Cividis and Magma are lighter than middle grey
+Kind = Literal["accuracy", "difference", "own"]
+_OWN = [
     "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
     "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
 ]  # fmt: skip
@@ -28,9 +31,25 @@ _WEIGHTS = [
 
 
 def heatmap_grid(
-    panels: Sequence[Panel], look: Look, columns: int = 3, fitted: bool = False, title: str = "Accuracy in %"
+    panels: Sequence[Panel],
+    look: Look,
+    columns: int = 3,
+    fitted: bool = False,
+    title: str = "Accuracy in %",
+    width: int = WIDE,
 ) -> Chart:
-    """One heatmap per panel under one colour axis; grey where there is no data."""
+    """One heatmap per panel under one colour axis; grey where there is no data.
+
+    Figures of a method's own are in colours of their own, being no accuracies.
+
+    Args:
+        width: pixels that the figure has, about; what does not fit is cut or left out.
+    """
+    matrix = next((p.matrix for p in panels if p.matrix is not None), None)
+    if matrix is not None:
+        low, high = matrix.reach
+        axis = {"colorscale": _OWN, "cmin": low, "cmax": high, "colorbar": _colorbar(matrix.unit, look)}
+        return Chart(_grid(panels, look, columns, axis, "own", width), _own_finding(panels, matrix))
     low, high = (0.0, 100.0)
     if fitted:
         known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
@@ -38,17 +57,11 @@ def heatmap_grid(
             low, high = float(np.floor(known.min())), float(np.ceil(known.max()))
             high = max(high, low + 1)
     axis = {"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, look)}
-    return Chart(_grid(panels, look, columns, axis), _grid_finding(panels))
+    return Chart(_grid(panels, look, columns, axis, "accuracy", width), _grid_finding(panels))
 
 
-def weights_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Chart:
-    """Weights from 0 to 1 (who learns from whom): in colours of their own, being no accuracies."""
-    axis = {"colorscale": _WEIGHTS, "cmin": 0, "cmax": 1, "colorbar": _colorbar("Weight", look)}
-    return Chart(_grid(panels, look, columns, axis, "weights"), _weights_finding(panels))
-
-
-def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Chart:
-    """Differences to a baseline, in points, diverging around 0."""
+def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3, width: int = WIDE) -> Chart:
+    """Differences to a baseline, in points, diverging around 0. width: as in ``heatmap_grid``."""
     known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
     reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
     axis = {
@@ -63,12 +76,12 @@ def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3) -> Ch
         for p in panels
         if not np.isnan(p.values).all()
     ]
-    figure = _grid(panels, look, columns, axis, "difference")
+    figure = _grid(panels, look, columns, axis, "difference", width)
     return Chart(figure, "Difference to the baseline. " + "; ".join(parts) + ".")
 
 
 def _grid(
-    panels: Sequence[Panel], look: Look, columns: int, coloraxis: dict[str, Any], kind: Kind = "accuracy"
+    panels: Sequence[Panel], look: Look, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
 ) -> go.Figure:
     """Panels in rows of ``columns``, first written as plain dicts: plotly then checks each of them once."""
     columns = max(1, min(columns, len(panels)))
@@ -84,6 +97,8 @@ def _grid(
     name = max((min(len(n), LABEL) for p in panels for n in p.rows), default=0)
     aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
     width = (1 - aside * (columns - 1)) / columns
+    title_room = (width + aside if columns > 1 else 1.0) * (pixels - COLOURBAR) / LETTER - 2
+    body_width = width * (pixels - COLOURBAR - LETTER * name)
     data: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
@@ -93,8 +108,8 @@ def _grid(
         ends = (left, min(1.0, left + width)), (max(0.0, top - body / inner), top)
         nth = str(i + 1) if i else ""
         axes |= _panel_axes(panel, look, nth, ends, first=not column)
-        annotations += _panel_texts(panel, look, nth, ends)
-        fit = len(panel.columns) <= min(TEXT_COLUMNS, 3 * TEXT_COLUMNS // columns)
+        annotations += _panel_texts(replace(panel, title=shorten(panel.title, title_room)), look, nth, ends)
+        fit = len(panel.columns) <= min(TEXT_COLUMNS, body_width / TEXT_WIDTH[kind])
         traces = [_heat(panel, kind)]
         if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
             traces.append(_numbers(panel, look, kind, coloraxis["cmin"], coloraxis["cmax"]))
@@ -116,11 +131,6 @@ def _grid(
     return go.Figure({"data": [*data, *([_gap_in_legend(look)] if gaps else [])], "layout": layout})
 
 
-def _fitting(title: str) -> str:
-    """A title cut to the width of a panel; its end stays, since it tells the round."""
-    return title if len(title) <= TITLE else f"{title[: TITLE - 17]}…{title[-16:]}"
-
-
 def _gap_in_legend(look: Look) -> dict[str, Any]:
     return {
         "type": "scatter",
@@ -137,8 +147,8 @@ def _gap_in_legend(look: Look) -> dict[str, Any]:
 def _place(panel: Panel, row: str, column: str) -> str:
     """A cell in words."""
     row, column = plain(row), plain(column)
-    if panel.weights:
-        return f"{row} learns from {column}"
+    if panel.matrix is not None:
+        return f"{row} {panel.matrix.verb} {column}"
     if panel.row_title == "client":
         return f"{row}, round {column}"
     if panel.row_title == HELD_OUT:
@@ -149,7 +159,7 @@ def _place(panel: Panel, row: str, column: str) -> str:
 
 def _heat(panel: Panel, kind: Kind) -> dict[str, Any]:
     places = [[_place(panel, r, c) for c in panel.columns] for r in panel.rows]
-    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "weights": "%{z:.3f}"}[kind]
+    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "own": "%{z:.3f}"}[kind]
     text = f"%{{customdata[0]}}<br><b>{value}</b>"
     parts = [np.array(places, dtype=object)]
     if panel.total.any():
@@ -178,7 +188,7 @@ def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> d
     else:
         share = 100 * (values - low) / max(high - low, 1e-9)
         colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
-    form = {"accuracy": ".0f", "difference": "+.0f", "weights": ".2f"}[kind]
+    form = {"accuracy": ".0f", "difference": "+.0f", "own": ".2f"}[kind]
     return {
         "type": "scatter",
         "x": x,
@@ -250,7 +260,7 @@ def _panel_texts(panel: Panel, look: Look, nth: str, ends: Ends) -> list[dict[st
     (left, right), (_, top) = ends
     title = {
         **shared,
-        "text": f"<b>{plain(_fitting(panel.title))}</b>",
+        "text": f"<b>{plain(panel.title)}</b>",
         "x": (left + right) / 2,
         "y": top,
         "xref": "paper",
@@ -284,15 +294,16 @@ def _grid_finding(panels: Sequence[Panel]) -> str:
     return "Accuracy heatmaps. " + "; ".join(parts) + "." if parts else "No heatmaps yet."
 
 
-def _weights_finding(panels: Sequence[Panel]) -> str:
+def _own_finding(panels: Sequence[Panel], matrix: MatrixChart) -> str:
     parts = []
     for p in panels:
         if not p.values.size:
             parts.append(f"{p.title}, {p.nothing}")
             continue
         own = [p.values[i, j] for i, j in enumerate(p.own) if not np.isnan(p.values[i, j])]
-        parts.append(f"{p.title}, on average {np.mean(own):.2f} from itself" if own else p.title)
-    return "Who learns from whom. " + "; ".join(parts) + "." if parts else "No weights yet."
+        alone = f"{p.title}, a client {matrix.verb} itself: on average"
+        parts.append(f"{alone} {np.mean(own):.2f}" if own else p.title)
+    return f"{matrix.title}. {'; '.join(parts)}."
 
 
 def _points(value: float) -> str:
@@ -303,6 +314,6 @@ def panel_table(panel: Panel) -> Mapping[str, list[object]]:
     """A panel as a table: one column per test set, numbers as printed; for ``show as table``."""
     table: dict[str, list[object]] = {panel.row_title: list(panel.rows)}
     for j, name in enumerate(panel.columns):
-        digits = 3 if panel.weights else 1
+        digits = 1 if panel.matrix is None else 3
         table[name] = [None if np.isnan(v) else round(float(v), digits) for v in panel.values[:, j]]
     return table

@@ -1,113 +1,39 @@
-"""What fields and their values are called, for people: ``partition.alpha`` is "Dirichlet alpha". No torch."""
+"""What fields and their values are called, for people: ``partition.alpha`` is "Dirichlet alpha". No torch.
+
+The names stand with the fields (``MethodConfig`` says how); here a path finds its field. Methods are loaded
+once a path leads to a field of theirs.
+"""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import PurePath
 from typing import Any
 
-from fedcore.config import DataConfig
-from fedcore.methods import class_texts
+from pydantic import BaseModel
 
+from fedcore.config import (
+    BackboneConfig,
+    CohortConfig,
+    DataConfig,
+    Experiment,
+    MethodEntry,
+    PartitionConfig,
+    RunConfig,
+)
+from fedcore.errors import FedLensError
+from fedcore.methods import class_texts, registry
+
+Models = tuple[type[BaseModel], ...]
 _OWN = ("folder", "manifest", "hf-dataset")
-_TITLES = {
-    "data.name": "Data set",
-    "data.root": "Folder",
-    "data.domains": "Domains",
-    "data.template": "Prompt",
-    "data.split": "Train / validation / test",
-    "data.shots": "Shots per class",
-    "data.columns": "Names of columns",
-    "data.decode": "JPEG decoding",
-    "partition.kind": "Who holds what",
-    "partition.alpha": "Dirichlet alpha",
-    "partition.min_samples": "Fewest samples",
-    "partition.dirichlet_form": "Dirichlet shares",
-    "partition.leftover": "Leftover classes",
-    "backbone.name": "CLIP backbone",
-    "backbone.pretrained": "Weights",
-    "backbone.precision": "Precision",
-    "method.name": "Method",
-    "method.label": "Name in tables",
-    "method.file": "Method's file",
-    "method.sha256": "Checksum of the method's file",
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "backbone": BackboneConfig,
+    "method": MethodEntry,
 }
-"""Titles by whole path, where the last part of it does not say it."""
-
-_WORDS = {
-    "lr": "Learning rate",
-    "server_lr": "Server learning rate",
-    "max_steps": "Step limit",
-    "evaluate_every": "Rounds between evaluations",
-    "weighting": "Clients' weights",
-    "rank": "LoRA rank",
-    "personal_length": "Domain prompt length",
-    "gamma": "LoRA scaling",
-    "start_layer": "First adapted layer",
-    "boundary_layer": "First mixed layer",
-    "orthogonality": "Orthogonality weight",
-    "renormalise": "Normalise means again",
-    "scale": "Cosine scale",
-    "style": "Class texts",
-    "descriptions": "Written descriptions",
-    "upload_ratio": "Share uploaded",
-    "similarity": "Prototype similarity",
-    "euclidean": "Euclidean similarity",
-    "reduce": "Over classes",
-    "ex_query": "Leave own update out",
-    "average": "Averaging of updates",
-    "trainable": "Trained parts",
-    "etf_temperature": "ETF temperature",
-    "phi_input": "Transformation input",
-    "domain_etf": "Domain ETF columns",
-    "unseen": "Global model's context",
-    "share": "Server averages",
-    "init": "First classifier",
-    "tau": "Logit temperature",
-    "global_length": "Global prompt length",
-    "local_length": "Local prompt length",
-    "truncation": "Truncated share",
-    "margin": "Repulsion margin",
-    "null_basis": "Null space basis",
-    "refine_every": "Refine every",
-    "untrained": "Untrained clients use",
-    "features": "Image features",
-    "bias": "Class offsets",
-    "beta1": "Adam beta 1",
-    "beta2": "Adam beta 2",
-    "eps": "Adam epsilon",
-    "proximal": "Proximal weight",
-    "held_out": "Held-out domains",
-}
-"""Titles by the last part of a path, where its words alone do not say it."""
-
-_VALUES: dict[str, dict[Any, str]] = {
-    "kind": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"},
-    "optimiser": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"},
-    "weighting": {"uniform": "all alike", "samples": "by samples"},
-    "optimiser_state": {"fresh": "new each round", "kept": "kept across rounds"},
-    "leftover": {"drop": "dropped", "spread": "spread over all clients"},
-    "trainable": {"table4": "all of Table 4"},
-    "style": {"gt": "written descriptions", "st": "from the prompt"},
-    "scale": {"clip": "CLIP's own"},
-    "loss": {"ce": "cross-entropy"},
-    "null_basis": {"svd": "SVD"},
-    "components": {"pfhf": "PFHF", "pfhf+srlp": "PFHF + SRLP", "pfhf+irdc": "PFHF + IRDC"},
-    "shots": {None: "all"},
-    "domains": {None: "all"},
-    "template": {None: "the data set's own"},
-    "pretrained": {None: "its own"},
-    "tau": {None: "CLIP's own"},
-    "personal_length": {None: "the prompt length"},
-    "backbone": {None: "the experiment's"},
-    "batch_size": {None: "the method's"},
-    "local_epochs": {None: "the method's"},
-    "max_steps": {None: "no limit"},
-    "descriptions": {None: "the data set's own"},
-}
-"""Words for values, by the last part of a path; a value without words is shown as it is."""
-
-_PROPER = ("CLIP", "LoRA", "Dirichlet", "JPEG", "ETF", "Adam", "Euclidean")
 _AS_TYPED = ("data", "backbone")
 """Parts whose texts are names, files and prompts: an underscore there belongs to them."""
 
@@ -121,39 +47,41 @@ def data_words(data: DataConfig) -> str:
 def reason_words(reason: str) -> str:
     """Why a run ended, its field by title: ``data.root: no folder /x`` is "Folder: no folder /x"."""
     field, sep, what = reason.partition(": ")
-    return f"{field_title(field)}: {what}" if sep and field in _TITLES else reason
+    section, _, name = field.partition(".")
+    known = section in _SECTIONS and name in _SECTIONS[section].model_fields
+    return f"{field_title(field)}: {what}" if sep and known else reason
 
 
 def field_title(path: str) -> str:
-    """The title of a field of an experiment, a run or a method.
+    """The title of a field of an experiment, a run or a method, as it stands above a widget or a column.
 
     Args:
         path: dotted, as in TOML files, sweeps, errors and flattened configs (``partition.alpha``,
             ``methods.fedot.lr``, ``method.config.lr``, ``cohorts.0.clients``); of a method's field the last
-            part is enough (``lr``). A method in the path is not named by the title.
+            part is enough (``lr``), and FedLens' own methods then come first. A method in the path is not
+            named by the title.
     """
-    path = path.removeprefix("sweep.")
-    part, _, rest = path.partition(".")
-    if part == "cohorts" and rest:
-        number, _, name = rest.partition(".")
-        if not number.isdecimal():
-            return f"Cohorts: {field_words(rest)}"
-        return f"Cohort {int(number) + 1}: {field_words(name)}" if name else f"Cohort {int(number) + 1}"
-    name = path.rpartition(".")[2]
-    return _TITLES.get(path) or _WORDS.get(name) or name.replace("_", " ").capitalize()
+    words = field_words(path)
+    return words[:1].upper() + words[1:]
 
 
 def field_words(path: str) -> str:
     """The title as it stands within a sentence: ``learning rate``, ``Dirichlet alpha``."""
-    title = field_title(path)
-    return title if title.startswith(_PROPER) else title[:1].lower() + title[1:]
+    path = path.removeprefix("sweep.")
+    part, _, rest = path.partition(".")
+    if part != "cohorts" or not rest:
+        return _said(*_declared(path))[0]
+    number, _, name = rest.partition(".")
+    who = f"cohort {int(number) + 1}" if number.isdecimal() else "cohorts"
+    return f"{who}: {_said(*_declared(path))[0]}" if name or who == "cohorts" else who
 
 
 def value_text(path: str, value: object) -> str:
     """A value of a field in words: options without underscores, what an empty field stands for, lists."""
-    name = path.rpartition(".")[2]
-    if isinstance(value, (str, type(None))) and value in _VALUES.get(name, {}):
-        return _VALUES[name][value]
+    if isinstance(value, (str, type(None))):
+        words = _said(*_declared(path))[1]
+        if value in words:
+            return words[value]
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -167,3 +95,47 @@ def value_text(path: str, value: object) -> str:
     if not isinstance(value, str):
         return json.dumps(value, default=str)
     return value if path.partition(".")[0] in _AS_TYPED else value.replace("_", " ")
+
+
+def _declared(path: str) -> tuple[Models, str]:
+    """Where the field of a path may be declared, those that come first first, and its name there."""
+    path = path.removeprefix("sweep.")
+    part, _, rest = path.partition(".")
+    before, _, name = path.rpartition(".")
+    if part == "cohorts" and rest:
+        return (BackboneConfig if before.endswith(".backbone") else CohortConfig,), name
+    if before == part and part in _SECTIONS:
+        return (_SECTIONS[part],), name
+    if part in _SECTIONS and part != "method":  # a name of a column
+        return (), name
+    if not before and (name in Experiment.model_fields or name in RunConfig.model_fields):
+        return (Experiment,), name
+    _load_methods()
+    methods = registry.known()
+    who = before.removeprefix("methods.")
+    if part == "methods" and who in methods:
+        return (methods[who].Config,), name
+    own_first = sorted(methods, key=lambda n: registry.file_of(n) is not None)
+    return (*(methods[n].Config for n in own_first), CohortConfig), name
+
+
+@cache
+def _load_methods() -> None:
+    """Once: it looks for files, and a page asks for names by the thousand."""
+    with suppress(FedLensError):  # a broken file of the user's own is told where methods are chosen
+        registry.load_all()
+
+
+@lru_cache(maxsize=2048)
+def _said(models: Models, name: str) -> tuple[str, dict[str | None, str]]:
+    """A field's title within a sentence, and words for its values; a base may say what a Config does not."""
+    title = ""
+    words: dict[str | None, str] = {}
+    for model in dict.fromkeys(base for m in models for base in m.__mro__ if issubclass(base, BaseModel)):
+        info = model.model_fields.get(name)
+        if info is not None:
+            title = title or info.title or ""
+            extra: dict[str, Any] = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+            empty = {None: extra["empty"]} if "empty" in extra else {}
+            words = {**empty, **extra.get("words", {}), **words}
+    return title or name.replace("_", " "), words

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedcore.methods.charts import MatrixChart
+
 Named = tuple[str, str]
 """A model or test set: (name, kind)."""
 Share = tuple[float, int, int]
@@ -24,7 +26,7 @@ class Panel:
     Attributes:
         title: of the panel, e.g. ``FedOT: round 4/10``.
         own: for each row the column of the model's own test samples, -1 where it has none.
-        weights: whether the values are weights from 0 to 1, and not accuracies.
+        matrix: what the values are, where they are a method's own figures and not accuracies.
         nothing: what an empty panel says.
     """
 
@@ -38,7 +40,7 @@ class Panel:
     own: tuple[int, ...] = ()
     row_title: str = "model"
     column_title: str = "test set"
-    weights: bool = False
+    matrix: MatrixChart | None = None
     nothing: str = "no round yet"
 
     @property
@@ -111,9 +113,13 @@ def paired(
     return Panel(title, method, tuple(rows), tuple(columns), values, correct, total, own, **words)
 
 
-def weights_panel(title: str, method: str, names: Sequence[str], pairs: Shares) -> Panel:
-    """Weights from 0 to 1 between clients: a row says from whom it learns."""
+def matrix_panel(title: str, method: str, names: Sequence[str], pairs: Shares, matrix: MatrixChart) -> Panel:
+    """A method's own figures of pairs of clients; they come as shares, and stay as they are."""
     panel = paired(title, method, names, names, pairs)
     return replace(
-        panel, values=panel.values / 100, row_title="who learns", column_title="from whom", weights=True
+        panel,
+        values=panel.values / 100,
+        row_title=matrix.rows,
+        column_title=matrix.columns,
+        matrix=matrix,
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
+from fedcore.methods.charts import MatrixChart
+from fedcore.report import diagnostics
 from fedcore.report.domains import (
     by_domains,
     domain_by_domain,
@@ -18,21 +19,19 @@ from fedcore.report.domains import (
     live_held_out,
     method_by_domain,
 )
-from fedcore.report.panel import Named, Panel, accuracy_matrix, mean_shares, paired, percent, weights_panel
+from fedcore.report.panel import Named, Panel, accuracy_matrix, matrix_panel, mean_shares, paired, percent
 from fedcore.report.tables import Comparison, Group
 from fedcore.runs import queries
 from fedcore.runs.queries import BROADCAST, TEST, NamedCell, RunRow
 
-View = Literal["matrix", "clients", "domains", "held_out", "attention"]
+View = str
+"""One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrices``)."""
 VIEWS: dict[View, str] = {
     "matrix": "Model by test set",
     "clients": "Client by round",
     "domains": "Domain of the model by domain of the images",
     "held_out": "Held-out domain by domain",
-    "attention": "Attention: who learns from whom",
 }
-ATTENTION = "attention"
-"""The recorded weights with which clients are mixed (FedAlign's alpha); a row sums to 1."""
 FULL_MATRIX_CLIENTS = 16
 """With more clients only their models' own samples are recorded in every round."""
 
@@ -52,15 +51,14 @@ def live_panels(
     point: int = BROADCAST,
     until: Mapping[int, int] | None = None,
 ) -> list[Panel]:
-    """A panel per run, for attention only of those that record it; of held-out domains one per method.
+    """A panel per run, of a recorded matrix only for those that have it; of held-out domains one per method.
 
     Args:
         until: run -> the last round to be shown; default: all.
     """
     until = until or {}
-    if view == "attention":
-        recording = [r for r in runs if ATTENTION in queries.diagnostic_names(db, r.id)]
-        runs = recording or runs
+    if view not in VIEWS:
+        runs = [r for r in runs if view in queries.diagnostic_names(db, r.id)] or runs
     if view != "held_out":
         return [live_panel(db, r, view, split, point, until.get(r.id)) for r in runs]
     methods: dict[tuple[str, str], list[RunRow]] = {}
@@ -82,8 +80,9 @@ def live_panel(
     entities = queries.entities(db, run.id)
     evaluated = queries.evaluated_rounds(db, run.id, split, point)
     rounds = [r for r in evaluated if until is None or r <= until]
-    if view == "attention":
-        return _attention_panel(db, run, entities, rounds[-1] if rounds else None)
+    if view not in VIEWS:
+        matrix = diagnostics.matrices([run])[view]
+        return _recorded_panel(db, run, matrix, entities, rounds[-1] if rounds else None)
     if view == "clients":
         return _clients_panel(db, run, entities, split, point, rounds)
     title = round_title(run, rounds[-1] if rounds else None)
@@ -149,16 +148,16 @@ def absences(db: str | Path, run_id: int) -> dict[int, frozenset[int]]:
     return {r: frozenset(clients - there) for r, there in took.items()}
 
 
-def _attention_panel(
-    db: str | Path, run: RunRow, entities: Sequence[queries.EntityRow], until: int | None
+def _recorded_panel(
+    db: str | Path, run: RunRow, matrix: MatrixChart, entities: Sequence[queries.EntityRow], until: int | None
 ) -> Panel:
-    """A client's row: how much of whom is in its next starting point. Empty where a run records none."""
-    found = [] if until is None else queries.diagnostics_at(db, run.id, ATTENTION, until)
+    """A recorded matrix as it was last up to a round. Empty where a run records none."""
+    found = [] if until is None else queries.diagnostics_at(db, run.id, matrix.name, until)
     names = {e.entity: e.name for e in entities if e.kind == "client"} if found else {}
     pairs = {(names[d.a], names[d.b]): (d.value, 0, 0) for d in found if d.value is not None}
     title = round_title(run, found[0].round if found else until)
-    panel = weights_panel(title, run.method, list(names.values()), pairs)
-    return replace(panel, nothing="records no attention") if until else panel
+    panel = matrix_panel(title, run.method, list(names.values()), pairs, matrix)
+    return replace(panel, nothing=f"records no {matrix.name.replace('_', ' ')}") if until else panel
 
 
 def compared_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
@@ -211,14 +210,16 @@ def minus(panel: Panel, baseline: Panel) -> Panel:
     return replace(panel, title=f"{panel.title} - {baseline.title}", values=values)
 
 
-def attention(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
-    """A panel per row of the comparison that records who learns from whom: weights, mean over seeds.
+def recorded_panels(
+    db: str | Path, comparison: Comparison, setting: str, matrix: MatrixChart
+) -> dict[str, Panel]:
+    """A panel per row of the comparison that records a matrix: mean over seeds.
 
     Taken from the last of the rule's rounds, where clients are the same by name.
     """
     found = {}
     for group in comparison.of(setting):
-        single = [live_panel(db, v.run, "attention", until=v.rounds[-1]) for v in group.runs]
+        single = [live_panel(db, v.run, matrix.name, until=v.rounds[-1]) for v in group.runs]
         single = [p for p in single if p.values.size]
         names = list(dict.fromkeys(n for p in single for n in p.rows))
         pairs = mean_shares(
@@ -231,7 +232,7 @@ def attention(db: str | Path, comparison: Comparison, setting: str) -> dict[str,
             for p in single
         )
         if pairs:
-            found[group.key] = weights_panel(group.label, group.method, names, pairs)
+            found[group.key] = matrix_panel(group.label, group.method, names, pairs, matrix)
     return found
 
 
@@ -241,7 +242,6 @@ __all__ = [
     "Panel",
     "View",
     "absences",
-    "attention",
     "compared_panels",
     "default_view",
     "domain_by_domain",
@@ -251,5 +251,6 @@ __all__ = [
     "live_panels",
     "method_by_domain",
     "minus",
+    "recorded_panels",
     "round_title",
 ]

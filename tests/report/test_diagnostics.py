@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.events import Diagnostic
-from fedcore.methods import DiagnosticChart, Method, registry
-from fedcore.report import diagnostics
+from fedcore.methods import DiagnosticChart, MatrixChart, Method, registry
+from fedcore.report import curves, diagnostics, figures
+from fedcore.report.palette import Look
 from fedcore.runs import queries
 from tests import fill
 
@@ -81,15 +82,54 @@ def test_shares_are_drawn_as_per_cent(tmp_path: Path) -> None:
     assert line.y[-1] == 50 and line.label.endswith(", semantic")
 
 
+def test_a_matrix_is_as_the_runs_own_method_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Method):
+        name, title, matrices = "zz", "Mine", (MatrixChart("attention", "Mine alone"), MatrixChart("a", "A"))
+
+    monkeypatch.setitem(registry._METHODS, "zz", Mine)
+    db = tmp_path / "runs.db"
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("zz",), seeds=(1,), rounds=1))
+    fill.train(lease, until=0)
+    pairs = (Diagnostic("attention", 0.5, 1, 2), Diagnostic("nobody_s", 0.5, 1, 2))
+    lease.write_round(replace(fill.a_round("zz", 1, 1, 1), diagnostics=pairs))
+    runs = queries.runs_of(db, [1])
+    found = diagnostics.recorded_matrices(db, runs)
+    assert {name: m.title for name, m in found.items()} == {"attention": "Mine alone"}
+    assert diagnostics.matrices()["attention"].title.startswith("Attention"), "FedAlign's"
+    assert diagnostics.recorders("attention") == "FedAlign, Mine"
+
+
+def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
+    chart = DiagnosticChart("Terms", {"a": ""}, better="lower")
+    reach = [curves.Series(str(i), "feddeap", (1.0,), (2.0,), (None,), 1, (1.0,), (3.0,)) for i in range(3)]
+    for lines, bands, how in (
+        (reach[:2], 2, "Lower is better. Line: mean over clients, band: smallest to largest."),
+        (reach, 0, "Lower is better. Line: mean over clients; point at it for smallest and largest."),
+    ):
+        figure = figures.curves(lines, Look(), "Round", "", per_cent=False, name="Terms").figure
+        assert sum(t.fill == "toself" for t in figure.data) == bands
+        assert diagnostics.note(chart, lines) == how
+        assert figure.data[-1].customdata[0] == " (1.00 to 3.00)"
+    single = [replace(reach[0], y=(2e-6,), low=(), high=())]
+    figure = figures.curves(single, Look(), "Round", "", per_cent=False, name="Error").figure
+    assert diagnostics.note(chart, single) == "Lower is better."
+    assert figure.layout.showlegend is False, "the title says what one line is"
+    assert figure.layout.yaxis.exponentformat == "power", "no 2µ"
+    assert figure.data[0].hovertemplate == "%{y:.2e}%{customdata}", "nor 0.00"
+    chart = figures.curves(single, Look(), "Round", "", per_cent=False, name="Error")
+    assert chart.alt == "Error at the end: 0 2e-06."
+
+
 def test_no_method_describes_a_name_twice() -> None:
     for name, cls in registry.load_all().items():
-        names = [n for chart in cls.charts for n in chart.lines]
+        names = [n for chart in cls.charts for n in chart.lines] + [m.name for m in cls.matrices]
         assert len(names) == len(set(names)) and all(chart.lines for chart in cls.charts), name
 
 
 def test_descriptions_are_read_without_torch() -> None:
     code = (
         "import sys; from fedcore.report import diagnostics; "
-        "assert len(list(diagnostics._described([]))) > 10; sys.exit('torch._C' in sys.modules)"
+        "assert sum(len(m.charts) for m in diagnostics._in_turn([])) > 10; "
+        "sys.exit('torch._C' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from typing import get_args
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal, get_args
 
 import pytest
+from pydantic import Field
 
 from fedcore.config import BackboneConfig, CohortConfig, DataConfig, PartitionConfig
-from fedcore.methods import registry
+from fedcore.errors import FedLensError
+from fedcore.methods import Method, MethodConfig, registry
+from fedcore.report import names
 from fedcore.report.names import data_words, field_title, field_words, reason_words, value_text
+
+
+class ElsewhereConfig(MethodConfig):
+    lr: float = Field(0.5, description="Another default")
+    rank: int = Field(1, title="rank of somebody else")
+    weighting: Literal["uniform", "samples"] = Field("samples", description="Another default")
+    loss: Literal["ce", "only-here"] = Field(
+        "ce", json_schema_extra={"words": {"ce": "mine", "only-here": "of mine alone"}}
+    )
+    tau: float | None = Field(None, json_schema_extra={"empty": "as wide as can be"})
+    plain_name: int = 1
+    only_here: int = Field(1, title="what nobody else has")
+
+
+class Elsewhere(Method):
+    name, title, Config = "elsewhere", "Elsewhere", ElsewhereConfig
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method of somebody's own file, as ``load_file`` leaves it; it joins before all others."""
+    registry.load_all()
+    monkeypatch.setattr(registry, "_METHODS", {"elsewhere": Elsewhere, **registry._METHODS})
+    monkeypatch.setattr(registry, "_FILES", {"elsewhere": "/elsewhere.py"})
 
 
 @pytest.mark.parametrize(
@@ -34,6 +64,62 @@ from fedcore.report.names import data_words, field_title, field_words, reason_wo
 )
 def test_a_field_is_named_by_its_path(path: str, title: str) -> None:
     assert field_title(path) == title
+
+
+def test_a_path_that_names_its_method_takes_that_method_s_words(elsewhere: None) -> None:
+    assert field_title("methods.elsewhere.rank") == "Rank of somebody else"
+    assert field_words("methods.elsewhere.lr") == "learning rate", (
+        "an overriding field keeps its base's title"
+    )
+    assert value_text("methods.elsewhere.loss", "ce") == "mine"
+    assert value_text("methods.elsewhere.weighting", "samples") == "by samples"
+    assert value_text("methods.elsewhere.tau", None) == "as wide as can be"
+    assert field_title("methods.elsewhere.plain_name") == "Plain name"
+
+
+@pytest.mark.parametrize(
+    "before", ["", "method.config.", "methods.*.", "methods.nobody's.", "sweep.methods.*."]
+)
+def test_where_methods_differ_a_name_alone_is_fedlens_own(elsewhere: None, before: str) -> None:
+    assert field_title(f"{before}rank") == "LoRA rank"
+    assert value_text(f"{before}loss", "ce") == "cross-entropy"
+    assert value_text(f"{before}loss", "only-here") == "of mine alone"
+    assert field_title(f"{before}only_here") == "What nobody else has"
+
+
+def test_a_method_file_that_is_broken_takes_no_names_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDLENS_METHODS", str(tmp_path / "gone.py"))
+    names._load_methods.cache_clear()
+    assert field_title("method.config.rank") == "LoRA rank"
+    with pytest.raises(FedLensError):
+        registry.load_all()
+
+
+def test_methods_are_not_loaded_for_the_names_of_other_fields() -> None:
+    """The Live page asks for these at every tick."""
+    script = (
+        "import sys; from fedcore.report import progress; from fedcore.report.names import *; "
+        "assert reason_words('data.root: x') == 'Folder: x'; "
+        "assert reason_words('RuntimeError: x') == 'RuntimeError: x'; "
+        "assert (field_title('rounds'), value_text('data.shots', None)) == ('Rounds', 'all'); "
+        "assert 'fedcore.methods.fedot' not in sys.modules; "
+        "assert field_title('tau') == 'Logit temperature'; "
+        "assert 'fedcore.methods.fedot' in sys.modules and 'torch._C' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_words_are_for_options_that_there_are() -> None:
+    configs = [m.Config for m in registry.load_all().values()]
+    for model in (DataConfig, PartitionConfig, BackboneConfig, CohortConfig, MethodConfig, *configs):
+        for name, info in model.model_fields.items():
+            extra = info.json_schema_extra or {}
+            assert set(extra) <= {"words", "empty", "editor", "when"}, name
+            options = {o for kind in (info.annotation, *get_args(info.annotation)) for o in get_args(kind)}
+            assert set(extra.get("words", {})) <= options, name
+            assert "empty" not in extra or type(None) in get_args(info.annotation), name
 
 
 def test_within_a_sentence_names_keep_their_capitals() -> None:

@@ -151,7 +151,7 @@ def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
     chart = figures.curves(curves.live_accuracy(filled, rounds), Look(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
-    assert axis.autorangeoptions.include == 0
+    assert axis.autorangeoptions.include == (0, 1)  # with round 0 alone the axis would go from -1 to 1
 
 
 def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
@@ -163,10 +163,39 @@ def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
 
 def test_a_long_title_keeps_its_round_and_its_panel(filled: Path) -> None:
     none = np.zeros((1, 1), dtype=int)
-    title = f"{'P' * 120}: round 4/10"
+    title = f"{'P' * 300}: round 4/10"
     panel = panels.Panel(title, "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
     (drawn,) = (a.text for a in heatmaps.heatmap_grid([panel], Look()).figure.layout.annotations)
-    assert drawn.endswith("P: round 4/10</b>") and "…" in drawn and len(drawn) < 70
+    assert drawn.endswith("P: round 4/10</b>") and "…" in drawn and len(drawn) < 170
+
+
+def test_titles_of_neighbours_do_not_touch_whatever_their_letters(filled: Path) -> None:
+    none = np.zeros((1, 1), dtype=int)
+    for letter, most in (("i", 60), ("W", 40), ("é😀", 45)):
+        shown = [
+            panels.Panel(f"{letter * 80}: round 4/10", "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
+        ] * 3
+        for width, columns in ((charts.WIDE, 3), (charts.NARROW, 1)):
+            figure = heatmaps.heatmap_grid(shown, Look(), columns, width=width).figure
+            drawn = {a.text.removeprefix("<b>").removesuffix("</b>") for a in figure.layout.annotations}
+            (title,) = drawn
+            assert title.endswith(": round 4/10") and "…" in title
+            assert len(title) < most * (1 if width == charts.WIDE else 0.75)
+
+
+def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
+    """Twelve clients: on a screen in three panels beside each other, on a telephone not even in one."""
+    names = tuple(f"client {i:02d}" for i in range(12))
+    none = np.zeros((12, 12), dtype=int)
+    panel = panels.Panel("FedOT", "fedot", names, names, np.full((12, 12), 50.0), none, none)
+
+    def printed(*args: int, width: int) -> int:
+        figure = heatmaps.heatmap_grid([panel] * 3, Look(), *args, width=width).figure
+        return sum(t.type == "scatter" for t in figure.data)
+
+    assert printed(3, width=charts.WIDE) == 3
+    assert printed(4, width=charts.WIDE) == 3  # three panels: three columns
+    assert printed(1, width=charts.NARROW) == 0
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
