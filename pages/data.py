@@ -97,7 +97,8 @@ def fetch_data() -> None:
         background.ask("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
         st.rerun()
     size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"
-    st.caption(common.md(f"Fetched through torchvision, {size}. {entry.licence}."))
+    terms = entry.licence[:1].upper() + entry.licence[1:]
+    st.caption(common.md(f"Fetched through torchvision, {size}. {terms}."))
     for task in tasks.recent(common.database(), "download", 3):
         title = catalog.entry(task.args["name"]).title
         background.follow(task, title)

@@ -14,11 +14,12 @@ from fedcore.errors import FedLensError
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.report import guide
+from fedcore.report.inventory import amount
 from fedcore.report.names import field_title, field_words, value_text
 from fedcore.report.partition_picture import partition_picture
 from fedcore.report.progress import duration
 from fedcore.runs import devices
-from pages.parts import class_texts, cohorts, common, drafts, fields, forms, sweep_form
+from pages.parts import class_texts, cohorts, common, domains, drafts, fields, forms, planning, sweep_form
 from pages.parts.fields import Slots
 
 
@@ -76,6 +77,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
         default=list(dict.fromkeys(e.name for e in drafts.entries() if e.name in known)),
         on_change=drafts.sync_methods,
         args=(f"{key}.choice",),
+        wrap=True,
     )
     slots.place("methods")
     for i, entry in enumerate(drafts.entries()):
@@ -98,7 +100,8 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
             paper = forms.paper_values(method.Config)
             differing = {k: v for k, v in entry.config.items() if k not in paper or paper[k] != v}
             if differing:
-                values = ", ".join(f"{field_words(k)} {value_text(k, v)}" for k, v in differing.items())
+                named = {f"methods.{entry.name}.{k}": v for k, v in differing.items()}
+                values = ", ".join(f"{field_words(k)} {value_text(k, v)}" for k, v in named.items())
                 st.caption(f"Not as in the paper: {common.md(values)}")
         slots.place(f"methods.{i}")
     return [e.content() for e in drafts.entries()]
@@ -123,7 +126,7 @@ def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, ob
     )
     entry.label = label.strip() or None
     editors = {EDITOR: partial(class_texts.editor, data)}
-    entry.config = forms.config_form(method.Config, entry.start, key, editors)
+    entry.config = forms.config_form(method.Config, entry.start, key, editors, f"methods.{entry.name}")
     buttons = (
         ("Reset to paper", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
@@ -144,6 +147,8 @@ def picture(found: Plan) -> None:
     else:
         st.html(drawn.html)
     st.caption(common.md(drawn.alt))
+    if found.runs[0].held_out is not None:
+        st.caption(f"As in the runs that hold out {common.md(found.runs[0].held_out)}.")
     if len(found.clients) > 1:
         st.caption(
             f"Heterogeneity {found.heterogeneity:.2f}: mean Jensen-Shannon distance between two clients' "
@@ -164,9 +169,10 @@ def plan_line(experiment: Experiment, found: Plan) -> None:
     product = not any(path.startswith("methods.") for path in experiment.sweep)  # else not for every method
     counted = " x ".join([*parts, *swept]) if product else ", ".join([" x ".join(parts), *swept])
     rounds = sorted({r.rounds for r in found.runs})
-    shown = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    shown = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    shown += " round" if rounds == [1] else " rounds"
     runs_ = f"{count} run{'s' * (count != 1)}"
-    st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown} rounds{costs(found)}.")
+    st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown}{costs(found)}.")
     for warning in found.warnings:
         st.warning(common.md(warning), icon=":material/info:")
 
@@ -180,11 +186,6 @@ def costs(found: Plan) -> str:
     if memory is not None:
         text += f", up to {memory / 1e9:.1f} GB of memory at a time"
     return text + ("" if seconds is not None else "; how long it takes shows after the first rounds")
-
-
-def amount(size: int) -> str:
-    """Bytes in words: ``1.2 GB``, ``34 MB``."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"
 
 
 def launch(experiment: Experiment | None, found: Plan | None) -> None:
@@ -217,7 +218,7 @@ def in_the_form(field: str) -> str:
     entry = drafts.entries()[int(parts[1])]
     known = drafts.methods().get(entry.name)
     title = entry.title or (known.title if known else entry.name)
-    return f"{title}, {field_words(field)}" if len(parts) > 2 else title
+    return f"{title}, {field_words(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 
 def toml_box(experiment: Experiment | None) -> None:
@@ -286,7 +287,7 @@ def page() -> None:
         values["cohorts"] = cohorts.cohort_fields(values["backbone"], key, slots)
         values["methods"] = method_fields(values["data"], key, slots)
         st.header("Schedule")
-        values.update(fields.schedule_fields(draft, key, slots))
+        values.update(fields.schedule_fields(draft, values["data"], key, slots))
         device_field()
         values["sweep"] = sweep_form.sweep_fields(values, key, slots)
     values.update(notes=draft.notes, tags=list(draft.tags))
@@ -296,8 +297,10 @@ def page() -> None:
         experiment, found, error = drafts.checked(values)
         if experiment is not None:
             drafts.keep(experiment)
-        shown = found or drafts.preview(values)
+        shown = planning.drawn(values["data"], found if error is None else drafts.preview(values, error))
         if shown is not None:
+            if domains.learn(values["data"], shown.domains):
+                st.rerun()  # fields above offer them
             st.session_state["planned_clients"] = len(shown.clients)
             picture(shown)
         else:
@@ -310,6 +313,7 @@ def page() -> None:
                 st.caption(f"Not ready: see {common.md(in_the_form(error.field))}.")
         elif experiment is not None and found is not None:
             plan_line(experiment, found)
+        planning.follow()
         launch(experiment, found)
         common.table_switch()
         toml_box(experiment)

@@ -112,6 +112,7 @@ def load_checked(
         from fedcore.data import loaders
 
         images, warnings = loaders.load(found, _root(found, root), domains, columns)
+        images = replace(images, root=str(root))
         warnings = [*warnings, *count_warnings(found, images)]
     return (replace(images, template=template) if template else images), warnings
 

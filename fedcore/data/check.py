@@ -53,7 +53,8 @@ def check(
         yield from _check_pixels(name, "", images, notes)
         return
     if not root or not Path(root).expanduser().exists():
-        raise FedLensError(f"no folder {root or ''}; give the folder of {entry.title}", "data.root")
+        where = f"of {entry.title}" if entry.classes or entry.class_count else "or file of the data set"
+        raise FedLensError(f"no folder {root or ''}; give the folder {where}", "data.root")
     path = Path(root).expanduser().resolve()
     try:
         if entry.loader == "hf":

@@ -33,6 +33,7 @@ class ImageSet:
         draft: (index, side) -> the same image, decoded at a smaller scale where that is quicker, but no side
             shorter than ``side``; None where there are no files that could be.
         decode: how ``read`` decodes, in words.
+        root: the folder or file that it was read from, as it was given; empty for embedded data.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ImageSet:
     owner: tuple[str, ...] | None = None
     draft: Callable[[int, int], Image.Image] | None = None
     decode: str = "full"
+    root: str = ""
 
     def __post_init__(self) -> None:
         """Check that the parts agree.

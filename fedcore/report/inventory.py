@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.clip import encodings as files
-from fedcore.config import SHARED, Experiment, dumps
+from fedcore.config import SHARED, DataConfig, Experiment, dumps
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
+from fedcore.report.names import data_words
 from fedcore.runs import queries
 from fedcore.runs.database import artifacts_folder
 
@@ -34,7 +35,7 @@ def count(images: ImageSet) -> DataCounts:
     return DataCounts(images.domains, images.classes, counts)
 
 
-DETAILS = ("domains", "weights", "precision", "decode", "device", "content")
+DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")
 """What tells two encodings of one data set, backbone and depth apart; most telling first."""
 
 
@@ -61,9 +62,23 @@ class Encoding:
     details: dict[str, str] = field(default_factory=dict)
 
     @property
+    def title(self) -> str:
+        """The data set's name, of one's own data its folder's; the file's where that is not recorded."""
+        return data_words(DataConfig(name=self.data, root=self.details.get("folder"))) or self.name
+
+    @property
     def complete(self) -> bool:
         """Whether runs can use it; an interrupted one goes on where it was when a run wants it."""
         return self.images == self.total
+
+
+def amount(size: float) -> str:
+    """Bytes in words: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            value = size / scale
+            return f"{value:,.{int(value < 9.95)}f} {unit}"
+    return f"{size:.0f} bytes"
 
 
 def encodings(db: str | Path) -> list[Encoding]:
@@ -83,7 +98,7 @@ def apart(found: Sequence[Encoding]) -> list[str]:
     """
     alike: dict[tuple[str, str, str], list[Encoding]] = {}
     for e in found:
-        alike.setdefault((e.data, e.backbone, e.reads), []).append(e)
+        alike.setdefault((e.title if e.data else "", e.backbone, e.reads), []).append(e)
     texts = {name: text for group in alike.values() for name, text in _differences(group).items()}
     return [texts[e.name] for e in found]
 

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore import runs
+from fedcore.report.names import reason_words
 from fedcore.report.progress import duration
 from fedcore.runs import tasks
 from fedcore.runs.tasks import TaskRow
@@ -42,7 +43,7 @@ def _ended(task: TaskRow, title: str) -> None:
     if task.status == "stopped":
         left.info(common.md(f"{title}: stopped."), icon=":material/stop_circle:")
     else:
-        left.error(common.md(f"{title}: {task.error or task.status}"), icon=":material/error:")
+        left.error(common.md(f"{title}: {reason_words(task.error or task.status)}"), icon=":material/error:")
     if right.button(
         "Dismiss", key=f"dismiss_task_{task.id}", disabled=not common.writable(), type="tertiary"
     ):

@@ -44,6 +44,7 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
     edited = st.data_editor(
         _table(rows),
         num_rows="dynamic",
+        hide_index=False,
         column_config=_columns([str(row.get("backbone") or "") for row in rows]),
         key=f"{key}.cohorts.{draft.version}",
         placeholder="-",
@@ -82,8 +83,8 @@ def _table(rows: list[Row]) -> pd.DataFrame:
 def _columns(there: list[str]) -> dict[str, Any]:
     """How the columns are edited. there: names of backbones, which may be none that is known."""
     budget, about = CohortConfig.model_fields, BackboneConfig.model_fields
-    found: dict[str, Any] = {}
-    for name, width in zip(NUMBERS, (84, 108, 88, 104), strict=True):
+    found: dict[str, Any] = {"_index": st.column_config.Column("", width=30)}
+    for name, width in zip(NUMBERS, (80, 104, 84, 100), strict=True):
         low, high, _ = forms.bounds(budget[name])
         found[name] = st.column_config.NumberColumn(
             {"local_epochs": "Epochs"}.get(name) or field_title(name),
@@ -92,16 +93,16 @@ def _columns(there: list[str]) -> dict[str, Any]:
         )  # fmt: skip
     names = fields.backbone_names()
     found["backbone"] = st.column_config.SelectboxColumn(
-        "CLIP", options=[*names, *dict.fromkeys(n for n in there if n and n not in names)], width=104
+        "CLIP", options=[*names, *dict.fromkeys(n for n in there if n and n not in names)], width=96
     )
     found["pretrained"] = st.column_config.TextColumn(
-        "Weights", help=about["pretrained"].description, width=90
+        "Weights", help=about["pretrained"].description, width=88
     )
     found["precision"] = st.column_config.SelectboxColumn(
         "Precision",
         help=about["precision"].description,
         options=list(forms.options_of(about["precision"])),
-        width=98,
+        width=94,
     )
     return found
 

@@ -11,17 +11,18 @@ import streamlit as st
 
 from fedcore.config import Experiment, load, parse
 from fedcore.data import catalog
-from fedcore.data.prepare import NotPrepared, put_off
-from fedcore.engine.plan import Plan, plan
+from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.report import forecast
 from fedcore.runs import queries
-from pages.parts import common
+from pages.parts import common, planning
 
 PRESETS = Path(__file__).resolve().parents[2] / "experiments"
 _NAME, _PLACE = re.compile(r'^name = "(.*)"$', re.MULTILINE), re.compile(r"(table|figure)(\d+)")
+MORE = ("columns", "domains", "template", "shots", "split", "decode")
+"""Fields of the data part that are drawn only on request."""
 ABOUT = {"demo": "2 minutes on two CPU cores, embedded data and model: nothing to download."}
 
 
@@ -168,6 +169,8 @@ def use(experiment: Experiment, origin: str) -> None:
     ]
     st.session_state["draft_sweep"] = Folded({path: list(v) for path, v in experiment.sweep.items()})
     st.session_state["draft_cohorts"] = Folded(is_open=bool(experiment.cohorts))
+    st.session_state["draft_more"] = Folded({n: getattr(experiment.data, n) for n in MORE})
+    st.session_state["draft_more_of"] = experiment.data.name
 
 
 def keep(typed: Experiment) -> None:
@@ -226,6 +229,16 @@ def cohorts() -> Folded:
     return st.session_state["draft_cohorts"]
 
 
+def more(data: str) -> Folded:
+    """What is seldom set of the data part. data: the data set's name; another one has other domains."""
+    current()
+    folded: Folded = st.session_state["draft_more"]
+    if st.session_state["draft_more_of"] != data:
+        st.session_state["draft_more_of"] = data
+        folded.values["domains"] = folded.start["domains"] = None
+    return folded
+
+
 def sync_methods(key: str) -> None:
     """Callback: after the choice of methods has changed, the entries follow."""
     chosen = st.session_state[key]
@@ -269,7 +282,7 @@ def remove(uid: int) -> None:
 
 
 def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
-    """The experiment and its plan, or what is wrong with it. Plans are cached by the experiment."""
+    """The experiment and its plan, or what is wrong with it; neither while the plan is being made."""
     content = {**values, "methods": [_without_none(m) for m in values["methods"]]}  # type: ignore[attr-defined]
     for part in ("data", "partition", "backbone"):
         content[part] = _without_none(values[part])
@@ -277,39 +290,31 @@ def checked(values: dict[str, object]) -> tuple[Experiment | None, Plan | None, 
         experiment = parse(content)
     except FedLensError as error:
         return None, None, error
-    try:
-        planned = _plan(experiment.model_dump_json(), _texts_of(experiment))
-    except NotPrepared as error:
-        return experiment, None, error
-    if isinstance(planned, Plan):
-        return experiment, planned, None
-    return experiment, None, FedLensError(*planned)
+    planned = planning.made(experiment, _texts_of(experiment))
+    if isinstance(planned, FedLensError):
+        return experiment, None, planned
+    return experiment, planned, None
 
 
-def preview(values: dict[str, object]) -> Plan | None:
-    """Who gets what, where anything else stands in the way of the whole plan; None where data does."""
+def preview(values: dict[str, object], error: FedLensError) -> Plan | None:
+    """Who gets what, where anything else stands in the way of the whole plan; None where data does.
+
+    Args:
+        error: what stands in its way.
+    """
+    if (error.field or "").partition(".")[0] == "data":
+        return None
     shared = {part: _without_none(values[part]) for part in ("data", "partition", "backbone")}
     shared["methods"] = [{"name": "zero-shot"}]
     for more in (("seeds", "held_out"), ()):
         try:
             alone = parse(shared | {name: values[name] for name in more})
-            planned = _plan(alone.model_dump_json(), _texts_of(alone))
-        except FedLensError:  # NotPrepared is one
+        except FedLensError:
             continue
-        if isinstance(planned, Plan):
+        planned = planning.made(alone, _texts_of(alone))
+        if not isinstance(planned, FedLensError):
             return planned
     return None
-
-
-@st.cache_data(show_spinner="Looking at the data…", max_entries=32, ttl=300)
-def _plan(experiment: str, texts: str) -> Plan | tuple[str, str | None]:
-    try:
-        with put_off():
-            return plan(Experiment.model_validate_json(experiment))
-    except NotPrepared:
-        raise  # not kept: it may be prepared the next time
-    except FedLensError as error:
-        return str(error), error.field
 
 
 def _texts_of(experiment: Experiment) -> str:

@@ -17,6 +17,7 @@ from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.report import inventory
 from fedcore.report.inventory import Encoding
+from fedcore.report.names import data_words
 from fedcore.runs import tasks
 from pages.parts import background, common
 
@@ -43,7 +44,7 @@ def section() -> None:
         background.follow(task, f"Encoding {_said(task.args)}")
         if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in found}:
             what = f"{task.result['images']:,} images of {_said(task.args)}"
-            size = f"{task.result['bytes'] / 1e6:.1f} MB"
+            size = inventory.amount(task.result["bytes"])
             st.success(common.md(f"Encoded: {what}, {size}."), icon=":material/check:")
 
 
@@ -51,13 +52,14 @@ def _said(args: Mapping[str, Any]) -> str:
     """What is encoded how, where it is not as by default."""
     usual = {"embedding", "fp32", "full"}
     odd = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in usual]
-    return ", ".join([f"{args['name']} with {args['backbone']}", *odd])
+    data = data_words(DataConfig(name=args["name"], root=args.get("root")))
+    return ", ".join([f"{data} with {args['backbone']}", *odd])
 
 
 def _table(found: list[Encoding]) -> None:
     differ = inventory.apart(found)
     rows = {
-        "Data": [e.data or e.name for e in found],
+        "Data": [e.title for e in found],
         "Backbone": [e.backbone or "-" for e in found],
         "Reads": [e.reads or "-" for e in found],
         "Images": [f"{e.images:,}" if e.complete else f"{e.images:,} of {e.total:,}" for e in found],
@@ -74,12 +76,13 @@ def _table(found: list[Encoding]) -> None:
         selection_mode="multi-row",
         column_config={
             "Images": st.column_config.TextColumn(alignment="right"),
-            "Size, MB": st.column_config.NumberColumn(format="%.1f"),
+            "Size, MB": st.column_config.NumberColumn(format="%.3g"),
         },
     )
     chosen = [(found[i], differ[i]) for i in event["selection"]["rows"] if i < len(found)]
     left, right = st.columns([1, 4], vertical_alignment="center")
-    right.caption(f"{sum(e.megabytes for e in found):.1f} MB in all. Select in the first column to delete.")
+    total = inventory.amount(sum(e.megabytes for e in found) * 1e6)
+    right.caption(f"{total} in all. Select in the first column to delete.")
     if left.button(
         "Delete",
         icon=":material/delete:",
@@ -93,9 +96,9 @@ def _table(found: list[Encoding]) -> None:
 def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
     """Names them, and what is lost: time alone."""
     for item, difference in chosen:
-        of = f"{item.data} with {item.backbone}, {item.reads}" if item.data else item.name
+        of = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
         of += f" ({difference})" if difference else ""
-        st.markdown(f"{common.md(of)}: {item.megabytes:.1f} MB")
+        st.markdown(f"{common.md(of)}: {inventory.amount(item.megabytes * 1e6)}")
     st.caption("They are made again when a run needs them. One that a run uses now is refused.")
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
         try:
@@ -104,7 +107,7 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
             common.show_error(error)
             return
         st.session_state.pop(TABLE, None)
-        st.toast(f"{freed:.1f} MB freed.")
+        st.toast(f"{inventory.amount(freed * 1e6)} freed.")
         st.rerun()
 
 
@@ -150,7 +153,11 @@ def _form() -> None:
         "Weights", key="encode_weights", placeholder="open_clip tag or file", disabled=backbone in MINI_MODELS
     )
     reads = fourth.text_input(
-        "Reads", value="embedding", key="encode_reads", help="`embedding`, `patches` or `layer:k`"
+        "Reads",
+        value="embedding",
+        key="encode_reads",
+        help="What methods read of an image: `embedding`, what CLIP makes of it; `layer:k`, the activations "
+        "that enter layer k; `patches`, what enters the first with no position added",
     )
     more = _more(data, fifth, sixth)
     problem = _trouble(backbone, tag, reads.strip(), data.images)
@@ -200,7 +207,7 @@ def _trouble(backbone: str, tag: str, reads: str, images: int) -> FedLensError |
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
         size = files.estimate(facts(backbone), images, reads)
         files.check_room(size, f"{images:,} images", common.database().parent)
-        st.caption(f"{images:,} images will take {size / 1e6:,.1f} MB.")
+        st.caption(f"{images:,} images will take {inventory.amount(size)}.")
     except FedLensError as error:
         st.caption(f":material/error: {common.md(str(error))}")
         return error

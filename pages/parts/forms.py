@@ -21,7 +21,11 @@ Editor = Callable[[Any, str], Any]
 
 
 def config_form(
-    config: type[BaseModel], values: dict[str, Any], key: str, editors: Mapping[str, Editor] | None = None
+    config: type[BaseModel],
+    values: dict[str, Any],
+    key: str,
+    editors: Mapping[str, Editor] | None = None,
+    path: str = "",
 ) -> dict[str, Any]:
     """Widgets for all fields of a config.
 
@@ -30,32 +34,38 @@ def config_form(
         key: prefix of the widgets' keys; another key is another form.
         editors: for fields whose ``json_schema_extra`` names one as ``editor``; it is shown below the others
             while these are as ``when`` says. Without its editor such a field keeps its value.
+        path: where the fields belong, as ``field_title`` takes it: ``methods.fedot``.
 
     Returns: the values that differ from the config's defaults (the paper's), as they were typed.
     """
     defaults = paper_values(config)
     given: dict[str, Any] = {}
+    paths = {name: f"{path}.{name}".lstrip(".") for name in config.model_fields}
     fields = [(n, i) for n, i in config.model_fields.items() if not _extra(i)]
-    fields.sort(key=lambda f: f[1].annotation is bool)  # boxes to tick stand in rows of their own
-    for start in range(0, len(fields), COLUMNS):
-        columns = st.columns(COLUMNS, vertical_alignment="top")
-        for column, (name, info) in zip(columns, fields[start : start + COLUMNS], strict=False):
+    boxes = [f for f in fields if f[1].annotation is bool]  # in rows of their own
+    for row in (*_rows([f for f in fields if f not in boxes]), *_rows(boxes)):
+        for column, (name, info) in zip(st.columns(COLUMNS, vertical_alignment="top"), row, strict=False):
             with column:
                 default = defaults[name]
-                value = field_widget(name, info, values.get(name, default), f"{key}.{name}")
+                value = field_widget(paths[name], info, values.get(name, default), f"{key}.{name}")
                 if value != default:
                     given[name] = value
-                    st.caption(f"paper: {common.md(value_text(name, default))}")
+                    st.caption(f"paper: {common.md(value_text(paths[name], default))}")
     for name, info in config.model_fields.items():
         if extra := _extra(info):
             value, now = values.get(name, defaults[name]), defaults | given
             draw = (editors or {}).get(extra["editor"])
             if draw and all(now[n] == wanted for n, wanted in extra.get("when", {}).items()):
-                st.markdown(f"**{field_title(name)}**", help=explained(name, info))
+                st.markdown(f"**{field_title(paths[name])}**", help=explained(paths[name], info))
                 value = draw(value, f"{key}.{name}")
             if value != defaults[name]:
                 given[name] = value
     return given
+
+
+def _rows(fields: list[Any]) -> list[list[Any]]:
+    """In rows of as many as stand beside each other."""
+    return [fields[start : start + COLUMNS] for start in range(0, len(fields), COLUMNS)]
 
 
 def _extra(info: FieldInfo) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,9 +15,7 @@ from fedcore.data.findings import KINDS, CheckReport
 from fedcore.runs import tasks
 from fedcore.runs.tasks import TaskRow
 from pages.parts import background, common, drafts, fields
-
-OWN = "own"
-"""Not one of the catalog: what it is shows when it is looked at."""
+from pages.parts.domains import OWN, check_key, is_own
 
 
 def section() -> None:
@@ -38,7 +35,7 @@ def section() -> None:
     ).strip()
     name = next((e.name for e in named() if e.title == what), None)
     columns = columns_of(root) if name is None else {}
-    task = tasks.find(common.database(), "check", key(name, root, columns)) if root else None
+    task = tasks.find(common.database(), "check", check_key(name, root, columns)) if root else None
     busy = task is not None and not task.ended
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
@@ -50,7 +47,7 @@ def section() -> None:
         key="check_folder",
     ):
         asked = {"name": name, "root": str(Path(root).expanduser()), "columns": columns}
-        background.ask("check", key(name, root, columns), asked)
+        background.ask("check", check_key(name, root, columns), asked)
         st.rerun()
     if task is not None:
         background.follow(task, f"Checking {root}")
@@ -60,7 +57,7 @@ def section() -> None:
 
 def named() -> list[Entry]:
     """Data sets of the catalog with a layout of their own."""
-    return [e for e in catalog.entries() if not e.embedded and (e.domains or e.classes or e.class_count)]
+    return [e for e in catalog.entries() if not e.embedded and not is_own(e)]
 
 
 def fill(title: str, root: str) -> None:
@@ -79,13 +76,7 @@ def columns_of(root: str) -> dict[str, str]:
     where = str(Path(root).expanduser())
     last = next((t for t in tasks.recent(common.database(), "check") if t.args.get("root") == where), None)
     known = (last.args.get("columns") if last is not None else None) or {}
-    return fields.columns_field(DataConfig(columns=known), f"check_columns {where}")
-
-
-def key(name: str | None, root: str, columns: Mapping[str, str] | None = None) -> str:
-    """One check for each reading of a folder."""
-    named = f" {json.dumps(columns, sort_keys=True)}" if columns else ""
-    return f"{name or OWN} {Path(root).expanduser()}{named}"
+    return fields.columns_field(known, f"check_columns {where}")
 
 
 def show(task: TaskRow, root: str) -> None:
@@ -93,7 +84,10 @@ def show(task: TaskRow, root: str) -> None:
     result = task.result or {}
     report = CheckReport.from_dict(result["report"])
     if report.error:
-        st.error(common.md(f"It cannot be used as it is: {report.error}"), icon=":material/error:")
+        st.error(
+            common.md(f"It cannot be used as it is: {fields.as_titled(report.error)}"),
+            icon=":material/error:",
+        )
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
         st.markdown(
@@ -126,7 +120,9 @@ def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
     sheet = tasks.arrays(task).get("sheet")
     left, right = st.columns([2, 3])
     if sheet is not None:
-        says = "A row per domain, a column per class, the first ten"
+        says = "A row per domain, a column per class"
+        if len(counts) > 11 or len(counts["domain"]) > 8:  # with a column of domains
+            says += "; the first eight domains and ten classes"
         left.image(sheet, caption=says, width="content", alt=f"Sample images. {says}")
     right.dataframe(counts, hide_index=True, key="check_counts")
 

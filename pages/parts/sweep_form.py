@@ -32,7 +32,7 @@ def offered(values: dict[str, Any]) -> dict[str, Offer]:
 def _of_methods() -> dict[str, Offer]:
     known, entries = drafts.methods(), drafts.entries()
     found: dict[str, Offer] = {}
-    every: dict[str, list[tuple[FieldInfo, Any]]] = {}
+    every: dict[str, list[Offer]] = {}
     for entry in (e for e in entries if e.name in known):
         alone = sum(e.name == entry.name for e in entries) == 1
         who = entry.name if alone else entry.label
@@ -42,13 +42,14 @@ def _of_methods() -> dict[str, Offer]:
             if name in texts:
                 continue
             value = entry.config.get(name, defaults[name])
-            every.setdefault(name, []).append((info, value))
+            words = field_words(f"methods.{entry.name}.{name}")
+            every.setdefault(name, []).append((words, info, value))
             if who:
                 title = entry.label or known[entry.name].title
-                found[f"methods.{who}.{name}"] = (f"{title}: {field_words(name)}", info, value)
-    for name, (first, *more) in every.items():
+                found[f"methods.{who}.{name}"] = (f"{title}: {words}", info, value)
+    for name, ((words, *first), *more) in every.items():
         if more:
-            found[f"methods.*.{name}"] = (f"All methods: {field_words(name)}", *first)
+            found[f"methods.*.{name}"] = (f"All methods: {words}", *first)
     return found
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.runs.lease import run_folder
 from pages.parts import live_chart
 from tests import fill
 
@@ -21,6 +22,13 @@ def filled(tmp_path: Path) -> Path:
     fill.done(db, fill.an_experiment("Made up", methods=("fedot", "promptfl"), seeds=(1, 2), rounds=4))
     fill.mixed(db)
     return db
+
+
+def keep_checkpoint(db: Path, run_id: int, round_: int) -> None:
+    """As if a run's files were here: made-up runs have none."""
+    folder = run_folder(db, run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"round-{round_}.safetensors").write_bytes(b"")
 
 
 @pytest.fixture

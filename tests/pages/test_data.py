@@ -13,7 +13,7 @@ from fedcore.errors import FedLensError
 from fedcore.runs import prepare, queries, task_job, tasks
 from fedcore.runs.heart import Heart
 from fedcore.runs.liveness import TASKS, new_owner
-from pages.parts import own_data
+from pages.parts.domains import check_key
 from tests.pages.conftest import Opened
 
 NAME = "<script>x</script> :red[b]"
@@ -99,7 +99,9 @@ def test_a_folder_that_is_not_there_fails_in_words(open_page: Opened, db: Path, 
     app = button(open_page("data", folder=str(tmp_path / "nowhere")), "Check").click().run()
     assert work_off(db) == ["failed"]
     app = app.run()
-    assert "no folder" in app.error[0].value
+    said = app.error[0].value.replace("\\", "")
+    assert f"no folder {tmp_path / 'nowhere'}; give the folder or file of the data set" in said
+    assert "data.root" not in said
     button(app, "Check").click().run()  # may be asked again at once
     assert tasks.recent(db)[0].status == "queued"
 
@@ -124,9 +126,9 @@ def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
 
 
 def test_each_reading_of_a_folder_is_a_check_of_its_own() -> None:
-    keys = {own_data.key(None, "/a"), own_data.key("pacs", "/a"), own_data.key(None, "/b")}
+    keys = {check_key(None, "/a"), check_key("pacs", "/a"), check_key(None, "/b")}
     assert len(keys) == 3
-    assert own_data.key(None, "~/a") == own_data.key(None, str(Path.home() / "a"))
+    assert check_key(None, "~/a") == check_key(None, str(Path.home() / "a"))
 
 
 @pytest.fixture
@@ -143,7 +145,9 @@ def manifest(folder: Path) -> Path:
 def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     open_page: Opened, db: Path, manifest: Path
 ) -> None:
-    app = open_page("data", folder=str(manifest))
+    app = button(open_page("data", folder=str(manifest)), "Check").click().run()
+    assert work_off(db) == ["done"]
+    assert 'name it in "Names of columns"' in app.run().error[0].value
     field = next(w for w in app.text_input if w.label == "Names of columns")
     field.set_value("label = species, domain = place").run()
     app = button(app, "Check").click().run()
@@ -167,7 +171,8 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     next(w for w in app.selectbox if w.key == "encode_precision").select("bf16").run()
     app = button(app, "Encode now").click().run()
     assert work_off(db) == ["done"]
-    assert "4 images of manifest with mini\\-vit, bf16, draft" in texts(app.run())
+    assert "4 images of table\\.csv \\(manifest\\) with mini\\-vit, bf16, draft" in texts(app.run())
+    assert app.dataframe[0].value["Data"].tolist() == ["table.csv (manifest)"]
 
 
 def test_only_what_has_columns_asks_for_their_names(open_page: Opened, db: Path, folder: Path) -> None:

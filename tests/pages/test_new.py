@@ -11,6 +11,7 @@ from fedcore.config import load
 from fedcore.report import guide
 from fedcore.runs import queries
 from fedcore.runs.database import prepare
+from pages.parts.fields import as_titled
 from tests import fill
 from tests.data.layouts import WRITE
 from tests.data.test_archives import pack
@@ -33,6 +34,13 @@ def sweep_over(app: AppTest, values: dict[str, str]) -> AppTest:
         [w for w in app.text_input if w.label.endswith(": values")], values.values(), strict=True
     ):
         title.set_value(text)
+    return app.run()
+
+
+def more_of_the_data(app: AppTest, is_open: bool = True) -> AppTest:
+    """Open or close the form of what is seldom set."""
+    box = next(e for e in app.expander if e.label.startswith("More about the data"))
+    app.session_state[box.key] = is_open
     return app.run()
 
 
@@ -200,7 +208,7 @@ def test_fields_are_named_for_people(open_page: Opened) -> None:
 
 
 def test_an_empty_field_says_what_it_stands_for(open_page: Opened) -> None:
-    app = open_page("new", preset="demo")
+    app = more_of_the_data(open_page("new", preset="demo"))
     empty = {w.label: w.placeholder for w in [*app.number_input, *app.text_input]}
     assert (empty["Shots per class"], empty["Dirichlet alpha"]) == ("all", "IID")
     assert empty["Prompt"] == "a picture of the number: {}."
@@ -230,5 +238,22 @@ from pages.parts import forms
 forms.config_form(registry.get("feddeap").Config, {}, "k")
 """
     app = AppTest.from_string(script).run()
-    kinds = [column.children[0].type for column in app.columns if column.children]
+    columns = [column.children[0].type if column.children else "" for column in app.columns]
+    kinds = [kind for kind in columns if kind]
     assert kinds.index("checkbox") == len(kinds) - len(app.checkbox) > 0
+    assert columns.index("checkbox") % 3 == 0, "a row of their own"
+
+
+def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.number_input if w.label == "Fewest samples").set_value(99_999)
+    (said,) = [e.value.replace("\\", "") for e in app.run().error]
+    assert 'lower "Fewest samples"' in said and "min_samples" not in said
+    path = "no folder '/data/min_samples', `python -m x min_samples`, x/data.columns: name it in data.columns"
+    assert as_titled(path) == path.removesuffix("data.columns") + '"Names of columns"'
+
+
+def test_one_round_is_one_round(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    next(w for w in app.number_input if w.label == "Rounds").set_value(1)
+    assert ", 1 round," in plan_line(app.run()).replace("**", "")

@@ -55,6 +55,32 @@ def test_what_looks_alike_is_told_apart_by_what_differs_and_no_more():
     assert inventory.apart(found[:2]) == ["device cpu, 2 threads", "device cpu, 4 threads"]
 
 
+def test_own_data_are_called_as_their_folder():
+    def one(root):
+        details = {"folder": root} if root else {}
+        return inventory.Encoding(f"folder-{root}", 1.0, "", "folder", "RN50", "embedding", 3, 3, details)
+
+    found = [one("/data/cats"), one("/old/cats"), one("/data/dogs"), one("")]
+    assert [e.title for e in found] == ["cats (folder)", "cats (folder)", "dogs (folder)", "folder"]
+    assert inventory.apart(found) == ["folder /data/cats", "folder /old/cats", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (4608, "4.6 kB"),
+        (35_400_000, "35 MB"),
+        (9_960_000, "10 MB"),
+        (1.25e9, "1.2 GB"),
+        (1.234e12, "1,234 GB"),
+    ],
+)
+def test_sizes_are_told_in_words(size, words):
+    assert inventory.amount(size) == words
+
+
 def test_deleting_frees_the_file_and_leaves_the_others(db):
     assert inventory.delete_encoding(db, "pacs-2") > 128 / 1e6
     assert [e.name for e in inventory.encodings(db)] == ["digits-0", "pacs-1"]

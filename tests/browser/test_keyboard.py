@@ -1,0 +1,61 @@
+"""An experiment made and launched without a mouse."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from fedcore.runs import queries
+from tests.browser.conftest import Server, Tab
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+QUIET = "!document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')"
+NAME = "(document.activeElement.ariaLabel || document.activeElement.innerText).trim().split('\\n').pop()"
+"""Icons stand in lines of their own."""
+BORDER = "getComputedStyle(document.activeElement.closest('[role=group]')).borderTopColor"
+
+
+def reach(page: Page, name: str) -> None:
+    """Press Tab until what is called so has the focus."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if page.evaluate(NAME) == name:
+            return
+    pytest.fail(f"the keyboard does not reach {name}")
+
+
+def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> None:
+    page = tab.page
+    page.goto(f"{server.url}/new?preset=demo")
+    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
+    page.wait_for_function(QUIET)
+    plain = page.evaluate(
+        "getComputedStyle(document.querySelector('.stSelectbox [role=group]')).borderTopColor"
+    )
+    reach(page, "Train / validation / test")
+    for key in ("ArrowDown", "Enter"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(300)
+    expect(page.get_by_text("80/20 has no validation split", exact=False)).to_be_visible()
+    page.wait_for_function(QUIET)
+    page.wait_for_timeout(500)  # colours fade
+    assert page.evaluate(BORDER) != plain, "the box that was chosen from shows that it has the focus"
+    reach(page, "FedOT: hyper-parameters")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Blocks", exact=True)).to_be_visible()
+    page.wait_for_function(QUIET)
+    for name, text in (("Blocks", "2"), ("Rounds", "1")):
+        reach(page, name)
+        page.keyboard.press("Control+a")
+        page.keyboard.type(text)
+    reach(page, "Held-out domains")
+    expect(page.get_by_text(", 1 round", exact=False)).to_be_visible()
+    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
+    page.wait_for_function(QUIET)
+    reach(page, "Launch")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/live?id=*")
+    (experiment,) = queries.experiments(server.db)
+    fedot = next(m for m in experiment.config.methods if m.name == "fedot")
+    assert (experiment.config.data.split, experiment.config.rounds) == ("80/20", 1)
+    assert fedot.config["blocks"] == 2
