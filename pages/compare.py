@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore.report import comparison_figures, curves, figures, heatmaps, panels, printed, tables
+from fedcore.report import comparison_figures, curves, diagnostics, figures, heatmaps, panels, printed, tables
 from fedcore.report.client_rounds import client_by_round
 from fedcore.report.names import field_title
 from fedcore.report.statistics import TESTS, Test
@@ -23,7 +23,6 @@ VIEWS = {
     "rounds": "Client by round",
     "domains": "Domain of the model by domain of the images",
     "held_out": "Held-out domain by domain (G, P)",
-    "attention": "Who learns from whom (FedAlign)",
 }
 ABSENT = {
     "models": "It appears with the first evaluated round.",
@@ -31,7 +30,6 @@ ABSENT = {
     "rounds": "It appears with the first evaluated round.",
     "domains": "It needs clients that belong to domains.",
     "held_out": "It needs runs that hold a domain out: field Held-out domains on the page New.",
-    "attention": "FedAlign records it.",
 }
 PARTIAL = "Fields that only some methods have"
 Token = tuple[tuple[int, str, int], ...]
@@ -68,8 +66,9 @@ def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str)
         "rounds": client_by_round,
         "domains": panels.domain_by_domain,
         "held_out": panels.held_out_matrix,
-        "attention": panels.attention,
-    }[view]
+    }.get(view)
+    if read is None:
+        return panels.recorded_panels(path, _found, setting, diagnostics.matrices()[view])
     return read(path, _found, setting)
 
 
@@ -80,20 +79,30 @@ def in_print(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Mome
 
 
 def choose(path: str) -> list[ExperimentRow]:
-    """The compare set, in the URL."""
-    known = {e.id: e for e in queries.experiments(path)}
+    """The compare set, in the URL. An archived experiment is there where a link names it."""
+    there = {e.id: e for e in queries.experiments(path, archived=True)}
+    asked = st.query_params.get_all("ids")
+    wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
+    known = {i: e for i, e in there.items() if not e.archived or str(i) in wanted}
     finished = [i for i, e in known.items() if any(r.state == "done" for r in e.runs)]
-    cleared = st.session_state.get("compare_ids") == [] and not st.query_params.get_all("ids")
+    cleared = asked or st.session_state.get("compare_ids") == []
     first = [] if cleared else (finished or list(known))[:1]
     st.session_state["compare_ids"] = common.ids_in_url("ids", known, first)
     st.multiselect(
         "Experiments",
         list(known),
-        format_func=lambda i: f"{known[i].name} (no. {i})",
+        format_func=lambda i: f"{known[i].name} (no. {i}{', archived' if known[i].archived else ''})",
         key="compare_ids",
         placeholder="choose what to compare",
         on_change=lambda: common.remember_ids("ids", st.session_state["compare_ids"]),
     )
+    gone = [text[:20] for text in asked if text not in {str(i) for i in known}]
+    if gone:
+        st.warning(
+            f"The address names experiments that are not here: {common.md(', '.join(gone[:5]))}. "
+            "They may have been deleted, or belong to another database.",
+            icon=":material/search_off:",
+        )
     return [known[i] for i in st.session_state["compare_ids"]]
 
 
@@ -139,11 +148,13 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
 
 def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
     """Every method's matrix under one colour axis, and the differences to the baseline."""
+    own = {n: m for n, m in diagnostics.matrices().items() if n not in VIEWS}
+    titles = VIEWS | {n: f"{m.title} ({diagnostics.recorders(n)})" for n, m in own.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         view = st.selectbox(
-            "Matrix", list(VIEWS), format_func=VIEWS.get, key="matrix", bind="query-params", width=380
+            "Matrix", list(titles), format_func=titles.get, key="matrix", bind="query-params", width=380
         )
-        fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view == "attention")
+        fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view in own)
     columns, shown = (1 if common.narrow() else 3), False
     for i, (setting, title) in enumerate(found.settings.items()):
         by_key = {
@@ -157,24 +168,23 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
         st.markdown(f"**{common.md(title)}**")
         drawn = list(by_key.values())
         wide = 1 if view == "methods" else columns
-        chart = (
-            heatmaps.weights_grid(drawn, common.look(), columns)
-            if view == "attention"
-            else heatmaps.heatmap_grid(drawn, common.look(), wide, fitted)
-        )
+        chart = heatmaps.heatmap_grid(drawn, common.look(), wide, fitted, width=common.figure_width())
         grid(chart, by_key, f"compare_heat_{view}_{i}")
         pinned = next((g for g in found.of(setting) if g.label == choice.baseline), None)
-        if pinned is not None and pinned.key in by_key and view != "attention":
+        if pinned is not None and pinned.key in by_key and view not in own:
             base = by_key[pinned.key]
             others = [g for g in found.of(setting) if g.key in by_key and g.key != pinned.key]
             gaps = {g.key: panels.minus(by_key[g.key], base) for g in others if not tables.apart(g, pinned)}
             if gaps:
                 st.markdown(f"**Difference to {common.md(common.clipped(pinned.label))}, points**")
-                chart = heatmaps.difference_grid(list(gaps.values()), common.look(), columns)
+                chart = heatmaps.difference_grid(
+                    list(gaps.values()), common.look(), columns, common.figure_width()
+                )
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
     if not shown:
-        st.info(f"None of these runs has this matrix. {ABSENT[view]}", icon=":material/grid_off:")
-    elif choice.baseline is None and view not in ("methods", "attention"):
+        why = ABSENT.get(view) or f"{diagnostics.recorders(view)} can record it."
+        st.info(f"None of these runs has this matrix. {why}", icon=":material/grid_off:")
+    elif choice.baseline is None and view != "methods" and view not in own:
         st.caption("Choose a baseline above to see the differences, cell by cell.")
 
 
@@ -200,7 +210,7 @@ def curve_tab(path: str, found: Comparison) -> None:
         series = curves.compared(path, found, setting, metric, axis)
         st.markdown(f"**{common.md(title)}**")
         chart = figures.curves(series, common.look(), curves.AXES[axis], METRICS[metric], height=460)
-        common.draw(chart, f"compare_curves_{i}", figures.series_table(series, axis))
+        common.draw(chart, f"compare_curves_{i}", figures.series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
 
 
@@ -214,7 +224,8 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
         costs = curves.costs(path, found, setting, metric)
         best = curves.front(costs, against)
         st.markdown(f"**{common.md(title)}**")
-        chart = comparison_figures.cost_chart(costs, common.look(), against, METRICS[metric])
+        width = comparison_figures.NARROW_PLOT if common.narrow() else comparison_figures.WIDE_PLOT
+        chart = comparison_figures.cost_chart(costs, common.look(), against, METRICS[metric], width)
         common.draw(chart, f"compare_cost_{i}", comparison_figures.cost_table(costs, best))
         if st.session_state.get("as_tables"):
             continue
@@ -229,16 +240,17 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
             [
                 common.method_html(c.label, c.method),
                 common.number(c.accuracy, 1),
-                *(common.number(v, 2) for v in (c.megabytes_up, c.megabytes_down)),
-                *(common.number(v, 1) for v in (c.seconds_train, c.seconds_aggregate, c.seconds_evaluate)),
+                *(common.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
+                *(common.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
                 "yes" if c in best else "",
             ]
             for c in costs
         ]
         st.html(common.table_html(header, rows, f"Cost on {title}"))
     st.caption(
-        "Front: no other row reaches more without costing more. Traffic of all clients over all rounds "
-        "(1 MB = 1,000,000 bytes), time of whole runs, evaluation aside; means over runs."
+        "Point at a mark for its name. Front: no other row reaches more without costing more. Traffic of all "
+        "clients over all rounds (1 MB = 1,000,000 bytes), time of whole runs, evaluation aside; means over "
+        "runs."
     )
 
 
@@ -249,7 +261,10 @@ def config_tab(found: Comparison) -> None:
         st.info("All rows have the same config.")
         return
     if differing:
-        header = [("Field", "name"), *((common.clipped(g.label), "wide") for g in found.groups)]
+        several = len(found.settings) > 1  # labels are unique within a setting only
+        where = {s: f" ({title})" if several else "" for s, title in found.settings.items()}
+        names = [common.clipped(g.label) + where[g.setting] for g in found.groups]
+        header = [("Field", "name"), *((name, "wide") for name in names)]
         rows = [[field_html(f), *(common.esc(v) or "-" for v in row)] for f, row in differing.items()]
         st.html(common.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
@@ -268,14 +283,13 @@ def partial_table(found: Comparison, partial: Mapping[tuple[str, ...], Mapping[s
     labels = {g.key: g.label for g in found.groups}
     rows = []
     for keys, fields in partial.items():
-        named = ", ".join(common.clipped(labels[k]) for k in keys[:3]) + (
-            f" and {len(keys) - 3} more" if keys[3:] else ""
-        )
+        called = list(dict.fromkeys(common.clipped(labels[k]) for k in keys))
+        named = ", ".join(called[:3]) + (f" and {len(called) - 3} more" if called[3:] else "")
         names = [common.esc(named), *[""] * (len(fields) - 1)]
         rows += [
             [name, field_html(f), common.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)
         ]
-    return common.table_html([("Method", "wide"), ("Field", "name"), ("Value", "")], rows, PARTIAL)
+    return common.table_html([("Method", "wide"), ("Field", "name"), ("Value", "wide")], rows, PARTIAL)
 
 
 def field_html(path: str) -> str:
@@ -327,7 +341,13 @@ def page() -> None:
         "Published": lambda: published_view.draw(path, experiments, every),
         "Config": lambda: config_tab(shown),
         "Export": lambda: exports.draw(
-            path, experiments, choice.rule, choice.baseline, choice.test, choice.unfinished
+            path,
+            experiments,
+            choice.rule,
+            choice.baseline,
+            choice.test,
+            choice.unfinished,
+            bool(in_print(shown, experiments, choice.moment).figures),
         ),
     }
     tabs = st.tabs(TABS, key="tab", on_change="rerun", bind="query-params")

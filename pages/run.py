@@ -61,9 +61,11 @@ def why_it_ended(run: RunRow) -> None:
     if not run.reason or run.state == "done":
         return
     failed = run.state == "failed"
-    text = common.md(reason_words(run.reason))
+    reason = reason_words(run.reason)
+    text = common.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
-        goes_on = f"goes on after round {run.rounds_done}" if run.rounds_done else "starts it again"
+        kept = queries.newest_checkpoint(common.database(), run.id)
+        goes_on = f"goes on after round {kept[0]}" if kept else "starts it again from the beginning"
         text += (
             f"\n\nWhere the config is to blame, *Clone* opens it in the form to mend it; *Resume* {goes_on}."
         )
@@ -152,10 +154,11 @@ def matrices(run: RunRow) -> None:
         replace(panels.live_panel(db, run, "clients"), title="Clients' own accuracy by round"),
     ]
     columns = st.columns(1 if common.narrow() else 2)
+    width = common.figure_width() // len(columns)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:
-            chart = heatmaps.heatmap_grid([panel], common.look(), 1)
-            common.draw(chart, f"run_heat_{i}", heatmaps.panel_table(panel))
+            chart = heatmaps.heatmap_grid([panel], common.look(), 1, width=width)
+            common.draw(chart, f"run_heat_{i}", heatmaps.panel_table(panel), panel.title)
 
 
 def lines(run: RunRow) -> None:
@@ -174,7 +177,8 @@ def curve(
     """One figure over rounds."""
     with where:
         chart = figures.curves(series, common.look(), "Round", "", per_cent=per_cent, height=320, name=title)
-        common.draw(chart, f"run_{title}", figures.series_table(series, "round"))
+        table = figures.series_table(series, "round", "%" if per_cent else "")
+        common.draw(chart, f"run_{title}", table, title)
         if note:
             st.caption(common.md(note))
 
@@ -186,21 +190,22 @@ def recorded(run: RunRow) -> None:
     columns = st.columns(2)
     for i, found in enumerate(charts):
         series = diagnostics.series(db, until, found)
-        note = found.explanation
-        if any(s.low for s in series):
-            note = f"{note} Line: mean over clients, band: smallest to largest.".strip()
+        note = diagnostics.note(found, series)
         curve(columns[i % 2], found.heading, series, found.unit == "%", note)
-    if panels.ATTENTION in queries.diagnostic_names(db, run.id):
-        panel = replace(panels.live_panel(db, run, "attention"), title="Attention: who learns from whom")
-        with columns[len(charts) % 2]:
-            chart = heatmaps.weights_grid([panel], common.look(), 1)
-            common.draw(chart, "run_attention", heatmaps.panel_table(panel))
+    for i, matrix in enumerate(diagnostics.recorded_matrices(db, [run]).values(), len(charts)):
+        panel = replace(panels.live_panel(db, run, matrix.name), title=matrix.title)
+        with columns[i % 2]:
+            chart = heatmaps.heatmap_grid([panel], common.look(), 1)
+            common.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
 
 
 def clients(run: RunRow) -> None:
     """Who took part, with what, and how it ended for them."""
     db = common.database()
     entities = [e for e in queries.entities(db, run.id) if e.kind == "client"]
+    if not entities:
+        nothing(run)
+        return
     last = {o.client: o for o in queries.own_accuracy(db, run.id)}
     sent: dict[int, int] = {}
     took: dict[int, int] = {}

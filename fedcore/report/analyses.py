@@ -43,7 +43,8 @@ _CLASS_COLOURS_DARK = (
     "#F07070",
 )
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
-_NUMBERS_UP_TO = 20
+_NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
+_ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}  # a colour bar on a telephone
 _HOVER = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})<extra></extra>"
 
 
@@ -120,11 +121,12 @@ def confusion(arrays: Mapping[str, np.ndarray], classes: Sequence[str], model: i
     return Confusion(tuple(classes), counts)
 
 
-def confusion_chart(found: Confusion, look: Look) -> Chart:
-    """Rows are true classes and add up to 100 %; the diagonal is right."""
+def confusion_chart(found: Confusion, look: Look, narrow: bool = False) -> Chart:
+    """Rows are true classes and add up to 100 %; the diagonal is right. narrow: for a telephone."""
     n = len(found.classes)
     shares = _share(found.counts, found.counts.sum(1, keepdims=True))
     names = [[f"{plain(t)} taken for {plain(p)}" for p in found.classes] for t in found.classes]
+    place = _ABOVE if narrow else {}
     custom = np.dstack(
         [np.array(names, dtype=object), found.counts, np.broadcast_to(found.counts.sum(1)[:, None], (n, n))]
     )
@@ -139,14 +141,14 @@ def confusion_chart(found: Confusion, look: Look) -> Chart:
             customdata=custom,
             hovertemplate=_HOVER % "z",
             hoverongaps=False,
-            colorbar={"title": {"text": "% of the true class"}, "thickness": 12},
+            colorbar={"title": {"text": "% of the true class", "side": "top"}, "thickness": 12} | place,
         )
     )
     if n <= _NUMBERS_UP_TO:
         figure.add_trace(_counts_in_cells(found.counts, shares))
     vals, texts = ticks(found.classes, 40)
     axis = {"tickvals": vals, "ticktext": texts, "color": look.ink, "showgrid": False, "zeroline": False}
-    figure.update_xaxes(title="predicted", **axis)
+    figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
     figure.update_yaxes(title="true", autorange="reversed", **axis)
     figure.update_layout(height=max(340, min(900, 120 + 26 * n)), **_layout(look))
     if found.accuracy is None:
@@ -247,7 +249,9 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], look: 
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
     figure.update_yaxes(**hidden, scaleanchor="x")
-    figure.update_layout(height=560, legend={"itemsizing": "constant", "y": 0.94}, **_layout(look))
+    few = len(classes) <= _FEW_CLASSES  # their names fit below, where they take no room from the picture
+    legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
+    figure.update_layout(height=560, legend={"itemsizing": "constant", **legend}, **_layout(look))
     images = kind == 0
     right = 100 * float(np.mean(label[images] == guess[images])) if images.any() else 0.0
     return Chart(
@@ -349,16 +353,17 @@ def freedom_chart(rows: Sequence[Freedom], look: Look) -> Chart:
         yaxis={
             "title": "Personal accuracy",
             "ticksuffix": " %",
-            "tickformat": ".1f",
             "color": look.ink,
             "gridcolor": look.grid,
             "overlaying": "y2",
+            "tickmode": "auto",
         },
         yaxis2={
             "title": "Degrees of freedom",
             "side": "right",
             "color": look.faint,
             "showgrid": False,
+            "tickformat": ",",
             "rangemode": "tozero",
         },
         legend={"orientation": "h", "y": -0.25},

@@ -16,6 +16,8 @@ from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.report import protocol, published
 from fedcore.report.published import Absent, Figure, Ours
+from fedcore.report.settings import unread
+from fedcore.report.statistics import signed
 from fedcore.report.tables import CAVEAT, Rule, RunValue, Stat, compare, spread
 from fedcore.runs import queries
 from fedcore.runs.rows import NamedCell
@@ -73,7 +75,7 @@ class Beside:
         """Ours minus the printed one, with its sign; empty where there is none of ours."""
         if self.ours is None:
             return ""
-        return f"{self.ours.mean - self.figure.value:+.{_digits(self.figure.value)}f}"
+        return signed(self.ours.mean - self.figure.value, _digits(self.figure.value))
 
 
 def beside(db: str | Path, preset: Experiment) -> list[Beside]:
@@ -176,8 +178,7 @@ def content_of(config: RunConfig, field: str = "methods") -> dict[str, Any]:
 
     Fields that the kind of partition does not read are left out: a sweep over kinds carries those of all.
     """
-    unread = {name for name, kinds in sweeps.USED_BY.items() if config.partition.kind not in kinds}
-    any_will_do = {"seed": True, "held_out": True, "data": {"root"}, "partition": unread}
+    any_will_do = {"seed": True, "held_out": True, "data": {"root"}, "partition": unread(config.partition)}
     content = config.model_dump(mode="json", exclude=any_will_do)
     method = config.method
     full = registry.build_config(method.name, method.config, f"{field}.config")

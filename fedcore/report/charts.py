@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from fedcore.report.palette import Look
 
+WIDE, NARROW = 1240, 350  # pixels, about: a figure across the page on a screen and on a telephone
 LABEL = 16  # characters of a name on an axis; hover says the whole
 
 
@@ -46,12 +47,28 @@ def plain(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def short(text: str, room: int = LABEL) -> str:
-    """A name cut to the width of an axis label, or to ``room``; Chinese letters and the like count as two."""
-    ends = list(accumulate(1 + (east_asian_width(letter) in "WF") for letter in text))
-    if not ends or ends[-1] <= room:
-        return plain(text)
-    return plain(text[: sum(end < room for end in ends)] + "…")
+def short(name: str, room: int = LABEL) -> str:
+    """A name cut to the width of an axis label, or to ``room`` letters of usual width."""
+    return plain(name if _width(name) <= room else cut(name, room - 1) + "…")
+
+
+def cut(text: str, room: float) -> str:
+    """As much of the beginning of a text as fits in the room of so many letters."""
+    return text[: sum(end <= room for end in accumulate(map(_width, text)))]
+
+
+def _width(text: str) -> float:
+    """About how wide a text is, in letters: Chinese ones, emoji and a W take more room than most."""
+    return sum(
+        2 if east_asian_width(c) in "WF" else 1.7 if c in "MW@" else 1.2 if c.isupper() else 1 for c in text
+    )
+
+
+def shorten(title: str, room: float, end: int = 16) -> str:
+    """A title cut to the room of so many letters; its last ``end`` stay, since they tell the round."""
+    if _width(title) <= room:
+        return title
+    return f"{cut(title[:-end], room - _width(title[-end:]) - 1)}…{title[-end:]}"
 
 
 def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:

@@ -17,17 +17,43 @@ from fedcore.report.sweeps import Family, Grid, Line, Value, ordered
 ABSENT = "n/a"
 """On the axis of a field that a method does not have."""
 ROOM = 30  # characters of a name beside its mark: "FedOT (blocks 16)" cut would be read as blocks 1
+COST_HEIGHT = 440
+WIDE_PLOT, NARROW_PLOT, PLOT_HEIGHT = 1200.0, 290.0, 330.0
+"""Pixels of the cost chart's plot on a page and on a telephone, about: names are placed for these."""
+LETTER, LINE, BESIDE = 7.0, 17.0, 10.0
+"""Pixels of a letter and a line of a mark's name, and how far from the mark's middle it begins."""
 LIGHT_LINES = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
 DARK_LINES = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
 """The part of Cividis whose thin lines can be seen on the page."""
+PLACES = (
+    "top center",
+    "middle right",
+    "bottom center",
+    "middle left",
+    "top right",
+    "top left",
+    "bottom right",
+    "bottom left",
+)
+"""Of a name beside its mark, the best first."""
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
 COST_TITLES: dict[Against, str] = {
     "megabytes": "Traffic of all clients, up and down (MB)",
     "seconds": "Training and aggregation (s)",
 }
 
 
-def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_title: str) -> Chart:
-    """Accuracy against traffic or time: a mark per row of the table, a line along the Pareto front."""
+def cost_chart(
+    costs: Sequence[Cost], look: Look, against: Against, accuracy_title: str, width: float = WIDE_PLOT
+) -> Chart:
+    """Accuracy against traffic or time: a mark per row of the table, a line along the Pareto front.
+
+    A name stands beside its mark where it covers no other; hover says all of them.
+
+    Args:
+        width: of the plot in pixels, about.
+    """
     x_title = COST_TITLES[against]
     best = front(costs, against)
     figure = go.Figure()
@@ -41,25 +67,29 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_tit
             hoverinfo="skip",
         )
     )
+    known = [(getattr(c, against), c.accuracy, c) for c in costs]
+    known = [(x, y, c) for x, y, c in known if x is not None and y is not None]
     names = Counter(short(c.label, ROOM) for c in costs)  # a sweep's are alike once cut: hover says the whole
-    parts, widest = [], max((getattr(c, against) or 0.0 for c in costs), default=0.0)
-    for c in costs:
-        x = getattr(c, against)
-        if c.accuracy is None or x is None:
-            continue
-        on_front = c in best
-        parts.append(f"{c.label} {c.accuracy:.1f} % at {x:.1f}{' (front)' if on_front else ''}")
+    marks = [
+        (x, y, name if names[name] == 1 else "", c in best)
+        for x, y, c in known
+        for name in [short(c.label, ROOM)]
+    ]
+    across, down = _reach([m[0] for m in marks], least=0.0), _reach([m[1] for m in marks])
+    places = _places(marks, across, down, width)
+    parts = []
+    for (x, y, c), (_, _, name, on_front), place in zip(known, marks, places, strict=True):
+        parts.append(f"{c.label} {y:.1f} % at {x:.1f}{' (front)' if on_front else ''}")
         colour = look.colour(c.method)
-        name = short(c.label, ROOM)
-        name = name if names[name] == 1 else ""
+        name = name if place else ""
         figure.add_trace(
             go.Scatter(
                 x=[x],
-                y=[c.accuracy],
+                y=[y],
                 name=plain(c.label),
                 mode="markers+text",
                 text=[f"<b>{name}</b>" if on_front and name else name],
-                textposition="top right" if x < 0.1 * widest else "top center",
+                textposition=place or "top center",
                 textfont={"color": look.ink},
                 cliponaxis=False,
                 showlegend=False,
@@ -74,11 +104,59 @@ def cost_chart(costs: Sequence[Cost], look: Look, against: Against, accuracy_tit
                 + "<extra></extra>",
             )
         )
-    _dress(figure, look, 440)
+    _dress(figure, look, COST_HEIGHT)
     figure.update_layout(showlegend=bool(best), legend={"orientation": "h", "y": 1.08, "x": 0})
-    figure.update_xaxes(title=x_title, autorangeoptions={"include": 0})
-    figure.update_yaxes(title=accuracy_title, ticksuffix=" %")
+    figure.update_xaxes(title=x_title, range=across)
+    figure.update_yaxes(title=accuracy_title, ticksuffix=" %", range=down)
     return Chart(figure, f"{accuracy_title} against {x_title}: " + "; ".join(parts) + ".")
+
+
+def _reach(values: Sequence[float], least: float | None = None) -> tuple[float, float]:
+    """An axis that has room around all marks. least: a value that is on it in any case."""
+    known = [*values, *([] if least is None else [least])] or [0.0]
+    room = 0.1 * (max(known) - min(known)) or 1.0
+    return min(known) - room, max(known) + room
+
+
+def _places(
+    marks: Sequence[tuple[float, float, str, bool]],
+    across: tuple[float, float],
+    down: tuple[float, float],
+    width: float,
+) -> list[str | None]:
+    """Where each mark's name stands so that it covers no other name and no mark; None: nowhere.
+
+    Args:
+        marks: x, y, name, and whether it is placed before the others.
+        across, down: the axes. width: of the plot in pixels.
+    """
+    middles = [
+        (
+            width * (x - across[0]) / (across[1] - across[0]),
+            PLOT_HEIGHT * (down[1] - y) / (down[1] - down[0]),
+        )
+        for x, y, _, _ in marks
+    ]
+    taken = [(u - BESIDE, v - BESIDE, u + BESIDE, v + BESIDE) for u, v in middles]
+    found: list[str | None] = [None] * len(marks)
+    for i in sorted(range(len(marks)), key=lambda i: not marks[i][3]):
+        others = [box for j, box in enumerate(taken) if j != i]
+        (u, v), size = middles[i], LETTER * len(marks[i][2])
+        for place in PLACES:
+            vertical, side = place.split()
+            left = {"left": u - BESIDE - size, "center": u - size / 2, "right": u + BESIDE}[side]
+            top = {"top": v - BESIDE - LINE, "middle": v - LINE / 2, "bottom": v + BESIDE}[vertical]
+            box = (left, top, left + size, top + LINE)
+            inside = left >= 0 and box[2] <= width and top >= 0 and box[3] <= PLOT_HEIGHT
+            if inside and not any(_cover(box, other) for other in others):
+                found[i] = place
+                taken.append(box)
+                break
+    return found
+
+
+def _cover(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def cost_table(costs: Sequence[Cost], best: Sequence[Cost]) -> dict[str, list[object]]:
@@ -90,7 +168,7 @@ def cost_table(costs: Sequence[Cost], best: Sequence[Cost]) -> dict[str, list[ob
 
     return {
         "method": [c.label for c in costs],
-        "accuracy": rounded("accuracy", 2),
+        "accuracy, %": rounded("accuracy", 2),
         "MB up": rounded("megabytes_up", 3),
         "MB down": rounded("megabytes_down", 3),
         "s training": rounded("seconds_train", 2),
@@ -205,7 +283,7 @@ def parallel(families: Sequence[Family], look: Look, metric_title: str) -> Chart
         ]
         dimensions.append(_dimension(field_title(field), names, order))
     means = [p.stat.mean for _, p in points]
-    dimensions.append({"label": metric_title, "values": means})
+    dimensions.append({"label": metric_title, "values": means, "tickformat": ".1f"})
     figure = go.Figure(
         go.Parcoords(
             dimensions=dimensions,

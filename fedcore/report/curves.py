@@ -27,6 +27,8 @@ CURVE_METRICS: dict[Metric, str] = {
     "global": "global_mean",
 }
 MEGABYTE = 1_000_000
+MOST_REACHES = 2
+"""Lines of one colour whose bands from smallest to largest can be told apart."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class Series:
     n: int
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+
+
+def reaches_are_drawn(series: Sequence[Series]) -> bool:
+    """Whether the reach of means is a band; of many lines of one colour it is under the pointer alone."""
+    methods = [s.method for s in series if s.low]
+    return max(map(methods.count, methods), default=0) <= MOST_REACHES
 
 
 Until = Mapping[int, int]

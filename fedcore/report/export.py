@@ -16,7 +16,7 @@ from fedcore.errors import FedLensError
 from fedcore.report.beside import RULES as PAPER_RULES
 from fedcore.report.printed import Printed, printed, source
 from fedcore.report.published import Figure
-from fedcore.report.statistics import TESTS, Paired, Stat, Test
+from fedcore.report.statistics import TESTS, Paired, Stat, Test, signed
 from fedcore.report.tables import (
     METRIC_HEADS,
     METRICS,
@@ -84,7 +84,7 @@ def summary_rows(
                 gap = difference(group, pinned, metric)
                 row = _summary_row(comparison, title, group, METRICS[metric], stat)
                 row["seeds"] = " ".join(map(str, per_seed(group.runs, metric)))
-                row["difference_to_baseline"] = "" if gap is None else f"{gap:+.2f}"
+                row["difference_to_baseline"] = "" if gap is None else signed(gap, 2)
                 row["baseline"] = pinned.label if pinned else ""
                 row |= _in_print(in_print.of(group, metric))
                 rows.append(row | _tested(tested.get(metric, {}).get(group.key), group.caveat))
@@ -219,34 +219,53 @@ def summary_latex(
     metrics: Sequence[Metric] | None = None,
     *,
     unfinished: bool = False,
+    in_print: bool = True,
 ) -> str:
-    """A booktabs table per setting: best bold, second underlined, spread in small type."""
-    comparison = compare(db, experiment_ids, rule, unfinished=unfinished)
-    tables = []
+    """A booktabs table per setting: best bold, second underlined, spread in small type.
+
+    Args:
+        in_print: what papers print, in a column of its own beside ours, where the experiments name figures.
+    """
+    ids = list(experiment_ids)
+    comparison = compare(db, ids, rule, unfinished=unfinished)
+    naming = [queries.experiment(db, i).config for i in ids] if in_print else []
+    beside, tables = printed(comparison, naming), []
     for setting, title in comparison.settings.items():
         there = shown_metrics(comparison.of(setting))
         chosen = there if metrics is None else [m for m in metrics if m in comparison.metrics]
-        tables.append(_latex_table(comparison, setting, title, chosen))
+        tables.append(_latex_table(comparison, setting, title, chosen, beside))
     return "\n".join(tables)
 
 
-def _latex_table(comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric]) -> str:
+def _latex_table(
+    comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric], beside: Printed
+) -> str:
     groups = comparison.of(setting)
-    marked = {m: ranks(groups, m) for m in metrics}
+    there = beside.metrics(groups)
+    heads = [[METRIC_HEADS[m], *([f"{METRIC_HEADS[m]}, printed"] if m in there else [])] for m in metrics]
+    columns = ["Method", *(tex(h) for pair in heads for h in pair), "$n$"]
+    sources = f" Printed: {tex('; '.join(beside.of_rows(groups).sources))}." if there & set(metrics) else ""
+    marked = {m: ranks(groups, m, 2) for m in metrics}
     several = any(g.stats[m].std is not None for g in groups for m in metrics if m in g.stats)
     spread = r"mean $\pm$ sample standard deviation over seeds" if several else "one seed"
     lines = [
         r"% needs \usepackage{booktabs}",
-        *("% " + " ".join(note.split()) for note in comparison.notes),
+        *(
+            "% " + " ".join(note.split())
+            for note in (*comparison.notes, *_printed_as(beside, groups, metrics))
+        ),
         r"\begin{table}",
-        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, {spread}.}}",
-        rf"  \begin{{tabular}}{{l{'r' * len(metrics)}r}}",
+        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, {spread}.{sources}}}",
+        rf"  \begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
         r"    \toprule",
-        "    " + " & ".join(["Method", *(tex(METRIC_HEADS[m]) for m in metrics), "$n$"]) + r" \\",
+        "    " + " & ".join(columns) + r" \\",
         r"    \midrule",
     ]
     for group in groups:
-        cells = [_latex_cell(group, m, marked[m]) for m in metrics]
+        cells = []
+        for m in metrics:
+            cells.append(_latex_cell(group, m, marked[m]))
+            cells += [_latex_printed(beside.of(group, m))] if m in there else []
         # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
         label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
         lines.append("    " + " & ".join([label, *cells, _latex_n(group, metrics)]) + r" \\")
@@ -273,6 +292,24 @@ def _latex_cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]])
     elif group.key in marked[1]:
         text = rf"\underline{{{text}}}"
     return text if stat.std is None else rf"{text} {{\scriptsize $\pm$ {stat.std:.2f}}}"
+
+
+def _printed_as(beside: Printed, groups: Sequence[Group], metrics: Sequence[Metric]) -> Iterable[str]:
+    """Which figure is of what, where several that are not alike stand in one cell."""
+    for group in groups:
+        for metric in metrics:
+            names = {f"{f.value:.2f}": f.method for f in reversed(beside.of(group, metric))}
+            if len(names) > 1:
+                said = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
+                yield f"{group.label}, {METRIC_HEADS[metric]} printed: {said}"
+
+
+def _latex_printed(figures: Sequence[Figure]) -> str:
+    """What papers print of one number; several where they print it several times and not alike."""
+    texts = [
+        f"{f.value:.2f}" + ("" if f.std is None else rf" {{\scriptsize $\pm$ {f.std:.2f}}}") for f in figures
+    ]
+    return " / ".join(dict.fromkeys(texts)) or "--"
 
 
 def tex(text: str) -> str:

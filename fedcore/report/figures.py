@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from fedcore.report.charts import Chart, plain
-from fedcore.report.curves import Series
+from fedcore.report.curves import Series, reaches_are_drawn
 from fedcore.report.palette import Look, dash, mark, see_through
 
 FEW_ROUNDS = 8  # up to here every round has its mark on the axis
@@ -25,6 +25,9 @@ OPEN_MARKS = (
 )
 """Marks of the further variants of a method; with four dashes 32 lines of one colour stay apart."""
 LEGEND_ROOM = 64  # pixels of an axis with its labels and title, below which a legend begins
+TINY = 1e-3  # below it a number is written with its power of ten
+STILL = 1e-5
+"""Values that differ by less, relatively, differ by float32's rounding: a line of them does not move."""
 
 
 def curves(
@@ -40,10 +43,12 @@ def curves(
     """Lines with a band of one standard deviation where there are several seeds."""
     data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
     seen: dict[str, int] = {}
+    apart = reaches_are_drawn(series)
+    tiny = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < TINY
     for s in series:
         nth = seen.setdefault(s.method, 0)
         seen[s.method] += 1
-        data += _line(s, look, nth)
+        data += _line(s, look, nth, apart, ".2e" if tiny else ".2f")
     rows = _legend_rows(series)
     height += LEGEND_ROW * max(0, rows - 2)  # many names make the figure longer, not its plot flatter
     shared = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
@@ -51,8 +56,13 @@ def curves(
     few = x_title == "Round" and max((x for s in series for x in s.x), default=0) <= FEW_ROUNDS
     across = {**shared, "title": {"text": x_title}, "dtick": 1 if few else None}
     # from 0, but with room for a mark there: rangemode "tozero" would cut it in half
-    across["autorangeoptions"] = {"include": 0}
+    across["autorangeoptions"] = {"include": [0, 1] if x_title == "Round" else 0}  # before round 0 is none
     down = {**shared, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
+    if tiny:
+        down["exponentformat"] = "power"  # a number without a unit is no "0.9µ"
+    # not a range: where a chart is updated in place, one that had a range never finds its own again
+    still = _range_of_still([y for line in data for y in line["y"]], 105 if per_cent else None)
+    down["autorangeoptions"] = {"include": still}
     layout: dict[str, Any] = {
         "height": height,
         "margin": {"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
@@ -62,6 +72,7 @@ def curves(
         "font": {"color": look.ink},
         "hovermode": "x unified",
         "legend": {"orientation": "h", "yanchor": "top", "y": _below_axis(height, rows), "x": 0},
+        "showlegend": len(series) > 1 if name else None,  # one line is what the title says
         "uirevision": "curves",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
     }
@@ -72,6 +83,18 @@ def curves(
         across, down = {**across, **bare}, {**down, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": across, "yaxis": down}})
     return Chart(figure, _curves_finding(series, y_title or name, " %" if per_cent else ""))
+
+
+def _range_of_still(values: Sequence[float], most: float | None) -> list[float] | None:
+    """From 0 to beyond lines that do not move: plotly would show one to both sides, or what was rounded."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    size = max(abs(low), abs(high))
+    if not values or high - low > STILL * size:
+        return None
+    end = 1.25 * size if most is None else min(1.25 * size, most)
+    if not size:
+        return [-0.08, 1.0]  # with room for marks at 0
+    return [-end, 0.0] if high < 0 else [0.0, end]
 
 
 def _legend_rows(series: Sequence[Series]) -> int:
@@ -90,7 +113,7 @@ def _title(text: str, look: Look) -> dict[str, object]:
     return {"text": f"<b>{plain(text)}</b>", "font": font, "x": 0, "xanchor": "left"}
 
 
-def _line(s: Series, look: Look, nth: int) -> list[dict[str, Any]]:
+def _line(s: Series, look: Look, nth: int, reach: bool, digits: str) -> list[dict[str, Any]]:
     """A line, behind it its band where it has one."""
     colour = look.colour(s.method)
     marks = [mark(s.method), *OPEN_MARKS]
@@ -110,10 +133,10 @@ def _line(s: Series, look: Look, nth: int) -> list[dict[str, Any]]:
             "color": colour,
             "line": {"width": 1.5, "color": colour},
         },
-        "customdata": _reach(s),
-        "hovertemplate": "%{y:.2f}%{customdata}",
+        "customdata": _reach(s, digits),
+        "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
     }
-    return [*_band(s, colour), line]
+    return [*(_band(s, colour) if reach or not s.low else []), line]
 
 
 def _band(s: Series, colour: str) -> list[dict[str, Any]]:
@@ -140,10 +163,10 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
     ]
 
 
-def _reach(s: Series) -> list[str]:
+def _reach(s: Series, digits: str) -> list[str]:
     """What follows a value under the pointer."""
     if s.low:
-        return [f" ({low:.2f} to {high:.2f})" for low, high in zip(s.low, s.high, strict=True)]
+        return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
     return [f" ± {d:.1f}" if d is not None else "" for d in s.std]
 
 
@@ -151,16 +174,32 @@ def _curves_finding(series: Sequence[Series], y_title: str, unit: str) -> str:
     ends = [(s.y[-1], s.label) for s in series if s.y]
     if not ends:
         return f"{y_title}: no data yet."
-    order = sorted(ends, reverse=True)
-    return f"{y_title} at the end: " + "; ".join(f"{label} {y:.1f}{unit}" for y, label in order) + "."
+    said = [
+        f"{label} {y:.1f}{unit}" if unit or abs(y) >= 1 else f"{label} {y:.3g}"
+        for y, label in sorted(ends, reverse=True)
+    ]
+    return f"{y_title} at the end: {'; '.join(said)}."
 
 
-def series_table(series: Sequence[Series], x_title: str) -> Mapping[str, list[object]]:
-    """Lines as a table: a row per point and line."""
-    rows = [(s.label, x, y, d) for s in series for x, y, d in zip(s.x, s.y, s.std, strict=True)]
-    return {
-        "line": [r[0] for r in rows],
-        x_title: [round(r[1], 3) for r in rows],
-        "mean": [round(r[2], 2) for r in rows],
-        "std": [None if r[3] is None else round(r[3], 2) for r in rows],
+def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapping[str, list[object]]:
+    """Lines as a table: a row per point and line; spread and reach where there are some."""
+    rows = [(s, i) for s in series for i in range(len(s.x))]
+    mean = f"mean, {unit}" if unit else "mean"
+    table: dict[str, list[object]] = {
+        "line": [s.label for s, _ in rows],
+        x_title: [round(s.x[i], 3) for s, i in rows],
+        mean: [_told(s.y[i]) for s, i in rows],
     }
+    if any(d is not None for s in series for d in s.std):
+        table["std"] = [_told(s.std[i]) for s, i in rows]
+    if any(s.low for s in series):
+        table["smallest"] = [_told(s.low[i]) if s.low else None for s, i in rows]
+        table["largest"] = [_told(s.high[i]) if s.high else None for s, i in rows]
+    return table
+
+
+def _told(value: float | None) -> float | None:
+    """Two decimals, or three digits of what is smaller: an error of 0.0000009 is not 0."""
+    if value is None:
+        return None
+    return round(value, 2) if abs(value) >= 0.01 else float(f"{value:.3g}")

@@ -16,7 +16,8 @@ from fedcore.report.palette import Look
 from fedcore.report.panels import Panel
 
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
-LETTER, COLOURBAR = 6.8, 70  # pixels: a letter of a title; the colour bar with its numbers
+LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name; colour bar and axes' titles
+OVERHANG = 80  # pixels that the title of a single panel may be wider than it
 CELL = 30  # pixels, height of a row
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns, where a cell has room for them
@@ -97,8 +98,8 @@ def _grid(
     name = max((min(len(n), LABEL) for p in panels for n in p.rows), default=0)
     aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
     width = (1 - aside * (columns - 1)) / columns
-    title_room = (width + aside if columns > 1 else 1.0) * (pixels - COLOURBAR) / LETTER - 2
-    body_width = width * (pixels - COLOURBAR - LETTER * name)
+    inside = pixels - BESIDE - SMALL * name
+    title_room = ((width + aside) * inside / LETTER - 3) if columns > 1 else (inside + OVERHANG) / LETTER
     data: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
@@ -109,7 +110,7 @@ def _grid(
         nth = str(i + 1) if i else ""
         axes |= _panel_axes(panel, look, nth, ends, first=not column)
         annotations += _panel_texts(replace(panel, title=shorten(panel.title, title_room)), look, nth, ends)
-        fit = len(panel.columns) <= min(TEXT_COLUMNS, body_width / TEXT_WIDTH[kind])
+        fit = len(panel.columns) <= min(TEXT_COLUMNS, width * inside / TEXT_WIDTH[kind])
         traces = [_heat(panel, kind)]
         if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
             traces.append(_numbers(panel, look, kind, coloraxis["cmin"], coloraxis["cmax"]))

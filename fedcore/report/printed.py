@@ -47,6 +47,11 @@ class Printed:
         """Metrics of which a figure is printed for at least one of these rows."""
         return {m for g in groups for m in self.figures.get((g.setting, g.key), {})}
 
+    def of_rows(self, groups: Iterable[Group]) -> Printed:
+        """The figures of some rows alone."""
+        rows = {(g.setting, g.key) for g in groups}
+        return Printed({row: found for row, found in self.figures.items() if row in rows}, self.absent)
+
     @property
     def sources(self) -> list[str]:
         """``FedOT, Tables 1, 3 (best on validation)``: with the round that the paper reports."""

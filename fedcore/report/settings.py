@@ -8,31 +8,51 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcore.config import RunConfig, backbone_names
+from fedcore.config import PartitionConfig, RunConfig, backbone_names
 from fedcore.data.entries import ENTRIES
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.report.names import data_words, field_words, value_text
 from fedcore.runs import queries
+from fedcore.sweeps import USED_BY
 
+NOT_CONFIG = ("seed", "held_out", "method.label", "method.file", "data.root")
+"""What rows of a table do not differ in: the seed, and where things lie or what they are called."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
 
 
 def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None) -> str:
-    """Equal for runs that pose the same problem.
+    """Equal for runs that pose the same problem. What their kind of partition does not read is no part of it.
 
     Args:
         environment: what the run ran under. Its ``data`` tells data sets of one name apart, wherever they
             lie; runs without it are told apart by their folder. Embedded data is the same everywhere.
     """
     part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
+    part["partition"] = {n: v for n, v in part["partition"].items() if n not in unread(config.partition)}
     root = part["data"].pop("root")
     if config.data.name not in _EMBEDDED:
         found = (environment or {}).get("data")
         part["content"] = {"root": root} if found is None else {"data": found}
     part["lodo"] = config.held_out is not None
     return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def unread(partition: PartitionConfig) -> set[str]:
+    """Fields of a partition that change nothing: other kinds', and the shares' form where none are drawn."""
+    found = {name for name, kinds in USED_BY.items() if partition.kind not in kinds}
+    return found | {"dirichlet_form"} if partition.alpha is None else found
+
+
+def row_key(config: RunConfig) -> str:
+    """Equal for runs of one setting that do the same: seed, held-out domain and label aside.
+
+    A default counts as itself, written out or not, and what the partition does not read counts for nothing;
+    ``RunConfig.group_hash``, which is stored, tells such runs apart.
+    """
+    content = {name: value for name, value in in_full(config).items() if name not in NOT_CONFIG}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def setting_title(config: RunConfig) -> str:
@@ -74,8 +94,9 @@ def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
 def flatten(config: RunConfig) -> dict[str, Any]:
     """A run's config as dotted names; lists as tuples, cohorts by their number (``cohorts.0.clients``).
 
-    Texts by class are one short text.
+    Texts by class are one short text. What the kind of partition does not read is left out.
     """
+    idle = {f"partition.{name}" for name in unread(config.partition)}
 
     def walk(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
         if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
@@ -86,7 +107,7 @@ def flatten(config: RunConfig) -> dict[str, Any]:
         else:
             yield prefix, _plain(value)
 
-    return dict(walk(config.model_dump(mode="json"), ""))
+    return {name: v for name, v in walk(config.model_dump(mode="json"), "") if name not in idle}
 
 
 def in_full(config: RunConfig) -> dict[str, Any]:

@@ -39,6 +39,12 @@ def spread(values: Iterable[float | None]) -> Stat | None:
     return Stat(float(known.mean()), std, int(known.size))
 
 
+def signed(points: float, digits: int = 1) -> str:
+    """A difference with its sign, ``+0.4``; what is 0 as printed has none."""
+    text = f"{points:+.{digits}f}"
+    return text if float(text) else text[1:]
+
+
 @dataclass(frozen=True)
 class Paired:
     """A row against the baseline, seed by seed.

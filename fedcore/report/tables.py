@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedcore.config import RunConfig
 from fedcore.report.names import field_words, value_text
-from fedcore.report.settings import caveat, distinct_titles, in_full, keys_of
+from fedcore.report.settings import NOT_CONFIG, caveat, distinct_titles, in_full, keys_of, row_key
 from fedcore.report.statistics import Paired, Stat, Test, holm, paired, spread
 from fedcore.report.values import (
     LAST_TEN,
@@ -40,7 +41,8 @@ __all__ = [
     "difference", "partial_fields", "per_seed", "ranks", "shown_metrics", "significance", "spread",
     "whole_seeds",
 ]  # fmt: skip
-_NOT_CONFIG = ("seed", "held_out", "method.label")
+NAMED = 2
+"""Fields that differ between rows of one name and are told with it, and as many more as tell them apart."""
 CAVEAT = "†"
 """Marks a row whose runs are not quite what their config says, and the note that says why."""
 
@@ -110,14 +112,14 @@ def compare(
     runs = queries.runs_of(db, experiment_ids)
     configs = queries.configs(db, [r.id for r in runs])
     keys = keys_of(db, configs)
-    kept, notes = _select(runs, keys, unfinished)
+    names = _row_names(runs, configs)
+    kept, notes = _select(runs, {r.id: (keys[r.id], names[r.id]) for r in runs}, unfinished)
     values = run_values(db, kept, rule)
     notes += _round_notes(values, rule)
     grouped: dict[tuple[str, str], list[RunValue]] = {}
     for value in values:
         if value.rounds:
-            name = f"{value.run.group_hash}/{value.run.label}"
-            grouped.setdefault((keys[value.run.id], name), []).append(value)
+            grouped.setdefault((keys[value.run.id], names[value.run.id]), []).append(value)
     if not partial_seeds:
         grouped, lost = _without_partial(grouped)
         notes += lost
@@ -140,6 +142,16 @@ def compare(
     titles = distinct_titles(settings)
     notes += _caveat_notes(rows, titles)
     return Comparison(rule, rows, titles, tuple(notes))
+
+
+def _row_names(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
+    """Run -> the row that it belongs to; runs of one stored hash are looked into once."""
+    known: dict[str, str] = {}
+    found = {}
+    for run in runs:
+        key = known.get(run.group_hash) or known.setdefault(run.group_hash, row_key(configs[run.id]))
+        found[run.id] = f"{key}/{run.label}"
+    return found
 
 
 def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
@@ -186,17 +198,17 @@ def _round_notes(values: Sequence[RunValue], rule: Rule) -> list[str]:
 
 
 def _select(
-    runs: Sequence[RunRow], keys: Mapping[int, str], unfinished: bool
+    runs: Sequence[RunRow], rows: Mapping[int, tuple[str, str]], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
-    """Runs to average; ``keys``: run -> setting. A repeated seed counts once: it is no further evidence."""
+    """Runs to average; ``rows``: run -> setting, name. A repeated seed counts once: no more evidence."""
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
     notes = []
     missing = len(runs) - len(usable)
     if missing:
         notes.append(f"{_count(missing, 'run')} not finished and left out")
-    newest: dict[tuple[str, str, str, int, str | None], RunRow] = {}
+    newest: dict[tuple[tuple[str, str], int, str | None], RunRow] = {}
     for run in usable:
-        key = (keys[run.id], run.group_hash, run.label, run.seed, run.held_out)
+        key = (rows[run.id], run.seed, run.held_out)
         other = newest.get(key)
         if other is None or (run.state == "done", run.id) > (other.state == "done", other.id):
             newest[key] = run
@@ -281,19 +293,27 @@ def _stats(runs: Sequence[RunValue]) -> dict[Metric, Stat]:
 
 
 def _distinct(groups: Sequence[Group]) -> list[Group]:
-    """Labels that tell rows of one setting apart: by the hyper-parameters that differ, else by their hash."""
-    found = []
+    """Labels that tell rows of one setting apart: by the fields that differ, as many as it takes."""
+    twins: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        twins = [g for g in groups if g.setting == group.setting and g.label == group.label]
-        if len(twins) > 1:
-            flat = in_full(group.config)
-            others = [in_full(g.config) for g in twins if g is not group]
-            differing = [k for k in flat if any(o.get(k) != flat[k] for o in others)]
-            named = [f"{field_words(k)} {value_text(k, flat[k])}" for k in differing if k not in _NOT_CONFIG]
-            text = ", ".join(named[:2]) or group.key[:6]
-            group = replace(group, label=f"{group.label} ({text})")
-        found.append(group)
-    return found
+        twins.setdefault((group.setting, group.label), []).append(group)
+    more = {}
+    for (setting, label), members in twins.items():
+        if len(members) > 1:
+            texts = zip(members, _what_differs([in_full(g.config) for g in members]), strict=True)
+            more |= {(setting, g.key): f"{label} ({text})" for g, text in texts if text}
+    return [replace(g, label=more.get((g.setting, g.key), g.label)) for g in groups]
+
+
+def _what_differs(flat: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A text per config: the first fields that differ, then those without which two texts would be equal."""
+    differing = [n for n in dict.fromkeys(n for f in flat for n in f) if n not in NOT_CONFIG]
+    differing = [n for n in differing if len({str(f.get(n)) for f in flat}) > 1]
+    named = differing[:NAMED]
+    for name in differing[NAMED:]:
+        apart, wider = (len({str([f.get(n) for n in ns]) for f in flat}) for ns in (named, [*named, name]))
+        named += [name] if wider > apart else []
+    return [", ".join(f"{field_words(n)} {value_text(n, f[n])}" for n in named if n in f) for f in flat]
 
 
 def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
@@ -317,7 +337,7 @@ def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, s
 def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
     """path -> a text per row, empty where a row has no such field."""
     flat = [in_full(g.config) for g in groups]
-    names = dict.fromkeys(name for f in flat for name in f if name not in _NOT_CONFIG)
+    names = dict.fromkeys(name for f in flat for name in f if name not in NOT_CONFIG)
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}
 
 
@@ -367,10 +387,13 @@ def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
     return tuple(m for m in found if m != "personal" or "personalisation" not in found)
 
 
-def ranks(groups: Sequence[Group], metric: Metric) -> tuple[set[str], set[str]]:
-    """Keys of the best and of the second best rows of a setting; equal as printed (one decimal) is equal."""
-    shown = {g.key: round(g.stats[metric].mean, 1) for g in groups if metric in g.stats}
-    levels = sorted(set(shown.values()), reverse=True)
+def ranks(groups: Sequence[Group], metric: Metric, digits: int = 1) -> tuple[set[str], set[str]]:
+    """Keys of the best and second best rows of a setting; equal as printed, with ``digits``, is equal.
+
+    A row that has nothing beside it is no best one.
+    """
+    shown = {g.key: round(g.stats[metric].mean, digits) for g in groups if metric in g.stats}
+    levels = sorted(set(shown.values()), reverse=True) if len(shown) > 1 else []
     best = {k for k, v in shown.items() if levels and v == levels[0]}
     second = {k for k, v in shown.items() if len(levels) > 1 and v == levels[1]}
     return best, second

@@ -38,8 +38,12 @@ STYLE = """
   border-bottom: 1px solid color-mix(in srgb, currentColor 12%, transparent); }
 .fl-table .num { text-align: right; }
 .fl-table td.num { white-space: nowrap; }
+@media (max-width: 640px) {
+  .fl-table th.num { white-space: nowrap; }
+  .stTabs [role="tablist"] { flex-wrap: wrap; overflow: visible; }
+}
 .fl-table .wide { min-width: 9rem; overflow-wrap: anywhere; }
-.fl-table .prose { min-width: 16rem; overflow-wrap: anywhere; }
+.fl-table .prose { min-width: 14.5rem; overflow-wrap: anywhere; }
 .fl-table .name { white-space: nowrap; }
 .fl-table code { font-size: 0.9em; }
 .fl-scroll { overflow-x: auto; }
@@ -61,6 +65,8 @@ a:focus-visible, main:focus-visible, [data-testid="stMain"]:focus-visible, .fl-s
 [data-testid="stElementToolbar"] button:focus-visible, .fl-cell summary:focus-visible,
 .stCheckbox label:has(input:focus-visible), .stRadio label:has(input:focus-visible) {
   outline: 2px solid currentColor !important; outline-offset: -2px; }
+/* the box forgets that it has the focus when something was chosen with the keyboard */
+:is(.stSelectbox, .stMultiSelect) [role="group"]:focus-within { border-color: #2B79AE; }
 .fl-strip b { font-variant-numeric: tabular-nums; }
 </style>
 """
@@ -249,9 +255,17 @@ def remember_ids(name: str, ids: Sequence[int]) -> None:
         st.query_params[name] = [str(i) for i in ids]
 
 
-def draw(chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None) -> None:
-    """A chart with its text alternative, or its numbers where the reader asked for tables."""
+def draw(
+    chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None, title: str = ""
+) -> None:
+    """A chart with its text alternative, or its numbers where the reader asked for tables.
+
+    Args:
+        title: what stands above the numbers, where it is else said within the chart alone.
+    """
     if table is not None and st.session_state.get("as_tables"):
+        if title:
+            st.markdown(f"**{md(title)}**")
         st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
         return
     in_ink(chart.figure, look())

@@ -20,11 +20,16 @@ def draw(
     baseline: str | None,
     test: Test,
     unfinished: bool,
+    in_print: bool,
 ) -> None:
-    """A button per file, and the LaTeX table to look at."""
+    """A button per file, and the LaTeX table to look at. in_print: whether papers print any of it."""
     ids = [e.id for e in experiments]
     name, mark = "-".join(e.name for e in experiments), export.fingerprint(experiments)
-    latex = export.summary_latex(path, ids, rule, unfinished=unfinished)
+    wanted = in_print and st.toggle(
+        "Printed figures in the LaTeX table", value=True, key="latex_printed", bind="query-params",
+        help="A column beside ours for what the papers print, as in the summary",
+    )  # fmt: skip
+    latex = export.summary_latex(path, ids, rule, unfinished=unfinished, in_print=wanted)
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         (
             "Summary CSV",

@@ -64,20 +64,33 @@ def answered(asked: Asked, button: str, says: str) -> tasks.TaskRow | None:
         background.follow(task, "Analysis")
     else:
         st.caption(says)
-    unfit = not queries.evaluated_rounds(db, asked.run.id)
+    unfit = unfit_to_look_into(asked.run)
     if unfit:
-        st.info("There is nothing to look into before a round was evaluated.", icon=":material/hourglass:")
+        st.info(unfit, icon=":material/search_off:")
     if (task is None or task.ended) and st.button(
         button if task is None else "Try again",
         key=f"ask_{asked.key}",
         type="primary",
-        disabled=unfit or not common.writable(),
+        disabled=bool(unfit) or not common.writable(),
         icon=":material/search_insights:",
     ):
         analysis.ask(db, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
         runs.ensure_worker(db)
         st.rerun()
     return None
+
+
+def unfit_to_look_into(run: RunRow) -> str:
+    """Why nothing can be computed of a run; empty where it can."""
+    db = common.database()
+    if not queries.evaluated_rounds(db, run.id):
+        return "There is nothing to look into before a round was evaluated."
+    if queries.newest_checkpoint(db, run.id) is None:
+        return (
+            "No checkpoint of this run is here: it was trained elsewhere, or its files were deleted. "
+            "*Clone* it and run it again to look into it."
+        )
+    return ""
 
 
 def _complete(task: tasks.TaskRow) -> bool:
@@ -90,7 +103,8 @@ def again(asked: Asked, task: tasks.TaskRow) -> None:
     result = task.result or {}
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.caption(f"After round {result.get('round')}, computed in the background and kept with the run.")
-    if right.button("Compute again", key=f"again_{asked.key}", disabled=not common.writable()):
+    lost = bool(unfit_to_look_into(asked.run))
+    if right.button("Compute again", key=f"again_{asked.key}", disabled=lost or not common.writable()):
         analysis.ask(common.database(), asked.run.id, asked.what, asked.model, asked.test_set, again=True)
         runs.ensure_worker(common.database())
         st.rerun()
@@ -138,7 +152,9 @@ def predictions(run: RunRow) -> None:
     left, right = st.columns([3, 2])
     with left:
         st.markdown("**Confusion matrix**")
-        common.draw(analyses.confusion_chart(found, common.look()), "confusion", found.matrix_table())
+        common.draw(
+            analyses.confusion_chart(found, common.look(), common.narrow()), "confusion", found.matrix_table()
+        )
     with right:
         st.markdown("**Accuracy by class**")
         common.draw(analyses.class_chart(found, common.look(), run.method), "by_class", found.table())

@@ -19,21 +19,21 @@ def log(run: RunRow) -> None:
     db = common.database()
     for note in run.notices:
         st.markdown(f"- {common.md(str(note['message']))}")
-    trace = queries.error_text(db, run.id)
-    if trace:
+    trace, tail = queries.error_text(db, run.id), progress.log_tail(db, run.id, LOG_LINES)
+    if trace and trace.strip() not in tail:
         st.code(trace, language=None, wrap_lines=True)
-    tail = progress.log_tail(db, run.id, LOG_LINES)
     if tail:
         st.code(tail, language=None, wrap_lines=True)
+        st.caption(f"The last {LOG_LINES} lines, looked at {time.strftime('%H:%M:%S')}.")
     else:
-        st.info("No log of this run is here.", icon=":material/description:")
+        why = ": it was trained elsewhere, or its files were deleted" if run.rounds_done and run.ended else ""
+        st.info(f"No log of this run is here{why}.", icon=":material/description:")
     path = queries.log_path(db, run.id)
     if not run.ended:
         st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
-    st.caption(f"The last {LOG_LINES} lines, looked at {time.strftime('%H:%M:%S')}.")
     kept = record.files(db, run.id)
     if kept:
-        head = [("File", "wide"), ("What", ""), ("MB", "num"), ("Written", "")]
+        head = [("File", "wide"), ("What", ""), ("MB", "num"), ("Written", "name")]
         rows = [[common.esc(f.name), f.what, f"{f.megabytes:.2f}", f.written] for f in kept]
         st.html(common.table_html(head, rows, "Files of this run"))
         st.caption(common.md(f"In {path.parent}"))

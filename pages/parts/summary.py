@@ -10,7 +10,7 @@ from fedcore.report import tables
 from fedcore.report.beside import RULES as RULES_OF
 from fedcore.report.printed import Printed, shown, source
 from fedcore.report.published import Figure
-from fedcore.report.statistics import TESTS, Paired, Stat, Test
+from fedcore.report.statistics import TESTS, Paired, Stat, Test, signed
 from fedcore.report.tables import METRIC_HEADS, METRIC_HELP, PARTS, RULES, Comparison, Group, Metric, Part
 from pages.parts import common
 
@@ -30,6 +30,8 @@ def draw(
         pinned = next((g for g in groups if g.label == baseline), None)
         st.markdown(f"**{common.md(title)}**")
         st.html(_table(found, groups, pinned, metric, test, title, beside))
+        if baseline is not None and pinned is None:
+            st.caption(f"No row here is {common.md(common.clipped(baseline))}: no differences.")
         _parts(groups, i)
     several = any(len(g.seeds) > 1 for g in found.groups)
     spread = "mean ± sample standard deviation over seeds" if several else "one seed, hence no spread"
@@ -130,7 +132,7 @@ def _printed_cell(found: Comparison, group: Group, metric: Metric, figures: Sequ
         line = f"{common.esc(source(f))}: {common.esc(f.method)} <b>{shown(f)}</b>"
         rule = RULES_OF[f.paper]
         if ours is not None and rule == found.rule:
-            line += f", ours {ours.mean - f.value:+.2f}"
+            line += f", ours {signed(ours.mean - f.value, 2)}"
         lines.append(line if rule == found.rule else f"{line}, {RULES[rule]}")
     return (
         f'<details class="fl-cell"><summary>{" / ".join(texts)}</summary>'
@@ -153,10 +155,10 @@ def _against(group: Group, pinned: Group, metric: Metric, tested: Paired | None)
         return ["-", "-"]
     star = "&nbsp;<b>*</b>" if tested.significant else ""
     title = f"{TESTS[tested.test]} over {tested.n} seeds"
-    title += "" if tested.difference is None else f", on these {tested.difference:+.2f} points"
+    title += "" if tested.difference is None else f", on these {signed(tested.difference, 2)} points"
     title += "" if tested.p is None else f"; p of this row alone {tested.p:.3g}"
     text = tested.text.removeprefix("p = ").removeprefix("p ")
-    return [f"{gap:+.1f}{star}", f'<span title="{common.esc(title)}">{common.esc(text)}</span>']
+    return [f"{signed(gap)}{star}", f'<span title="{common.esc(title)}">{common.esc(text)}</span>']
 
 
 def _rounds(group: Group) -> str:
@@ -208,15 +210,17 @@ def sources(found: Comparison) -> None:
     )
     if not box.open:
         return
-    header = [("Method", "wide"), ("Run", "num"), ("Experiment", "num"), ("Seed", "num"), ("Held out", "")]
-    header += [("Rounds taken", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "")]
+    held_out = any(v.run.held_out for g in found.groups for v in g.runs)
+    header = [("Method", "wide"), ("Run", "num"), ("Experiment", "num"), ("Seed", "num")]
+    header += [("Held out", "")] if held_out else []
+    header += [("Rounds taken", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "name")]
     rows = [
         [
             common.method_html(group.label, group.method),
             _run_link(v.run.id),
             str(v.run.experiment_id),
             str(v.run.seed),
-            common.esc(v.run.held_out or ""),
+            *([common.esc(v.run.held_out or "-")] if held_out else []),
             common.esc(v.taken),
             common.number(v.values["personal"], 2),
             common.status_html(v.run.state),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
+from fedcore.runs import queries
 from tests import fill
 from tests.browser.conftest import Server, end_workers, start_server
 
@@ -20,6 +22,7 @@ VISITS = {
     "live, in the middle of things": "live?id=2",
     "compare": "compare?ids=1",
     "compare, heatmaps": "compare?ids=1&tab=Heatmaps",
+    "compare, cost": "compare?ids=1&tab=Cost",
     "compare, export": "compare?ids=1&tab=Export",
     "data": "data",
     "encodings": "data?section=Encodings",
@@ -106,3 +109,92 @@ def test_the_keyboard_reaches_what_the_mouse_does_and_focus_is_seen(filled: Serv
         "Download",
     ):
         assert any(text in r for r in reached), (text, reached)
+
+
+def test_compare_is_worked_by_keyboard_alone(filled: Server, browser: Browser) -> None:
+    """Choose experiments, pin the baseline, open a number, change tabs, export: no mouse, no address."""
+    page = browser.new_page(viewport={"width": 1440, "height": 1200}, accept_downloads=True)
+    page.set_default_timeout(60_000)
+
+    def tab_to(css: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("css => document.activeElement.matches(css)", css):
+                return
+        raise AssertionError(f"the Tab key does not reach {css}")
+
+    def until(script: str) -> None:
+        """A page that is drawn again a moment later would close what was opened."""
+        page.wait_for_function(script)
+        page.wait_for_function(f"{QUIET} && !!document.querySelector('[data-test-script-state=notRunning]')")
+        page.wait_for_timeout(500)
+
+    page.goto(f"{filled.url}/compare?ids=2")
+    until("!!document.querySelector('[data-testid=stMultiSelect] input')")
+    tab_to("input[aria-label*=Experiments]")
+    page.keyboard.type("Made up")
+    page.keyboard.press("Enter")
+    until("document.querySelectorAll('.fl-table tbody tr').length >= 2 && location.search.includes('ids=1')")
+    page.keyboard.press("Escape")
+    tab_to("input[aria-label*=Baseline]")
+    page.keyboard.type("PromptFL")
+    page.keyboard.press("Enter")
+    until("document.querySelector('.fl-table thead')?.innerText.includes('difference')")
+    tab_to("details.fl-cell > summary")
+    page.keyboard.press("Enter")
+    page.locator("details.fl-cell[open] a").first.wait_for()
+    page.keyboard.press("Tab")
+    assert "/run?id=" in page.evaluate("document.activeElement.href")
+    while not page.evaluate("document.activeElement.matches('[role=tab]')"):
+        page.keyboard.press("Shift+Tab")
+    page.keyboard.press("End")
+    until("!!document.querySelector('[data-testid=stDownloadButton] button')")
+    assert "ids=2&ids=1" in page.url and "baseline=PromptFL" in page.url and "tab=Export" in page.url
+    tab_to("[data-testid=stDownloadButton] button")
+    with page.expect_download() as asked:
+        page.keyboard.press("Enter")
+    text = Path(asked.value.path()).read_text(encoding="utf-8")
+    assert "difference_to_baseline" in text and "FedOT" in text
+    page.close()
+
+
+def test_on_a_telephone_tabs_and_headings_are_whole(filled: Server, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 1200})
+    page.goto(f"{filled.url}/compare?ids=1&tab=Cost")
+    page.locator("table.fl-table").wait_for(timeout=60_000)
+    ends = page.evaluate(
+        "[...document.querySelectorAll('[role=tab]')].map(t => t.getBoundingClientRect().right)"
+    )
+    assert len(ends) == 8 and max(ends) <= 390, "the tab of the address is in view, and so are all others"
+    heights = page.evaluate("[...document.querySelectorAll('th.num')].map(t => t.clientHeight)")
+    assert max(heights) < 45, "one line"
+    page.close()
+
+
+def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, browser: Browser) -> None:
+    """The menu of a row opens by the mouse only: what it holds stands in the bar under the table, too."""
+    number = fill.done(filled.db, fill.an_experiment("Off with it", methods=("fedot",), seeds=(1,), rounds=1))
+    page = browser.new_page(viewport={"width": 1440, "height": 1200})
+    page.goto(filled.url)
+    page.locator("[data-testid=data-grid-canvas]").first.focus(timeout=60_000)
+    page.wait_for_function(QUIET, timeout=60_000)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")  # the first row, whatever the first key does
+    page.keyboard.press("Shift+Space")
+    expect(page.get_by_text("Runs of Off with it")).to_be_visible(timeout=30_000)
+    page.keyboard.press("End")
+    for _ in range(15):
+        page.keyboard.press("Tab")
+        if "Delete" in page.evaluate("document.activeElement.innerText ?? ''"):
+            break
+    page.keyboard.press("Enter")
+    page.get_by_role("textbox", name="Type its name").focus()
+    page.keyboard.type("Off with it")
+    page.keyboard.press("Tab")
+    delete = page.get_by_role("dialog").get_by_role("button", name="Delete")
+    expect(delete).to_be_enabled(timeout=30_000)
+    delete.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0, timeout=30_000)
+    page.close()
+    assert number not in [e.id for e in queries.experiments(filled.db)]

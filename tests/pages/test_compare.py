@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.config import Experiment
 from fedcore.report import export, panels, sweeps, tables
 from fedcore.report.beside import beside
-from fedcore.runs import database, queries, transfer
+from fedcore.runs import archive, database, queries, transfer
 from tests import fill
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import html
@@ -116,6 +116,16 @@ def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
     text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
     assert text.count("<b>*</b>") == 2
     assert re.search(r"paired t-test over 4 seeds, on these [+-]\d+\.\d\d points; p of this row alone", text)
+
+
+def test_all_runs_have_no_column_that_says_nothing(open_page: Opened, seeds: Path) -> None:
+    app = show(open_page("compare", ids=["1"]), "Summary", compare_runs=True)
+    head, *rows = table(app, "Runs behind the numbers")
+    assert "Held out" not in head and len(rows) == 12
+    fill.done(seeds, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, held_out=fill.CLIENTS[:2]))
+    app = show(open_page("compare", ids=["1", "2"]), "Summary", compare_runs=True)
+    head, *rows = table(app, "Runs behind the numbers")
+    assert {r[head.index("Held out")] for r in rows} == {"-", *fill.CLIENTS[:2]}
 
 
 def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
@@ -270,6 +280,21 @@ def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Op
     assert dash not in [c.value for c in app.caption]
 
 
+def test_of_two_data_sets_every_part_says_whose_it_is(open_page: Opened, seeds: Path) -> None:
+    fill.done(seeds, fill.an_experiment(methods=("fedot", "sdfed"), data="shapes", seeds=(1,), rounds=2))
+    app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
+    digits, shapes = tables.compare(seeds, [1, 2]).settings.values()
+    assert "Personal: difference, points" in table(app, f"Summary of {digits}")[0]
+    assert "Personal: difference, points" not in table(app, f"Summary of {shapes}")[0]
+    assert [c.value for c in app.caption].count("No row here is PromptFL: no differences.") == 1
+    app = show(app, "Config")
+    head, *rows = table(app, "Config fields that differ")
+    assert len(set(head)) == 6 and f"FedOT ({shapes})" in head
+    assert ["Data set", *["rotated-digits"] * 3, "shapes", "shapes"] in rows
+    named = [r[0] for r in table(app, "Fields that only some methods have")[1:] if r[0]]
+    assert "FedOT" in named, "once, of whichever data"
+
+
 def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
@@ -279,6 +304,17 @@ def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
     (name,) = [r[0] for r in table(app, "Summary of")[1:]]
     assert len(name) <= 80 and name.endswith("…a at the end"), name
     assert f'title="{entry.label}"' in html(app)
+
+
+def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Opened, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    preset = test_published.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
+    test_published.train(db, preset)
+    app = show(open_page("compare", ids=["1"]), "Export")
+    (switch,) = [t for t in app.toggle if t.key == "latex_printed"]
+    assert switch.value and "G, printed" in app.code[0].value and "94.68" in app.code[0].value
+    app = switch.set_value(False).run()
+    assert "printed" not in app.code[0].value
 
 
 def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:
@@ -351,6 +387,27 @@ def test_what_was_cleared_stays_empty(open_page: Opened, seeds: Path) -> None:
     app = next(m for m in app.multiselect if m.label == "Experiments").set_value([]).run()
     assert next(m for m in app.multiselect if m.label == "Experiments").value == []
     assert "Choose experiments above" in app.info[0].value
+
+
+def test_a_link_to_what_is_gone_says_so_and_shows_nothing_else(open_page: Opened, seeds: Path) -> None:
+    app = open_page("compare", ids=["99", "<b>x</b>"])
+    (said,) = app.warning
+    assert "not here: 99, <b\\>x</b\\>" in said.value.replace("\\<", "<")
+    assert next(m for m in app.multiselect if m.label == "Experiments").value == []
+    assert not app.get("html") or "Summary of" not in html(app)
+    app = open_page("compare", ids=["1", "99"])
+    assert "99" in app.warning[0].value and table(app, "Summary of")
+
+
+def test_a_link_to_an_archived_experiment_shows_it(open_page: Opened, seeds: Path) -> None:
+    fill.done(seeds, fill.an_experiment("Kept", methods=("fedot",), seeds=(1,), rounds=1))
+    archive(seeds, 1)
+    app = open_page("compare", ids=["1"])
+    chosen = next(m for m in app.multiselect if m.label == "Experiments")
+    assert chosen.value == [1] and any("archived" in o for o in chosen.options)
+    assert table(app, "Summary of") and not app.warning
+    chosen = next(m for m in open_page("compare").multiselect if m.label == "Experiments")
+    assert chosen.value == [2] and not any("archived" in o for o in chosen.options)
 
 
 def test_runs_that_all_failed_are_not_awaited(open_page: Opened, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore import runs
 from fedcore.runs import queries
 from tests import fill
-from tests.pages.conftest import Opened
+from tests.pages.conftest import Opened, keep_checkpoint
 from tests.pages.test_pages import button, html
 
 
@@ -38,11 +38,37 @@ def test_without_an_id_nothing_is_missing(open_page: Opened, filled: Path) -> No
 
 
 def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: Path) -> None:
-    app = open_page("run", id=str(of_state(filled, "failed").id))
+    run = of_state(filled, "failed").id
+    assert "starts it again from the beginning" in open_page("run", id=str(run)).error[0].value
+    keep_checkpoint(filled, run, 3)
+    app = open_page("run", id=str(run))
     (said,) = app.error
     assert "choose a smaller batch" in said.value.replace("\\", "")
     assert "goes on after round 3" in said.value
     assert {"Clone", "Resume"} <= set(labels(app))
+
+
+def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> None:
+    run = of_state(filled, "failed").id
+    app = open_page("run", id=str(run), run_tab="Log and files")
+    assert [c.value.count("out of memory") for c in app.code] == [1]
+    assert "trained elsewhere" in app.info[0].value and not any("looked at" in c.value for c in app.caption)
+    folder = queries.log_path(filled, run).parent
+    folder.mkdir(parents=True)
+    queries.log_path(filled, run).write_text(
+        "2026-11-21 18:55:57 round 3\n2026-11-21 18:55:58 Traceback ...\nRuntimeError: out of memory\n"
+    )
+    app = open_page("run", id=str(run), run_tab="Log and files")
+    assert [c.value.count("out of memory") for c in app.code] == [1], "the log has it"
+    assert any("looked at" in c.value for c in app.caption)
+
+
+def test_a_stopped_run_says_so_and_an_empty_one_has_no_empty_table(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id=str(of_state(filled, "stopped").id))
+    assert app.warning[0].value == "Stop asked for"
+    waiting = str(of_state(filled, "queued").id)
+    app = open_page("run", id=waiting, run_tab="Clients")
+    assert app.info[0].value == "No round has been evaluated yet." and "Clients" not in html(app)
 
 
 def test_a_queued_run_has_no_empty_charts(open_page: Opened, filled: Path) -> None:
@@ -94,6 +120,15 @@ def test_diagnostics_are_drawn_where_there_are_some(open_page: Opened, filled: P
     assert "Gradient conflict" in chart.proto.alt
     waiting = open_page("run", id=str(of_state(filled, "queued").id))
     assert "Diagnostics" not in [t.label for t in waiting.tabs]
+
+
+def test_tables_in_place_of_charts_are_named_as_these(open_page: Opened, filled: Path) -> None:
+    app = open_page("run", id="1")
+    app.session_state["as_tables"] = True
+    app = app.run()
+    titles = [m.value for m in app.markdown if m.value.startswith("**")]
+    assert len(app.dataframe) == len(titles) == 4 and not app.get("plotly_chart")
+    assert "**Personal accuracy, mean**" in titles and "**Training loss**" in titles
 
 
 def test_files_are_listed(open_page: Opened, filled: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.runs import analysis, queries, tasks
 from fedcore.runs.liveness import new_owner
-from tests.pages.conftest import Opened
+from tests.pages.conftest import Opened, keep_checkpoint
 from tests.pages.test_pages import button
 
 CLASSES = ["zero", "<i>one</i>", "two"]
@@ -40,6 +40,7 @@ def labels(app: object) -> list[str]:
 def test_a_click_asks_and_the_page_waits(
     open_page: Opened, filled: Path, tab: str, what: str, label: str
 ) -> None:
+    keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab=tab)
     assert tasks.recent(filled) == []
     app = button(app, label).click().run()
@@ -54,6 +55,7 @@ def test_what_went_wrong_is_said_and_can_be_asked_again(open_page: Opened, fille
     claim = tasks.claim(filled, new_owner(), "cpu")
     claim.begin()
     claim.finish("failed", "run 1 has <b>no</b> checkpoint")
+    keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab="Predictions")
     assert "no\\</b\\> checkpoint" in app.error[0].value
     button(app, "Try again").click().run()
@@ -84,6 +86,7 @@ def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -
     answer(filled, 1, "predictions", {"model": one, "label": one, "predicted": one})
     (task,) = tasks.recent(filled)
     (task.folder / tasks.ARRAYS).unlink()
+    keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab="Predictions")
     assert "no longer" in app.warning[0].value
     button(app, "Try again").click().run()
@@ -95,6 +98,17 @@ def test_before_the_first_round_there_is_nothing_to_look_into(open_page: Opened,
     app = open_page("run", id=str(waiting.id), run_tab="Predictions")
     assert button(app, "Compute predictions").disabled
     assert "before a round was evaluated" in app.info[0].value
+
+
+def test_a_run_from_elsewhere_offers_no_computation_that_would_fail(open_page: Opened, filled: Path) -> None:
+    """Imported from another store: all that was recorded is here, its checkpoints are not."""
+    app = open_page("run", id="1", run_tab="Predictions")
+    assert button(app, "Compute predictions").disabled
+    assert "No checkpoint of this run is here: it was trained elsewhere" in app.info[0].value
+    one = np.array([1])
+    answer(filled, 1, "predictions", {"model": one, "label": one, "predicted": one})
+    app = open_page("run", id="1", run_tab="Predictions")
+    assert app.get("plotly_chart") and button(app, "Compute again").disabled, "the answer is not lost"
 
 
 def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from fedcore.report import analyses
 from fedcore.report.palette import Look
+from fedcore.report.tables import Stat
 
 CLASSES = ("cat", "<b>owl</b>", "engine")
 
@@ -74,6 +75,14 @@ def test_confusion_figure_prints_counts_and_escapes_names():
     assert "<b>owl</b> taken for cat, 2 times" in chart.alt
 
 
+def test_on_a_telephone_the_matrix_has_the_whole_width():
+    found = analyses.confusion(arrays(), CLASSES, None)
+    bars = [
+        analyses.confusion_chart(found, Look(), narrow).figure.data[0].colorbar for narrow in (False, True)
+    ]
+    assert [b.orientation for b in bars] == [None, "h"]
+
+
 def test_classes_are_listed_from_the_worst():
     found = analyses.Confusion(("a", "b", "c"), np.array([[3, 1, 0], [0, 5, 0], [1, 0, 1]]))
     figure = analyses.class_chart(found, Look(), "fedot").figure
@@ -99,6 +108,17 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
     table = analyses.space_table(points, CLASSES)
     assert table["point"] == ["image", "image", "class feature", "class feature", "centroid"]
     assert table["predicted"] == ["cat", "<b>owl</b>", None, None, None]
+
+
+def test_ticks_of_the_freedom_chart_say_where_they_stand():
+    """One decimal would call 86.25 % 86.2 %, and 1,000 degrees "1k"."""
+    found = [analyses.Freedom("FedOT", b, 2016 / b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
+    chart = analyses.freedom_chart(found, Look())
+    layout = chart.figure.layout
+    assert layout.yaxis.tickformat is None and layout.yaxis2.tickformat == ","
+    assert layout.yaxis.tickmode == "auto", "an overlaying axis would have its ticks where the other's are"
+    assert list(chart.figure.data[0].y) == [2016, 1008, 504]
+    assert "r = 4: 86.4 ± 0.1 % with 504" in chart.alt
 
 
 def test_evidence_is_warm_where_the_map_is_high():

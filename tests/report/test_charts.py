@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from fedcore.methods import MatrixChart
 from fedcore.report import heatmaps, panels
 from fedcore.report.charts import short
 from fedcore.report.palette import Look
@@ -20,6 +21,7 @@ from fedcore.report.palette import Look
         ("数" * 8, "数" * 8),
         ("数" * 9, "数" * 7 + "…"),
         ("a" + "数" * 8, "a" + "数" * 7 + "…"),
+        ("W" * 20, "W" * 8 + "…"),
         ("<b>", "&lt;b&gt;"),
         ("", ""),
     ],
@@ -31,7 +33,8 @@ def test_names_on_axes_are_cut_to_one_width(name: str, label: str) -> None:
 def test_no_weight_takes_a_colour_of_the_theme() -> None:
     """Streamlit replaces #000001 to #000010: Magma's own first colour, #000004, became FedDEAP's pink."""
     none = np.zeros((1, 1))
-    panel = panels.Panel("Attention", "fedalign", ("a",), ("a",), none, none, none, weights=True)
-    axis = heatmaps.weights_grid([panel], Look(), 1).figure.layout.coloraxis
+    matrix = MatrixChart("attention", "Attention")
+    panel = panels.Panel("Attention", "fedalign", ("a",), ("a",), none, none, none, matrix=matrix)
+    axis = heatmaps.heatmap_grid([panel], Look(), 1).figure.layout.coloraxis
     assert (axis.cmin, axis.cmax) == (0, 1)
     assert all(not re.fullmatch(r"#0000(0.|10)", colour) for _, colour in axis.colorscale)

@@ -1,5 +1,11 @@
 """Curves and costs of runs whose time and traffic are not all known."""
 
+import itertools
+import re
+
+import plotly.graph_objects as go
+import pytest
+
 from fedcore.report import comparison_figures, curves, figures, tables
 from fedcore.report.palette import Look
 from fedcore.runs import Recorder
@@ -62,6 +68,85 @@ def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
     marks = {t.name: t.text[0] for t in figure.data if t.mode == "markers+text"}
     assert marks[labels[0]] == marks[labels[1]] == ""
     assert "PromptFL" in marks["PromptFL"]
+
+
+def covered(figure: go.Figure, width: float) -> list[tuple[str, str]]:
+    """Names that lie over one another, as plotly sets them: 7 pixels a letter, 17 a line."""
+    boxes = []
+    (x0, x1), (y0, y1) = figure.layout.xaxis.range, figure.layout.yaxis.range
+    for t in figure.data:
+        name = re.sub("<[^>]+>", "", t.text[0]) if t.text else ""
+        if name:
+            vertical, side = t.textposition.split()
+            u, v = width * (t.x[0] - x0) / (x1 - x0), 330 * (y1 - t.y[0]) / (y1 - y0)
+            size = 7 * len(name)
+            left = u + {"left": -10 - size, "center": -size / 2, "right": 10}[side]
+            top = v + {"top": -27, "middle": -8.5, "bottom": 10}[vertical]
+            boxes.append((name, left, top, left + size, top + 17))
+    return [
+        (a[0], b[0])
+        for a, b in itertools.combinations(boxes, 2)
+        if a[1] < b[3] and b[1] < a[3] and a[2] < b[4] and b[2] < a[4]
+    ]
+
+
+@pytest.mark.parametrize("width", [comparison_figures.WIDE_PLOT, comparison_figures.NARROW_PLOT])
+def test_names_of_marks_that_lie_close_do_not_cover_each_other(width: float) -> None:
+    """Six methods of which four reach the same for the same; the front's two keep their names."""
+    found = [
+        a_cost("Zero-shot CLIP", 52.0, 0.0), a_cost("FedOT", 86.0, 1.0), a_cost("FedDEAP", 85.8, 1.02),
+        a_cost("FedAlign", 85.9, 1.03), a_cost("SDFed", 85.7, 1.01), a_cost("PromptFL", 66.0, 0.4),
+    ]  # fmt: skip
+    figure = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy", width).figure
+    assert not covered(figure, width)
+    named = [t.text[0] for t in figure.data if t.text and t.text[0]]
+    assert "<b>FedOT</b>" in named and len(named) >= (5 if width > 1000 else 4)
+    assert figure.layout.xaxis.range[0] < 0, "a mark at 0 is whole"
+
+
+def test_a_name_without_room_is_under_the_pointer_alone() -> None:
+    found = [a_cost(f"{i} of a dozen marks", 70.0, 1.0) for i in range(12)]
+    figure = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy").figure
+    marks = [t for t in figure.data if t.mode == "markers+text"]
+    assert len(marks) == 12 and 0 < sum(bool(t.text[0]) for t in marks) < 12
+    assert not covered(figure, comparison_figures.WIDE_PLOT)
+    assert all(t.name.endswith("of a dozen marks") for t in marks)
+
+
+@pytest.mark.parametrize(
+    ("values", "per_cent", "expected"),
+    [
+        ((1.0, 1.0), False, (0, 1.25)),
+        ((1.0, 1.000001), False, (0, 1.25)),  # an orthogonal matrix's condition number, as float32 has it
+        ((0.0, 0.0), False, (-0.08, 1)),
+        ((-0.4, -0.4), False, (-0.5, 0)),
+        ((96.0, 96.0), True, (0, 105)),
+        ((1.0, 1.001), False, None),
+        ((), False, None),
+    ],
+)
+def test_a_line_that_does_not_move_stands_above_zero(
+    values: tuple[float, ...], per_cent: bool, expected: tuple[float, float] | None
+) -> None:
+    rounds = tuple(float(i) for i in range(len(values)))
+    line = curves.Series("a", "fedot", rounds, values, (None,) * len(values), 1)
+    figure = figures.curves([line], Look(), "Round", "", per_cent=per_cent).figure
+    assert figure.layout.yaxis.range is None
+    found = figure.layout.yaxis.autorangeoptions.include
+    assert found is None if expected is None else found == pytest.approx(expected)
+
+
+def test_a_table_of_lines_has_what_the_chart_has_and_no_empty_column() -> None:
+    reach = curves.Series("a", "fedot", (1.0, 2.0), (9.1e-7, 0.5), (None, None), 1, (8e-7, 0.4), (1e-6, 0.6))
+    table = figures.series_table([reach], "round")
+    assert table == {
+        "line": ["a", "a"], "round": [1.0, 2.0], "mean": [9.1e-7, 0.5],
+        "smallest": [8e-7, 0.4], "largest": [1e-6, 0.6],
+    }  # fmt: skip
+    seeds = curves.Series("a", "fedot", (1.0,), (70.123,), (0.456,), 3)
+    assert figures.series_table([seeds], "Round", "%") == {
+        "line": ["a"], "Round": [1.0], "mean, %": [70.12], "std": [0.46],
+    }  # fmt: skip
 
 
 def variants(count: int) -> list[curves.Series]:

@@ -147,15 +147,17 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     np.testing.assert_allclose(panel.values[:2, :2], [[0.75, 0.25], [0.4, 0.6]])
     assert np.isnan(panel.values[2:]).all()
     assert np.isnan(panel.values[:, 2:]).all()
-    chart = heatmaps.weights_grid([panel], Look())
+    chart = heatmaps.heatmap_grid([panel], Look())
     axis = chart.figure.layout.coloraxis
     assert (axis.cmin, axis.cmax, axis.colorbar.title.text) == (0, 1, "Weight")
-    assert axis.colorscale != heatmaps.heatmap_grid([panel], Look()).figure.layout.coloraxis.colorscale
-    assert "from itself" in chart.alt
+    accuracies = heatmaps.heatmap_grid([panels.live_panel(partly, run)], Look()).figure.layout.coloraxis
+    assert axis.colorscale != accuracies.colorscale
+    assert chart.alt.endswith("a client learns from itself: on average 0.68.")
+    assert chart.figure.data[0].customdata[0][1][0] == f"{panel.rows[0]} learns from {panel.rows[1]}"
     assert [t.name for t in chart.figure.data if t.showlegend] == ["took no part, or not measured"]
     assert panels.live_panel(partly, run, "attention", until=0).values.size == 0
     found = tables.compare(partly, [1])
-    compared = only(panels.attention(partly, found, found.groups[0].setting))
+    compared = only(panels.recorded_panels(partly, found, found.groups[0].setting, panel.matrix))
     np.testing.assert_allclose(compared.values, panel.values)
 
 

@@ -86,6 +86,17 @@ def test_latex_marks_best_and_second(filled: Path) -> None:
     assert export.tex("a_b & 5%") == r"a\_b \& 5\%"
 
 
+def test_latex_marks_what_its_two_decimals_show(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """82.64 and 82.63 are equal on the screen, not in the file."""
+    found = tables.compare(filled, [1])
+    means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
+    rows = tuple(replace(g, stats={"personal": tables.Stat(next(means), None, 1)}) for g in found.groups)
+    assert len(tables.ranks(rows, "personal")[1]) == 2
+    monkeypatch.setattr(export, "compare", lambda *args, **options: replace(found, groups=rows))
+    text = export.summary_latex(filled, [1])
+    assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
+
+
 def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)

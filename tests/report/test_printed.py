@@ -98,6 +98,23 @@ def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Exp
     assert printed.printed(tables.compare(db, [1]), [other]) == Printed()
 
 
+def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
+    db, _ = pacs
+    lines = export.summary_latex(db, [1], "best").splitlines()
+    head = next(line for line in lines if line.strip().startswith("Method"))
+    names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
+    assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
+    row = next(line for line in lines if line.strip().startswith("{FedOT} &")).split(" & ")
+    assert row[names.index("G, printed")] == "94.68 / 94.26"
+    bare = next(line for line in lines if line.strip().startswith("{FedOT(-o)}")).split(" & ")
+    assert bare[names.index("P, printed")] == "--"
+    assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
+    assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
+    assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
+    without = export.summary_latex(db, [1], "best", in_print=False)
+    assert "rinted" not in without and "94.68" not in without
+
+
 def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     table = list(csv.DictReader(io.StringIO(export.summary_csv(db, [1], ("best",)))))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.report.statistics import Paired, holm, paired
+from fedcore.report.statistics import Paired, holm, paired, signed
 
 OURS = {1: 81.0, 2: 83.5, 3: 80.0, 4: 84.0, 5: 82.0, 6: 85.5, 9: 10.0}
 THEIRS = {1: 79.0, 2: 80.0, 3: 79.5, 4: 80.0, 5: 81.0, 6: 80.5, 7: 99.0}
@@ -81,3 +81,8 @@ def test_holm_by_hand():
 
 def test_a_small_p_is_not_printed_as_nothing():
     assert Paired("t", 9, 1.0, 1e-7, 1e-7).text == "p < 0.001"
+
+
+def test_a_difference_has_a_sign_unless_it_is_none() -> None:
+    assert [signed(x) for x in (0.26, -0.26, 0.04, -0.04, 0.0)] == ["+0.3", "-0.3", "0.0", "0.0", "0.0"]
+    assert [signed(x, 2) for x in (-0.04, -0.004)] == ["-0.04", "0.00"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.config import DataConfig, Experiment, MethodEntry
+from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig
 from fedcore.engine.events import Started
 from fedcore.methods import registry
 from fedcore.report import curves, export, settings, tables
@@ -146,6 +146,77 @@ def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: P
     assert [g.label for g in found.groups] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
     assert tables.config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
     assert tables.partial_fields(found.groups) == {}
+
+
+def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) -> None:
+    """The first two fields that differ are equal in two of three rows: a third one is named."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    configs = ({"blocks": 1, "lr": 0.1}, {"blocks": 1, "lr": 0.1, "tau": 3.0}, {"blocks": 2, "lr": 0.5})
+    entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
+    found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    assert len({g.label for g in found.groups}) == 3
+
+
+def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
+    """A default that is written out, and an alpha that an IID partition does not read."""
+    db = tmp_path / "runs.db"
+    stored = set()
+    for seed, config, alpha in ((1, {}, None), (2, {"blocks": 1}, None), (3, {}, 0.1)):
+        plain = fill.an_experiment(methods=("fedot",), seeds=(seed,), rounds=1).model_dump()
+        partition = {"kind": "iid", "clients": 6, "alpha": alpha}
+        entries = [{"name": "fedot", "label": "FedOT", "config": config}]
+        experiment = Experiment.model_validate({**plain, "partition": partition, "methods": entries})
+        stored.add(experiment.expand()[0].group_hash())
+        fill.done(db, experiment)
+    assert len(stored) == 3, "what is stored tells them apart, and stays as it is"
+    found = compare(db, [1, 2, 3])
+    (group,) = found.groups
+    assert (group.label, group.seeds, group.stats["personal"].n) == ("FedOT", (1, 2, 3), 3)
+    assert len(found.settings) == 1 and found.notes == ()
+    assert tables.config_differences(found.groups) == tables.partial_fields(found.groups) == {}
+
+
+@pytest.mark.parametrize(
+    ("partition", "read"),
+    [
+        ({"kind": "iid", "clients": 3}, {"clients": 4}),
+        ({"kind": "domain", "alpha": 0.5}, {"dirichlet_form": "per_client"}),
+        ({"kind": "domain"}, {"clients_per_domain": 2}),
+        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"alpha": 0.1}),
+        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"leftover": "spread"}),
+    ],
+)
+def test_what_a_partition_reads_is_another_setting(
+    partition: dict[str, object], read: dict[str, object]
+) -> None:
+    one, other = (a_run(p) for p in (partition, {**partition, **read}))
+    assert setting_key(one) != setting_key(other)
+    assert len(set(settings.distinct_titles({"a": one, "b": other}).values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("partition", "idle"),
+    [
+        ({"kind": "iid", "clients": 3}, {"alpha": 0.1, "clients_per_domain": 2, "leftover": "spread"}),
+        ({"kind": "domain"}, {"clients": 7, "dirichlet_form": "per_client", "classes_per_client": 2}),
+        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"classes_per_client": 2}),
+        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"alpha": 0.1}),
+        ({"kind": "natural"}, {"alpha": 0.1, "dirichlet_form": "per_client"}),
+    ],
+)
+def test_what_a_partition_does_not_read_is_no_other_setting(
+    partition: dict[str, object], idle: dict[str, object]
+) -> None:
+    one, other = (a_run(p) for p in (partition, {**partition, **idle}))
+    assert setting_key(one) == setting_key(other)
+    assert settings.row_key(one) == settings.row_key(other)
+    assert not any(f"partition.{name}" in settings.flatten(other) for name in idle)
+
+
+def a_run(partition: dict[str, object]) -> RunConfig:
+    plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()
+    return Experiment.model_validate({**plain, "partition": partition}).expand()[0]
 
 
 def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) -> None:
@@ -358,6 +429,7 @@ def test_best_and_second_as_printed(filled: Path) -> None:
     best, second = tables.ranks(found.groups, "personal")
     assert {names[k] for k in best} == {"FedOT"}
     assert {names[k] for k in second} == {"FedAlign"}
+    assert tables.ranks(found.groups[:1], "personal") == (set(), set()), "alone"
 
 
 def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
