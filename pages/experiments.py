@@ -14,7 +14,9 @@ from pages.parts import chosen, common, importing, queue
 from pages.parts import experiment_actions as actions
 
 TABLE, MENU = "experiment_table", "experiment_menu"
+FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
 POLL_SECONDS = 5
+IDLE_SECONDS = 15  # where nothing runs: a script or another tab may start something
 common.through_app()
 db = common.database()
 
@@ -35,24 +37,38 @@ def welcome() -> None:
                 st.switch_page("pages/new.py", query_params={})
 
 
-def watch(every: list[int], seen: dict[int, tuple[str, int]]) -> None:
+def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> None:
     """Runs by state and how busy the machine is; says that there is news instead of moving the table.
 
     Args:
         every: all runs that are counted.
         seen: status and rounds of those in the table when it was drawn.
+        newest: the newest run at that time.
     """
     runs.ensure_worker(db)
     now = queries.runs(db, every)
     counts = {state: sum(r.state == state for r in now) for state in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts += common.machine_html()
-    changed = sum(1 for r in now if r.id in seen and seen[r.id] != (r.status, r.rounds_done))
-    news = f"{changed} run{'s' * (changed > 1)} changed: refresh" if changed else "Up to date"
+    news = said({r.id: (r.status, r.rounds_done) for r in now}, seen, queries.runs_after(db, newest))
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
-        if st.button(news, icon=":material/refresh:", key="refresh", disabled=not changed, type="tertiary"):
+        if st.button(
+            f"{news}: refresh" if news else "Up to date",
+            icon=":material/refresh:",
+            key="refresh",
+            disabled=not news,
+            type="tertiary",
+        ):
             st.rerun()
+
+
+def said(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int]], arrived: int) -> str:
+    """What has happened since the table was drawn, in words; empty where nothing has."""
+    changed = sum(1 for run, state in seen.items() if now.get(run) != state)
+    parts = [f"{changed} run{'s' * (changed > 1)} changed"] if changed else []
+    parts += [f"{arrived} new" if changed else f"{arrived} new run{'s' * (arrived > 1)}"] if arrived else []
+    return ", ".join(parts)
 
 
 def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
@@ -83,6 +99,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         ids,
         TABLE,
         first=common.ids_in_url("chosen", ids, []),
+        height=HEIGHT if len(ids) > FEW_ROWS and not common.narrow() else "auto",
         column_config={
             "": st.column_config.ButtonColumn(
                 "",
@@ -194,6 +211,7 @@ def page() -> None:
     head()
     importing.running()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
+    newest = queries.newest_run(db)  # before the list is read: what comes between is news
     found = load(db, archived=archived)
     hidden = 0 if found or archived else len(queries.experiments(db, archived=True))
     if not found and not hidden:
@@ -206,8 +224,8 @@ def page() -> None:
     every = [r for i in found for r in i.row.runs]
     live = any(not r.ended for r in every)
     with strip:
-        st.fragment(watch, run_every=POLL_SECONDS if live else None)(
-            [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}
+        st.fragment(watch, run_every=POLL_SECONDS if live else IDLE_SECONDS)(
+            [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}, newest
         )
     if shown:
         selected = listing(shown)
@@ -216,7 +234,10 @@ def page() -> None:
         if selected:
             run_table(selected)
         else:
-            st.caption("Select experiments in the first column, or open the menu of a row.")
+            st.caption(
+                "Select experiments in the first column, or open the menu of a row. By keyboard: "
+                "Shift + space selects a row, End and Tab leave the table."
+            )
     elif hidden:
         st.info(f"All {hidden} are archived; *Archived too* shows them.", icon=":material/archive:")
     else:

@@ -35,7 +35,7 @@ STILL = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
 .st-key-live_watch .fl-strip { margin-bottom: 1rem; }
 </style>"""
-Flags = tuple[bool, bool, bool]
+Flags = tuple[bool, bool, bool, int]
 common.through_app()
 db = common.database()
 
@@ -70,9 +70,7 @@ def lines(
         known = diagnostics.recorded(path, queries.runs(path, until))
         chosen = next((c for c in known if c.key == what), None) or diagnostics.undescribed(what)
         series = diagnostics.series(path, until, chosen)
-        title, note, per_cent = chosen.heading, chosen.explanation, chosen.unit == "%"
-        if any(s.low for s in series):
-            note = f"{note} Line: mean over clients, band: smallest to largest.".strip()
+        title, note, per_cent = chosen.heading, diagnostics.note(chosen, series), chosen.unit == "%"
     chart = figures.curves(series, look, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
     content = live_chart.payload(chart, f"{list(until)} {what}")
     return chart, content, dict(figures.series_table(series, "round")), note
@@ -145,7 +143,7 @@ def poll_seconds(found: list[progress.Progress]) -> float:
 
 @st.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
-    """Draw what is new; the page as a whole where its buttons have to change."""
+    """Draw what is new; the page as a whole where its still part has to change."""
     try:
         if common.writable():
             runs.ensure_worker(db)

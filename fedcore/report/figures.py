@@ -53,10 +53,12 @@ def curves(
     height += LEGEND_ROW * max(0, rows - 2)  # many names make the figure longer, not its plot flatter
     shared = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
     shared["automargin"] = True
-    few = x_title == "Round" and max((x for s in series for x in s.x), default=0) <= FEW_ROUNDS
+    last = max((x for s in series for x in s.x), default=0)
+    few = x_title == "Round" and last <= FEW_ROUNDS
     across = {**shared, "title": {"text": x_title}, "dtick": 1 if few else None}
     # from 0, but with room for a mark there: rangemode "tozero" would cut it in half
-    across["autorangeoptions"] = {"include": [0, 1] if x_title == "Round" else 0}  # before round 0 is none
+    # with round 0 alone the axis would go from -1 to 1
+    across["autorangeoptions"] = {"include": 0} if last else {"include": 0, "clipmin": -0.1}
     down = {**shared, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
     if tiny:
         down["exponentformat"] = "power"  # a number without a unit is no "0.9µ"

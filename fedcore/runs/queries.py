@@ -136,7 +136,7 @@ def round_tokens(db: str | Path, run_ids: Iterable[int]) -> dict[int, tuple[str,
 
 
 def pulse(db: str | Path, experiment_id: int) -> list[tuple[int, str, int, int, str | None]]:
-    """What changes when there is something new of an experiment: (run, status, rounds done, attempt, message)."""
+    """What changes with news of an experiment, by run: (run, status, rounds done, attempt, message)."""
     return [tuple(r) for r in _all(db, "pulse", {"id": experiment_id})]
 
 

@@ -4,7 +4,6 @@
 const CONFIG = {
   displaylogo: false,
   showSendToCloud: false, // plotly.js offers to upload charts unless told not to
-  responsive: true,
   modeBarButtonsToRemove: ["select2d", "lasso2d"],
 };
 const LINE = 1.35; // height of a line of text, in sizes of its letters
@@ -55,6 +54,14 @@ function followPointer(host) {
   host.addEventListener("mouseleave", () => (host.fedlensPointer = null));
 }
 
+// Plotly looks at the window only: a chart beside which another one appears would lie over it.
+function followSize(host) {
+  new ResizeObserver(() => {
+    if (host._fullLayout && host.clientWidth && Math.abs(host.clientWidth - host._fullLayout.width) > 1)
+      window.Plotly.relayout(host, { autosize: true });
+  }).observe(host);
+}
+
 // Plotly keeps the label with its old value until the pointer moves.
 function hoverAgain(host) {
   const pointer = host.fedlensPointer;
@@ -94,7 +101,10 @@ export default function ({ data, parentElement }) {
   const host = parentElement.querySelector(".fl-chart");
   const text = new TextDecoder().decode(data);
   if (host.fedlensText === text) return undefined; // nothing new: nothing is redrawn
-  if (host.fedlensText === undefined) followPointer(host);
+  if (host.fedlensText === undefined) {
+    followPointer(host);
+    followSize(host);
+  }
   host.fedlensText = text;
   draw(host, text);
   return () => window.Plotly?.purge(host);

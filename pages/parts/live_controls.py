@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from math import ceil
 
@@ -29,7 +30,7 @@ RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 
 @dataclass(frozen=True)
 class Settings:
-    """How the figures are drawn. ``until``: the round to go back to, None for the newest."""
+    """How the figures are drawn. until: the round to go back to, None for the newest. width: pixels."""
 
     view: panels.View
     split: int
@@ -39,31 +40,54 @@ class Settings:
     charts: tuple[str, ...]
     until: int | None
     look: Look
+    width: int
 
 
 def choose() -> ExperimentRow | None:
-    """The experiment: from the URL, else one that is at work, else the newest."""
-    db = common.database()
-    known = {e.id: e for e in queries.experiments(db)}
-    asked = [int(t) for t in st.query_params.get_all("id") if t.isdecimal() and int(t) not in known]
-    for i in asked:  # an archived one opens by its link
-        try:
-            known[i] = queries.experiment(db, i)
-        except FedLensError as error:
-            common.show_error(error)
+    """The experiment: from the URL, else one that is at work, else the newest.
+
+    None where there is none, or none of the URL's: another must not pass for one that was deleted.
+    """
+    asked = st.query_params.get_all("id")
+    every = queries.experiments(common.database(), archived=True)
+    # an archived one opens by its link
+    known = {e.id: e for e in every if not e.archived or str(e.id) in asked}
     if not known:
         return None
-    busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
-    chosen = common.ids_in_url("id", known, [(busy or list(known))[0]])
-    st.session_state["live_choice"] = chosen[0]
+    if asked and not any(str(i) in asked for i in known):
+        st.session_state["live_choice"] = None
+    else:
+        busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
+        chosen = common.ids_in_url("id", known, [(busy or list(known))[0]])
+        st.session_state["live_choice"] = chosen[0]
     st.selectbox(
         "Experiment",
         list(known),
-        format_func=lambda i: known[i].name,
+        format_func=lambda i: f"{known[i].name} (no. {i})",  # of two alike Streamlit would choose the last
         key="live_choice",
+        placeholder="Choose an experiment",
         on_change=lambda: common.remember_ids("id", [st.session_state["live_choice"]]),
     )
-    return known[st.session_state["live_choice"]]
+    return known.get(st.session_state["live_choice"])
+
+
+def nothing() -> None:
+    """What stands where there is no experiment to be watched."""
+    gone = st.query_params.get("id")
+    if gone:
+        st.info(
+            f"There is no experiment {common.md(gone[:20])} here; it may have been deleted.",
+            icon=":material/search_off:",
+        )
+        if st.button("Experiments", icon=":material/arrow_back:"):
+            st.switch_page("pages/experiments.py", query_params={})
+        return
+    st.info(
+        "Nothing has been started yet. What you launch will be seen training here.",
+        icon=":material/monitoring:",
+    )
+    if st.button("Try it", type="primary", icon=":material/play_circle:"):
+        st.switch_page("pages/new.py", query_params={"preset": "demo"})
 
 
 def variant(found: ExperimentRow) -> list[RunRow]:
@@ -120,7 +144,9 @@ def settings_of(found: list[RunRow]) -> Settings:
         charts = ["personal", "loss", *(c.key for c in diagnostics.telling(described))]
     in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
     until = _until(found, split, point)
-    return Settings(view, split, point, fitted, in_a_row, tuple(charts), until, common.look())
+    return Settings(
+        view, split, point, fitted, in_a_row, tuple(charts), until, common.look(), common.figure_width()
+    )
 
 
 def _columns(panels_: int) -> int:
@@ -137,12 +163,12 @@ def _view(found: list[RunRow]) -> panels.View:
         views.append("domains")
     if any(r.held_out is not None for r in found):
         views.append("held_out")
-    if any(panels.ATTENTION in queries.diagnostic_names(db, r.id) for r in found):
-        views.append("attention")
+    titles = {m.name: m.title for m in diagnostics.recorded_matrices(db, found).values()} | panels.VIEWS
+    views += [name for name in titles if name not in panels.VIEWS]
     chosen = st.radio(
         "Heatmaps",
         [AUTOMATIC, *views],
-        format_func=lambda v: "Automatic" if v == AUTOMATIC else panels.VIEWS[v],
+        format_func=lambda v: "Automatic" if v == AUTOMATIC else titles[v],
         key="live_view",
         bind="query-params",
     )
@@ -212,10 +238,12 @@ def steps(run_ids: list[int], split: int, point: int) -> list[int]:
     return rounds[: -1 : ceil(len(rounds) / MOST_STEPS)] if rounds else []
 
 
-def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool]:
-    """Which buttons make sense: something to stop, to resume, to kill."""
+def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:
+    """What the still part hangs on: something to stop, to resume, to kill; runs that have a round to replay,
+    and with it figures of their own to draw."""
     states = {r.state for r in found.runs}
-    return bool(states & STOPPABLE), bool(states & RESUMABLE), "stopping" in states
+    begun = sum(r.rounds_done > 0 for r in found.runs)
+    return bool(states & STOPPABLE), bool(states & RESUMABLE), "stopping" in states, begun
 
 
 def buttons(found: ExperimentRow) -> None:
@@ -241,13 +269,19 @@ def buttons(found: ExperimentRow) -> None:
         st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
 
 
+def run_names(found: list[RunRow]) -> dict[int, str]:
+    """What runs are called in a list to choose from, by run: no two alike."""
+    names = {
+        r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "") for r in found
+    }
+    alike = Counter(names.values())
+    return {i: name if alike[name] == 1 else f"{name} (run {i})" for i, name in names.items()}
+
+
 @st.dialog("Stop runs", on_dismiss="rerun")
 def confirm_stop(stoppable: list[RunRow]) -> None:
     """Stop names the runs; finished rounds stay."""
-    names = {
-        r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "")
-        for r in stoppable
-    }
+    names = run_names(stoppable)
     chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
     st.caption("Finished rounds stay and a stopped run can be resumed; the round in work is discarded.")
     if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
@@ -261,8 +295,8 @@ def confirm_kill(stuck: list[RunRow]) -> None:
     st.write(
         "These runs were asked to stop and are still in a step. Killing them loses the round in work only."
     )
-    for r in stuck:
-        st.markdown(f"- {common.md(r.label)}, seed {r.seed}")
+    for name in run_names(stuck).values():
+        st.markdown(f"- {common.md(name)}")
     if st.button("Kill", type="primary"):
         for r in stuck:
             try:
@@ -283,13 +317,22 @@ def log(found: list[RunRow]) -> None:
     if not box.open:
         return
     with box:
-        told = [i for s in ("failed", "running") for i, r in enumerate(found) if r.state == s]
-        run = st.selectbox(
-            "Run", found, index=told[0] if told else 0, format_func=lambda r: r.label, key="live_log"
+        names, by_id = run_names(found), {r.id: r for r in found}
+        telling = [r.id for state in ("failed", "running") for r in found if r.state == state]
+        chosen = st.selectbox(
+            "Run",
+            list(names),
+            index=list(names).index(telling[0]) if telling else 0,
+            format_func=names.get,
+            key="live_log",
         )
-        if run is None:
+        if chosen not in by_id:
             return
-        st.button("Refresh", icon=":material/refresh:", key="live_log_refresh")
+        run = by_id[chosen]
+        with st.container(horizontal=True):
+            st.button("Refresh", icon=":material/refresh:", key="live_log_refresh")
+            if st.button("Open run", icon=":material/arrow_forward:", key="live_log_run"):
+                st.switch_page("pages/run.py", query_params={"id": str(run.id)})
         for note in run.notices:
             st.markdown(f"- {common.md(str(note['message']))}")
         trace = queries.error_text(db, run.id)

@@ -89,9 +89,12 @@ def _moves(selected: list[int]) -> None:
             runs.stop(db, selected)
             st.rerun()
     if not selected:
-        st.caption("Select runs in the first column to move them, or to stop them before they begin.")
+        st.caption(
+            "Select runs in the first column (by keyboard: Shift + space) to move them, or to stop them "
+            "before they begin."
+        )
 
 
 def _tell(started: int) -> None:
     if started:
-        st.toast(f"{started} run(s) had started meanwhile.")
+        st.toast(f"{started} run{'s' * (started != 1)} had started meanwhile.")

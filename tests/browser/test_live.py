@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedcore.runs import Recorder
+from fedcore.runs import Recorder, queries
 from tests.browser.conftest import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -111,9 +111,16 @@ def test_three_tabs_do_not_disturb_one_another(server: Server, tab: Tab) -> None
 
 def test_the_same_moment_is_not_drawn_again(server: Server, run: Recorder, tab: Tab) -> None:
     page = tab.page
+    reruns: list[object] = []
+    looks: list[object] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: reruns.append(frame)))
+    page.on("requestfinished", lambda request: looks.append(request) if "/pulse?" in request.url else None)
     page.goto(f"{server.url}/live?id={run.experiment_id}")
     drawn = shown(page, 2)["drawn"]
-    page.wait_for_timeout(7_000)  # at least three polls
+    reruns.clear()
+    page.wait_for_timeout(7_000)
+    assert len(looks) >= 3
+    assert not reruns, "without news the page is not even run"
     assert page.locator(GRID).evaluate(STATE)["drawn"] == drawn
     figure = page.locator(GRID)
     assert figure.get_attribute("role") == "figure"
@@ -153,6 +160,63 @@ def test_a_replay_steps_through_the_rounds_and_ends_with_the_newest(
     assert after["top"] == zoomed["top"], "nothing moves"
     page.wait_for_timeout(2_000)
     assert "live_until" not in page.url, "it has stopped at the newest round"
+
+
+def test_an_open_dialog_stays_while_the_page_goes_on(server: Server, run: Recorder, tab: Tab) -> None:
+    """Rounds arrive and another run fails, for which the page would be drawn anew: its buttons change."""
+    other = Recorder(server.db, method="other", seed=2, experiment=run.experiment_id, rounds_total=9)
+    page = tab.page
+    page.goto(f"{server.url}/live?id={run.experiment_id}")
+    shown(page, 2)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("mine, seed 1")
+    page.evaluate("document.querySelector('[role=dialog]').mine = true")
+    other.fail("out of memory")
+    run.round(3, counts(3), loss=0.3)
+    shown(page, 3)
+    expect(page.locator(".st-key-live_watch")).to_contain_text("failed")
+    page.wait_for_timeout(4_500)  # two looks and more
+    run.round(4, counts(4), loss=0.2)
+    shown(page, 4)
+    assert page.evaluate("document.querySelector('[role=dialog]')?.mine"), "neither closed nor opened anew"
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    run.round(5, counts(5), loss=0.1)
+    shown(page, 5)
+    expect(dialog).to_have_count(0)
+    assert [r.state for r in queries.runs(server.db, [run.run_id])] == ["running"]
+
+
+CHARTS = """[...document.querySelectorAll(".fl-chart")].slice(1).map(host => ({
+  overlaps: host._fullLayout.width - host.clientWidth, range: host._fullLayout.yaxis.range,
+  y: host.calcdata.flatMap(trace => trace.map(point => point.y)) }))"""
+
+
+def test_charts_make_room_for_another_and_lines_are_seen_from_the_first_point_on(
+    server: Server, tab: Tab
+) -> None:
+    """Empty, one point, a line, then a third chart beside them, all in one place: axes keep what they had."""
+    page = tab.page
+    run = Recorder(server.db, method="mine", seed=1, dataset="rotated-digits", rounds_total=100)
+    page.goto(f"{server.url}/live?id={run.experiment_id}")
+    expect(page.locator(".fl-chart")).to_have_count(3, timeout=30_000)
+    replay = page.get_by_role("button", name="Replay")
+    expect(replay).to_be_disabled()
+    for round_ in (1, 2, 3):
+        run.round(round_, counts(round_), loss=1.0 / round_, diagnostics={"drift": 0.1 * round_})
+        shown(page, round_)
+    expect(page.locator(".fl-chart")).to_have_count(4, timeout=30_000)
+    expect(page.locator(".fl-chart").last).to_have_attribute("data-drawn", re.compile("."), timeout=30_000)
+    expect(replay).to_be_enabled()
+    page.wait_for_timeout(1_000)
+    found = page.evaluate(CHARTS)
+    assert len(found) == 3
+    for chart in found:
+        assert abs(chart["overlaps"]) <= 1
+        assert len(chart["y"]) == 3
+        assert all(chart["range"][0] < y < chart["range"][1] for y in chart["y"])
+    run.finish()
 
 
 OUTSIDE = """host => {

@@ -59,6 +59,30 @@ def test_a_new_experiment_does_not_change_what_is_selected(open_page: Opened, fi
     assert any(m.value == "**Runs of Made up**" for m in app.markdown)
 
 
+def test_news_is_said_and_the_table_is_not_moved(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new experiment and a deleted one, right after the list was read."""
+    done, load_ = [], queries.experiments
+    app = open_page()
+    assert button(app, "Up to date").disabled
+
+    def loaded(*args: object, **more: object) -> object:
+        found = load_(*args, **more)
+        if not done:
+            done.append(1)
+            store.delete(filled, 1)
+            fill.done(filled, fill.an_experiment("Just arrived", methods=("fedot",), seeds=(1,), rounds=2))
+        return found
+
+    monkeypatch.setattr(queries, "experiments", loaded)
+    app = app.run()
+    assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things", "Made up"]
+    app = button(app, "4 runs changed, 1 new: refresh").click().run()
+    assert list(app.dataframe[0].value["Experiment"]) == ["Just arrived", "In the middle of things"]
+    assert button(app, "Up to date").disabled
+
+
 def test_a_click_on_the_table_before_the_arrival_means_what_was_shown(
     open_page: Opened, filled: Path
 ) -> None:
@@ -155,8 +179,8 @@ def test_what_another_fedlens_exported_is_imported_once(
 ) -> None:
     content = transfer.experiments_json(filled, [1]).encode()
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "other" / "runs.db"))
-    assert importing.record("Made up.json", content, "", "") == "1 experiment(s) added, 0 here already."
-    assert importing.record("Made up.json", content, "", "") == "0 experiment(s) added, 1 here already."
+    assert importing.record("Made up.json", content, "", "") == "1 experiment added, 0 here already."
+    assert importing.record("Made up.json", content, "", "") == "0 experiments added, 1 here already."
     assert [e.name for e in queries.experiments(tmp_path / "other" / "runs.db")] == ["Made up"]
 
 
@@ -165,9 +189,7 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
     head = "method,seed,round,model,test_set,correct,total\n"
-    assert (
-        importing.record("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run(s) recorded."
-    )
+    assert importing.record("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run recorded."
     with pytest.raises(FedLensError, match=r"^.*my results\.csv") as caught:
         importing.record("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
     assert "upload" not in str(caught.value)
@@ -211,7 +233,7 @@ def test_a_file_by_its_path_is_imported_in_the_background(
     app = open_page()
     assert next(e.name for e in queries.experiments(filled)) == "By path"
     (toast,) = app.toast
-    assert toast.value.endswith("1 run\\(s\\) recorded\\.") and "\\<b\\>results\\*" in toast.value
+    assert toast.value.endswith("1 run recorded\\.") and "\\<b\\>results\\*" in toast.value
     assert tasks.recent(filled, "import_file") == []  # told once
 
 
@@ -225,7 +247,7 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     importing.ask_uploaded("broken.json", b"{", "", "")
     assert work_off(filled) == ["done", "failed"]
     broken, good = tasks.recent(filled, "import_file")
-    assert good.result == {"says": "0 experiment(s) added, 1 here already."}
+    assert good.result == {"says": "0 experiments added, 1 here already."}
     assert "broken.json" in broken.error and "upload" not in broken.error
     for task in (broken, good):
         tasks.forget(filled, task.id)

@@ -151,7 +151,9 @@ def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
     chart = figures.curves(curves.live_accuracy(filled, rounds), Look(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
-    assert axis.autorangeoptions.include == (0, 1)  # with round 0 alone the axis would go from -1 to 1
+    assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
+    begun = figures.curves(curves.live_accuracy(filled, dict.fromkeys(rounds, 0)), Look(), "Round", "")
+    assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
 
 
 def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
