@@ -95,7 +95,8 @@ def through_app() -> None:
     """First line of every page: back through dashboard.py, where the page was started without it.
 
     Streamlit runs the files of a folder called ``pages`` by itself until dashboard.py has called
-    ``st.navigation`` once: a fresh server whose first visitor follows a link would show a page without navigation and database.
+    ``st.navigation`` once: a fresh server whose first visitor follows a link would show a page
+    without navigation and database.
     """
     if "writable" not in st.session_state:
         st.navigation(pages(), position="hidden")
