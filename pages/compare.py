@@ -268,7 +268,8 @@ def config_tab(found: Comparison) -> None:
         rows = [[field_html(f), *(common.esc(v) or "-" for v in row)] for f, row in differing.items()]
         st.html(common.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
-            st.caption("A dash: the method has no such field.")
+            unsaid = "" if all(g.here for g in found.groups) else ", or it was not recorded"
+            st.caption(f"A dash: the method has no such field{unsaid}.")
     if partial:
         with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):
             st.html(partial_table(found, partial))

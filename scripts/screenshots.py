@@ -89,7 +89,8 @@ def photograph(browser: Browser, url: str, wanted: str | None, path: Path, width
     page.screenshot(path=path)
     context.close()
     with Image.open(path) as picture:  # 256 colours: a third of the size, and every clone carries them
-        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        # maximum coverage, since a method's colour may stand in a few pixels only
+        small = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
     print(path.name)
 

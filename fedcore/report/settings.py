@@ -45,13 +45,17 @@ def unread(partition: PartitionConfig) -> set[str]:
     return found | {"dirichlet_form"} if partition.alpha is None else found
 
 
-def row_key(config: RunConfig) -> str:
+def row_key(config: RunConfig, here: bool = True) -> str:
     """Equal for runs of one setting that do the same: seed, held-out domain and label aside.
 
     A default counts as itself, written out or not, and what the partition does not read counts for nothing;
     ``RunConfig.group_hash``, which is stored, tells such runs apart.
+
+    Args:
+        here: whether FedLens trained it. Other code is no further seed of a method of the same name.
     """
-    content = {name: value for name, value in in_full(config).items() if name not in NOT_CONFIG}
+    content = {name: value for name, value in told(config, here).items() if name not in NOT_CONFIG}
+    content["here"] = here
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -122,6 +126,11 @@ def in_full(config: RunConfig) -> dict[str, Any]:
         return flat
     own = {f"method.config.{k}": v for k, v in known.model_dump(mode="json").items()}
     return flat | {name: _plain(value) for name, value in own.items()}
+
+
+def told(config: RunConfig, here: bool) -> dict[str, Any]:
+    """``in_full`` of what FedLens trained; of a run from elsewhere only what was recorded with it."""
+    return in_full(config) if here else flatten(config)
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.report.names import field_words, value_text
-from fedcore.report.settings import in_full
 from fedcore.report.tables import Comparison, Group, Metric, Stat
 
 Value = str | int | float | bool | tuple | None
@@ -55,7 +54,7 @@ def families(comparison: Comparison, metric: Metric, swept: Iterable[Mapping[str
         swept: the ``sweep`` of the experiments compared. Where there is one, its fields are the axes and rows
             that differ otherwise are families of their own; else every field that varies within a method is.
     """
-    rows = [(g, {k: v for k, v in in_full(g.config).items() if k not in _NEVER}) for g in comparison.groups]
+    rows = [(g, {k: v for k, v in g.fields.items() if k not in _NEVER}) for g in comparison.groups]
     rows = [(g, flat) for g, flat in rows if metric in g.stats]
     named = {_column(path) for sweep in swept for path in sweep}
     found = []

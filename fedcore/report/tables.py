@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcore.config import RunConfig
 from fedcore.report.names import field_words, value_text
-from fedcore.report.settings import NOT_CONFIG, caveat, distinct_titles, in_full, keys_of, row_key
+from fedcore.report.settings import NOT_CONFIG, caveat, distinct_titles, keys_of, row_key, told
 from fedcore.report.statistics import Paired, Stat, Test, holm, paired, spread
 from fedcore.report.values import (
     LAST_TEN,
@@ -70,10 +70,20 @@ class Group:
         """Seeds that went into the mean."""
         return tuple(sorted({r.run.seed for r in self.runs}))
 
+    @property
+    def here(self) -> bool:
+        """Whether FedLens trained them; else they were recorded by a script or imported from a table."""
+        return self.runs[0].run.origin == "engine"
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """Their config as a flat table, defaults written out where FedLens trained."""
+        return told(self.config, self.here)
+
     @cached_property
     def caveat(self) -> str:
-        """How these runs depart from what their config promises; empty: they do not."""
-        return caveat(self.config)
+        """How these runs depart from what their config promises; empty: they do not, or who knows."""
+        return caveat(self.config) if self.here else ""
 
 
 @dataclass(frozen=True)
@@ -146,10 +156,11 @@ def compare(
 
 def _row_names(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
     """Run -> the row that it belongs to; runs of one stored hash are looked into once."""
-    known: dict[str, str] = {}
+    known: dict[tuple[str, bool], str] = {}
     found = {}
     for run in runs:
-        key = known.get(run.group_hash) or known.setdefault(run.group_hash, row_key(configs[run.id]))
+        stored = run.group_hash, run.origin == "engine"
+        key = known.get(stored) or known.setdefault(stored, row_key(configs[run.id], stored[1]))
         found[run.id] = f"{key}/{run.label}"
     return found
 
@@ -294,13 +305,20 @@ def _stats(runs: Sequence[RunValue]) -> dict[Metric, Stat]:
 
 def _distinct(groups: Sequence[Group]) -> list[Group]:
     """Labels that tell rows of one setting apart: by the fields that differ, as many as it takes."""
+    own = {(g.setting, g.label) for g in groups if g.here}
+    groups = [
+        replace(g, label=f"{g.label} (recorded elsewhere)")
+        if not g.here and (g.setting, g.label) in own
+        else g
+        for g in groups
+    ]
     twins: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         twins.setdefault((group.setting, group.label), []).append(group)
     more = {}
     for (setting, label), members in twins.items():
         if len(members) > 1:
-            texts = zip(members, _what_differs([in_full(g.config) for g in members]), strict=True)
+            texts = zip(members, _what_differs([g.fields for g in members]), strict=True)
             more |= {(setting, g.key): f"{label} ({text})" for g, text in texts if text}
     return [replace(g, label=more.get((g.setting, g.key), g.label)) for g in groups]
 
@@ -336,7 +354,7 @@ def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, s
 
 def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
     """path -> a text per row, empty where a row has no such field."""
-    flat = [in_full(g.config) for g in groups]
+    flat = [g.fields for g in groups]
     names = dict.fromkeys(name for f in flat for name in f if name not in NOT_CONFIG)
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}
 

@@ -16,7 +16,7 @@ from fedcore.methods import registry
 from fedcore.report import curves, export, settings, tables
 from fedcore.report.settings import setting_key
 from fedcore.report.tables import chosen_rounds, compare, spread
-from fedcore.runs import queries
+from fedcore.runs import Recorder, queries
 from fedcore.runs.database import writing
 from tests import fill
 
@@ -175,6 +175,29 @@ def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
     assert (group.label, group.seeds, group.stats["personal"].n) == ("FedOT", (1, 2, 3), 3)
     assert len(found.settings) == 1 and found.notes == ()
     assert tables.config_differences(found.groups) == tables.partial_fields(found.groups) == {}
+
+
+def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) -> None:
+    """A script says nothing of its hyper-parameters: they are not FedLens' defaults, nor is it FedLens' code."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1)
+    number = fill.done(db, experiment)
+    own = queries.configs(db, [1])[1].method.config
+    for seed, config in ((2, {}), (3, own)):
+        run = Recorder(
+            db, method="fedot", label="FedOT", seed=seed, experiment=number, rounds_total=1, config=config
+        )
+        run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
+        run.finish()
+    found = compare(db, [number])
+    ours = next(g for g in found.groups if g.here)
+    assert (ours.label, ours.seeds) == ("FedOT", (1, 2))
+    assert {r.run.id for r in ours.runs} == {1, 2}, "none is replaced by a seed of the script's"
+    theirs = [g for g in found.groups if not g.here]
+    assert all(g.label.startswith("FedOT (recorded elsewhere)") for g in theirs)
+    assert len({g.label for g in found.groups}) == len(found.groups)
+    assert "method.config.lr" not in theirs[0].fields, "nobody said so"
+    assert ours.fields["method.config.lr"] == registry.get("fedot").Config().lr
 
 
 @pytest.mark.parametrize(
