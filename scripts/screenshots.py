@@ -89,8 +89,11 @@ def photograph(browser: Browser, url: str, wanted: str | None, path: Path, width
     page.screenshot(path=path)
     context.close()
     with Image.open(path) as picture:  # 256 colours: a third of the size, and every clone carries them
-        # maximum coverage, since a method's colour may stand in a few pixels only
-        small = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        # maximum coverage, since a method's colour may stand in a few pixels only; one step of k-means then
+        # makes the frequent colours exact
+        small = picture.convert("RGB").quantize(
+            256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+        )
     small.save(path, optimize=True)
     print(path.name)
 
