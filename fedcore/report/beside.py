@@ -81,8 +81,8 @@ class Beside:
 def beside(db: str | Path, preset: Experiment) -> list[Beside]:
     """All printed figures that a preset names, ours beside them as far as its runs are done.
 
-    A run counts where data (wherever the folder lies), partition, backbone, rounds and the method's whole
-    config are the preset's; its seed may be any, and so may written descriptions, which are the reader's own.
+    A run that FedLens trained counts where data (wherever they lie), partition, backbone, rounds and the
+    method's whole config are the preset's; its seed may be any, and so may one's own written descriptions.
     Runs of all experiments in the store count, archived ones aside; of a repeated seed the newest. Runs that
     depart from what their config says (``Method.caveat``) count where there are no others.
 
@@ -210,7 +210,7 @@ def _matching(
     best: dict[int, dict[tuple[int, str | None], _Done]] = {}
     names = {entry.name for entry in preset.methods}
     for group in compare(db, ids, rule, partial_seeds=True).groups if ids else ():
-        if group.method not in names:
+        if not group.here or group.method not in names:
             continue
         content = content_of(group.config)
         for i in [i for i, config in enumerate(configs) if config == content]:

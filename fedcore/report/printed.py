@@ -138,7 +138,7 @@ def _rows(
     found: dict[int, list[Row]] = {}
     for group in comparison.groups:
         out = {v.run.held_out for v in group.runs} - {None}
-        if group.method not in names or out != set(experiment.held_out):
+        if not group.here or group.method not in names or out != set(experiment.held_out):
             continue
         own = beside.content_of(group.config)
         for i, content in enumerate(contents):

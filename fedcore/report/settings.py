@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from fedcore.sweeps import USED_BY
 
 NOT_CONFIG = ("seed", "held_out", "method.label", "method.file", "data.root")
 """What rows of a table do not differ in: the seed, and where things lie or what they are called."""
+NAMED = 2
+"""Fields that differ between rows of one name and are told with it, and as many more as tell them apart."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
 
@@ -131,6 +133,24 @@ def in_full(config: RunConfig) -> dict[str, Any]:
 def told(config: RunConfig, here: bool) -> dict[str, Any]:
     """``in_full`` of what FedLens trained; of a run from elsewhere only what was recorded with it."""
     return in_full(config) if here else flatten(config)
+
+
+def what_differs(flat: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A text per config: the first fields that differ, then those without which two texts would be equal.
+
+    Numbers that are equal as printed are written out.
+    """
+    differing = [n for n in dict.fromkeys(n for f in flat for n in f) if n not in NOT_CONFIG]
+    differing = [n for n in differing if len({str(f.get(n)) for f in flat}) > 1]
+    named = differing[:NAMED]
+    for name in differing[NAMED:]:
+        apart, wider = (len({str([f.get(n) for n in ns]) for f in flat}) for ns in (named, [*named, name]))
+        named += [name] if wider > apart else []
+    rounded, exact = (
+        [", ".join(f"{field_words(n)} {text(n, f[n])}" for n in named if n in f) for f in flat]
+        for text in (value_text, lambda _, value: str(value))
+    )
+    return rounded if len(set(rounded)) == len(flat) else exact
 
 
 def _plain(value: Any) -> Any:

@@ -58,8 +58,8 @@ def families(comparison: Comparison, metric: Metric, swept: Iterable[Mapping[str
     rows = [(g, flat) for g, flat in rows if metric in g.stats]
     named = {_column(path) for sweep in swept for path in sweep}
     found = []
-    for method in dict.fromkeys(g.method for g, _ in rows):
-        mine = [(g, flat) for g, flat in rows if g.method == method]
+    for method, here in dict.fromkeys((g.method, g.here) for g, _ in rows):
+        mine = [(g, flat) for g, flat in rows if (g.method, g.here) == (method, here)]
         for members in _apart(mine, named):
             fields = [f for f in _varying(members) if not named or f in named]
             if fields and len(members) > 1:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcore.config import RunConfig
 from fedcore.report.names import field_words, value_text
-from fedcore.report.settings import NOT_CONFIG, caveat, distinct_titles, keys_of, row_key, told
+from fedcore.report.settings import NOT_CONFIG, caveat, distinct_titles, keys_of, row_key, told, what_differs
 from fedcore.report.statistics import Paired, Stat, Test, holm, paired, spread
 from fedcore.report.values import (
     LAST_TEN,
@@ -41,8 +41,7 @@ __all__ = [
     "difference", "partial_fields", "per_seed", "ranks", "shown_metrics", "significance", "spread",
     "whole_seeds",
 ]  # fmt: skip
-NAMED = 2
-"""Fields that differ between rows of one name and are told with it, and as many more as tell them apart."""
+ELSEWHERE = " (recorded elsewhere)"
 CAVEAT = "†"
 """Marks a row whose runs are not quite what their config says, and the note that says why."""
 
@@ -306,32 +305,17 @@ def _stats(runs: Sequence[RunValue]) -> dict[Metric, Stat]:
 def _distinct(groups: Sequence[Group]) -> list[Group]:
     """Labels that tell rows of one setting apart: by the fields that differ, as many as it takes."""
     own = {(g.setting, g.label) for g in groups if g.here}
-    groups = [
-        replace(g, label=f"{g.label} (recorded elsewhere)")
-        if not g.here and (g.setting, g.label) in own
-        else g
-        for g in groups
-    ]
+    twice = [not g.here and (g.setting, g.label) in own for g in groups]
+    groups = [replace(g, label=g.label + ELSEWHERE * t) for g, t in zip(groups, twice, strict=True)]
     twins: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         twins.setdefault((group.setting, group.label), []).append(group)
     more = {}
     for (setting, label), members in twins.items():
         if len(members) > 1:
-            texts = zip(members, _what_differs([g.fields for g in members]), strict=True)
+            texts = zip(members, what_differs([g.fields for g in members]), strict=True)
             more |= {(setting, g.key): f"{label} ({text})" for g, text in texts if text}
     return [replace(g, label=more.get((g.setting, g.key), g.label)) for g in groups]
-
-
-def _what_differs(flat: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A text per config: the first fields that differ, then those without which two texts would be equal."""
-    differing = [n for n in dict.fromkeys(n for f in flat for n in f) if n not in NOT_CONFIG]
-    differing = [n for n in differing if len({str(f.get(n)) for f in flat}) > 1]
-    named = differing[:NAMED]
-    for name in differing[NAMED:]:
-        apart, wider = (len({str([f.get(n) for n in ns]) for f in flat}) for ns in (named, [*named, name]))
-        named += [name] if wider > apart else []
-    return [", ".join(f"{field_words(n)} {value_text(n, f[n])}" for n in named if n in f) for f in flat]
 
 
 def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:

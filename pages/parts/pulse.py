@@ -14,6 +14,7 @@ from fedcore.errors import FedLensError
 from fedcore.report import progress
 
 PATH = "/pulse"
+LONGEST = 18  # digits that SQLite takes for a number
 
 
 def address(experiment: int) -> str:
@@ -24,7 +25,7 @@ def address(experiment: int) -> str:
 def answer(request: Request) -> PlainTextResponse:
     """The pulse as text; 400 where no experiment is named, 503 where the database cannot be read."""
     asked = request.query_params.get("experiment", "")
-    if not asked.isdecimal():
+    if not asked.isdecimal() or len(asked) > LONGEST:
         return PlainTextResponse("name an experiment by its number: /pulse?experiment=3", 400)
     try:
         text = progress.pulse(runs.default_path().resolve(), int(asked))

@@ -50,6 +50,7 @@ def test_the_pulse_changes_with_what_a_reader_would_see(browser: TestClient, tmp
 
 def test_a_question_that_cannot_be_answered(browser: TestClient, tmp_path: Path) -> None:
     assert browser.get("/pulse").status_code == 400
+    assert browser.get(pulse.address(10**30)).status_code == 400
     assert "by its number" in browser.get("/pulse?experiment=x").text
     missing = browser.get("/pulse?experiment=1")
     assert missing.status_code == 503

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,33 @@ def test_the_page_does_not_wait_for_a_large_folder(
     app = app.run()
     assert not said(app)
     assert "6 methods x 1 seed = 6 runs" in plan_line(app)
+
+
+def test_what_goes_wrong_unforeseen_in_a_slow_plan_is_shown(
+    open_page: Opened, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not planned again and again: the reader would wait for ever, and the disk be read for ever."""
+    reads: list[int] = []
+    go = threading.Event()
+
+    def broken(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
+        if data.name != "folder":
+            return read_images(data, side)
+        reads.append(side)
+        assert go.wait(60)
+        raise PermissionError("a disk of its own mind")
+
+    monkeypatch.setattr(planning, "read_images", broken)
+    app = open_page("new", preset="demo")
+    monkeypatch.setattr(planning, "PATIENCE", 0.05)
+    app = own(app, folder)
+    assert said(app)
+    asked = app.session_state[planning._ASKED]
+    go.set()
+    wait([asked], 60)
+    app = app.run()
+    assert app.exception and not said(app)
+    assert len(reads) == 1
 
 
 def test_the_last_picture_stays_while_the_next_plan_is_made(

@@ -13,6 +13,7 @@ from fedcore.config import Experiment
 from fedcore.report import export, printed, tables
 from fedcore.report.beside import beside
 from fedcore.report.printed import Printed
+from fedcore.runs.database import writing
 from tests.report import test_published as presets
 
 
@@ -72,6 +73,18 @@ def test_another_protocol_has_no_printed_figure(pacs: tuple[Path, Experiment], t
     for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
         assert not printed.printed(comparison, [other]).figures
     assert printed.printed(comparison, [longer]).absent["FedOT"] == "not run"
+
+
+def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
+    """What a script records as FedOT is no run of FedLens' FedOT with the paper's config."""
+    db = tmp_path / "runs.db"
+    experiment = presets.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
+    presets.train(db, experiment)
+    assert any(b.ours for b in beside(db, experiment))
+    with writing(db) as database:
+        database.execute("UPDATE runs SET origin='recorder'")
+    assert not printed.printed(tables.compare(db, [1], "best"), [experiment]).figures
+    assert not any(b.ours for b in beside(db, experiment))
 
 
 def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:

@@ -15,6 +15,7 @@ from fedcore.engine.events import Started
 from fedcore.methods import registry
 from fedcore.report import curves, export, settings, tables
 from fedcore.report.settings import setting_key
+from fedcore.report.sweeps import families
 from fedcore.report.tables import chosen_rounds, compare, spread
 from fedcore.runs import Recorder, queries
 from fedcore.runs.database import writing
@@ -156,6 +157,8 @@ def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) 
     entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
     found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
     assert len({g.label for g in found.groups}) == 3
+    near = settings.what_differs([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
+    assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
 
 
 def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
@@ -178,12 +181,11 @@ def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
 
 
 def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) -> None:
-    """A script says nothing of its hyper-parameters: they are not FedLens' defaults, nor is it FedLens' code."""
+    """What a script does not say of its hyper-parameters is not FedLens' default, nor is it FedLens' code."""
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1)
     number = fill.done(db, experiment)
-    own = queries.configs(db, [1])[1].method.config
-    for seed, config in ((2, {}), (3, own)):
+    for seed, config in ((2, {}), (3, {"lr": 0.1})):
         run = Recorder(
             db, method="fedot", label="FedOT", seed=seed, experiment=number, rounds_total=1, config=config
         )
@@ -194,10 +196,12 @@ def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) 
     assert (ours.label, ours.seeds) == ("FedOT", (1, 2))
     assert {r.run.id for r in ours.runs} == {1, 2}, "none is replaced by a seed of the script's"
     theirs = [g for g in found.groups if not g.here]
+    assert [g.seeds for g in theirs] == [(2,), (3,)]
     assert all(g.label.startswith("FedOT (recorded elsewhere)") for g in theirs)
     assert len({g.label for g in found.groups}) == len(found.groups)
     assert "method.config.lr" not in theirs[0].fields, "nobody said so"
     assert ours.fields["method.config.lr"] == registry.get("fedot").Config().lr
+    assert families(found, "personal")[0].fields == ("method.config.lr",), "theirs alone"
 
 
 @pytest.mark.parametrize(
