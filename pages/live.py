@@ -35,6 +35,7 @@ STILL = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
 .st-key-live_watch .fl-strip { margin-bottom: 1rem; }
 </style>"""
+Clock = tuple[str, float, float | None]  # as ``live_clock.wind`` takes it
 Flags = tuple[bool, bool, bool, int]
 common.through_app()
 db = common.database()
@@ -144,27 +145,34 @@ def poll_seconds(found: list[progress.Progress]) -> float:
 @st.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
     """Draw what is new; the page as a whole where its still part has to change."""
+    clock: Clock = ("", POLL_SECONDS, POLL_SECONDS)  # what goes wrong now may go well soon
+    now = flags
     try:
-        if common.writable():
-            runs.ensure_worker(db)
-            runs.reconcile(db)
-        seen = progress.pulse(db, experiment)
-        row = queries.experiment(db, experiment)
-        found = progress.progress(db, [r for r in row.runs if r.id in ids])
-        now = progress.token(db, ids)
-        with st.container(key="live_watch"):
-            st.html(STILL + strip(row) + run_rows(found, settings.look))
-            draw_all(at_round(moment(now, paused), settings.until), settings)
-        if not paused:
-            every = poll_seconds(found)
-            at_work = ALIVE_SECONDS if button_flags(row)[0] else None
-            live_clock.wind(experiment, seen, every, every if behind(now) else at_work)
-        if not st.session_state["live_asking"] and button_flags(row) != flags:
-            st.rerun()
+        now, clock = draw_moment(ids, experiment, settings, paused)
     except FedLensError as error:
         common.show_error(error)
-        if not paused:  # what cannot be read now may be read again soon
-            live_clock.wind(experiment, "", POLL_SECONDS, POLL_SECONDS)
+    finally:
+        if not paused:
+            live_clock.wind(experiment, *clock)
+    if now != flags and not st.session_state["live_asking"]:
+        st.rerun()
+
+
+def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Clock]:
+    """Table, heatmaps, curves as they are; returns what buttons there should be, and when to look again."""
+    if common.writable():
+        runs.ensure_worker(db)
+        runs.reconcile(db)
+    seen = progress.pulse(db, experiment)
+    row = queries.experiment(db, experiment)
+    found = progress.progress(db, [r for r in row.runs if r.id in ids])
+    now = progress.token(db, ids)
+    with st.container(key="live_watch"):
+        st.html(STILL + strip(row) + run_rows(found, settings.look))
+        draw_all(at_round(moment(now, paused), settings.until), settings)
+    every, flags = poll_seconds(found), button_flags(row)
+    at_work = ALIVE_SECONDS if flags[0] else None
+    return flags, (seen, every, every if behind(now) else at_work)
 
 
 def at_round(shown: Token, until: int | None) -> Token:
@@ -213,7 +221,7 @@ def strip(found: ExperimentRow) -> str:
     counts = {s: sum(r.state == s for r in found.runs) for s in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts.append(common.faint(f"{found.config.data.name}, {backbone_names(found.config)}"))
-    parts += common.machine_html()
+    parts += common.machine_html() if any(not r.ended for r in found.runs) else []  # else it would be old
     return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
 
 

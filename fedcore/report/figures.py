@@ -80,7 +80,7 @@ def curves(
     }
     if not any(s.x for s in series):
         middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
-        layout["annotations"] = [{**middle, "text": "no round yet", "showarrow": False}]
+        layout["annotations"] = [{**middle, "text": "nothing recorded yet", "showarrow": False}]
         bare = {"showticklabels": False, "showgrid": False}
         across, down = {**across, **bare}, {**down, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": across, "yaxis": down}})

@@ -37,6 +37,7 @@ from fedcore.runs.statements import STATEMENTS
 TRAIN, VALIDATION, TEST = 0, 1, 2
 LOCAL, BROADCAST = 0, 1
 LOG_NAME = "log.txt"
+LARGEST = 2**63 - 1  # number that SQLite takes; links hold anything
 
 
 def experiments(db: str | Path, archived: bool = False) -> list[ExperimentRow]:
@@ -57,7 +58,8 @@ def experiment(db: str | Path, experiment_id: int) -> ExperimentRow:
         FedLensError: when there is none with this id.
     """
     with reading(db) as connection:
-        row = connection.execute(STATEMENTS["experiment"], {"id": experiment_id}).fetchone()
+        asked = {"id": min(experiment_id, LARGEST)}
+        row = connection.execute(STATEMENTS["experiment"], asked).fetchone()
         if row is None:
             raise FedLensError(f"no experiment {experiment_id}; `python -m fedcore list` shows them")
         return _experiment(row, _runs(connection.execute(STATEMENTS["runs_of"], _ids([experiment_id]))))

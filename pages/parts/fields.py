@@ -208,9 +208,9 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
     )
     slots.place("partition.kind")
     names = {
-        "domain": ("clients_per_domain", "alpha", "dirichlet_form", "min_samples"),
+        "domain": ("clients_per_domain", "alpha", "min_samples", "dirichlet_form"),
         "iid": ("clients", "min_samples"),
-        "dirichlet": ("clients", "alpha", "dirichlet_form", "min_samples"),
+        "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form"),
         "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
         "natural": ("clients", "min_samples"),
     }[kind]
@@ -222,6 +222,9 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
     empty = {"clients": "all", "alpha": "IID"}  # all that the data set names; within a domain at random
     values: dict[str, object] = {"kind": kind}
     for column, name in zip(st.columns(len(names)), names, strict=True):
+        if name == "dirichlet_form" and values["alpha"] is None:
+            values[name] = draft.dirichlet_form  # nothing is drawn from a Dirichlet distribution
+            continue
         with column:
             info = PartitionConfig.model_fields[name]
             values[name] = forms.field_widget(

@@ -71,6 +71,8 @@ class Planner:
                 answer: Plan | Exception = plan(Experiment.model_validate_json(experiment), self._read)
         except Exception as error:  # noqa: BLE001 - one that nobody foresaw is for ``made`` to raise
             answer = error
+            with self._lock:
+                self._sets.clear()  # the folder may be mended meanwhile
         return Made(answer, time.monotonic())
 
     def _read(self, data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:

@@ -16,6 +16,7 @@ from pages.parts import pulse
 from tests import fill
 from tests.pages.conftest import Opened
 from tests.pages.test_live import clock, widget
+from tests.pages.test_pages import html
 
 
 @pytest.fixture
@@ -79,6 +80,25 @@ def test_an_ended_experiment_is_drawn_again_for_news_only(open_page: Opened, fil
     wound = clock(open_page("live", id="1"))
     assert wound is not None
     assert wound["longest"] is None, "it may still be resumed from elsewhere"
+
+
+def test_the_clock_goes_on_whatever_went_wrong(
+    open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = open_page("live", id="2")
+
+    def broken(db: Path, ids: list[int]) -> progress.Token:
+        raise OSError("no room on the disk")
+
+    monkeypatch.setattr(progress, "token", broken)
+    app.run()
+    assert app.exception
+    assert clock(app) == {"address": "/pulse?experiment=2", "seen": "", "every": 2, "longest": 2}
+
+
+def test_the_load_of_the_machine_is_said_while_something_runs(open_page: Opened, filled: Path) -> None:
+    assert "CPU" in html(open_page("live", id="2"))
+    assert "CPU" not in html(open_page("live", id="1")), "it would be that of the last drawing"
 
 
 @pytest.mark.parametrize(("headless", "opened"), [(False, ["http://localhost:8599"]), (True, [])])

@@ -202,7 +202,9 @@ def test_fields_are_named_for_people(open_page: Opened) -> None:
     assert not [w.label for w in widgets if "_" in w.label]
     shown = [option for w in [*app.selectbox, *app.multiselect] for option in w.options]
     assert not [text for text in shown if "per_" in text or "train_" in text]
-    shares = next(s for s in app.selectbox if s.label == "Dirichlet shares")
+    assert "Dirichlet shares" not in {s.label for s in app.selectbox}, "nothing is drawn with an empty alpha"
+    next(w for w in app.number_input if w.label == "Dirichlet alpha").set_value(0.3)
+    shares = next(s for s in app.run().selectbox if s.label == "Dirichlet shares")
     assert shares.options == ["per class", "per client"]
     assert "`dirichlet_form`" in shares.help and "per_class" not in shares.help
 
@@ -257,3 +259,8 @@ def test_one_round_is_one_round(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
     next(w for w in app.number_input if w.label == "Rounds").set_value(1)
     assert ", 1 round," in plan_line(app.run()).replace("**", "")
+
+
+def test_a_link_to_clone_a_number_that_is_none_says_so(open_page: Opened) -> None:
+    app = open_page("new", clone="9" * 30)
+    assert any("no experiment" in e.value for e in app.error)

@@ -128,3 +128,18 @@ def test_what_is_mended_on_the_disk_is_soon_seen(
     assert app.run().error, "not looked at again at once"
     monkeypatch.setattr(planning, "KEPT_ERROR", 0.0)
     assert not app.run().error
+
+
+def test_after_an_error_a_large_folder_is_read_anew(
+    open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error may be about what was read, and mended since."""
+    disk.go.set()
+    monkeypatch.setattr(planning, "SLOW", 0.0)
+    monkeypatch.setattr(planning, "KEPT_ERROR", 0.0)
+    app = own(open_page("new", preset="demo"), folder)
+    app = widget(app, "Fewest samples", "number_input").set_value(10_000).run()
+    assert app.error
+    before = disk.reads
+    app.run()
+    assert disk.reads > before
