@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import streamlit as st
 from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 import app as served
 from fedcore.report import progress
@@ -18,14 +19,34 @@ from tests.pages.conftest import Opened
 from tests.pages.test_live import clock, widget
 from tests.pages.test_pages import html
 
+Asked = Callable[..., tuple[int, str]]
+
 
 @pytest.fixture
-def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Asks the served route for an address; returns the status and the text of the answer."""
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    return TestClient(Starlette(routes=[pulse.route()]), base_url="http://127.0.0.1:8501")
+    app = Starlette(routes=[pulse.route()])
+
+    def asked(address: str, host: str = "127.0.0.1:8501") -> tuple[int, str]:
+        path, _, query = address.partition("?")
+        scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "scheme": "http"}
+        scope |= {"query_string": query.encode(), "headers": [(b"host", host.encode())]}
+        sent: list[MutableMapping[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        asyncio.run(app(scope, receive, send))
+        return sent[0]["status"], b"".join(m.get("body", b"") for m in sent).decode()
+
+    return asked
 
 
-def test_the_pulse_changes_with_what_a_reader_would_see(browser: TestClient, tmp_path: Path) -> None:
+def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     created, (first, second) = fill.start(
         db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=5)
@@ -33,9 +54,9 @@ def test_the_pulse_changes_with_what_a_reader_would_see(browser: TestClient, tmp
     another, _ = fill.start(db, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=5))
 
     def now(number: int = created.experiment_id) -> str:
-        answer = browser.get(pulse.address(number))
-        assert answer.status_code == 200
-        return answer.text
+        status, text = ask(pulse.address(number))
+        assert status == 200
+        return text
 
     seen, elsewhere = [now()], now(another.experiment_id)
     fill.train(first, until=1)
@@ -49,18 +70,18 @@ def test_the_pulse_changes_with_what_a_reader_would_see(browser: TestClient, tmp
     assert now(another.experiment_id) == elsewhere, "another experiment's rounds are no news here"
 
 
-def test_a_question_that_cannot_be_answered(browser: TestClient, tmp_path: Path) -> None:
-    assert browser.get("/pulse").status_code == 400
-    assert browser.get(pulse.address(10**30)).status_code == 400
-    assert "by its number" in browser.get("/pulse?experiment=x").text
-    missing = browser.get("/pulse?experiment=1")
-    assert missing.status_code == 503
-    assert "no database" in missing.text
+def test_a_question_that_cannot_be_answered(ask: Asked, tmp_path: Path) -> None:
+    assert ask("/pulse")[0] == 400
+    assert ask(pulse.address(10**30))[0] == 400
+    assert "by its number" in ask("/pulse?experiment=x")[1]
+    status, text = ask("/pulse?experiment=1")
+    assert status == 503
+    assert "no database" in text
 
 
-def test_only_this_machine_may_ask(browser: TestClient) -> None:
+def test_only_this_machine_may_ask(ask: Asked) -> None:
     """A page of another name that leads here (DNS rebinding) is refused, as Streamlit does for its own."""
-    assert browser.get("/pulse", headers={"Host": "elsewhere.example"}).text == "Invalid host header"
+    assert ask("/pulse?experiment=1", "elsewhere.example") == (400, "Invalid host header")
 
 
 def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: Path) -> None:
