@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -155,11 +156,15 @@ def test_a_label_as_long_as_a_page_is_cut_in_the_heading(open_page: Opened, tmp_
     assert any("L" * 500 in c.value for c in app.code)
 
 
-def test_names_of_fills_are_text(open_page: Opened, tmp_path: Path, shown_as_text: object) -> None:
+def test_names_of_fills_are_text(
+    open_page: Opened, tmp_path: Path, shown_as_text: Callable[[AppTest], None]
+) -> None:
     db = tmp_path / "runs.db"
     names = tuple(f"<i>{i}</i> :red[x] $x$" for i in range(2))
     _, (lease,) = fill.start(db, fill.an_experiment("<i>e</i>", methods=("fedot",), seeds=(1,), rounds=2))
     lease.say("<script>encoding</script>")
     fill.train(lease, until=1, clients=names)
     for tab in ("Accuracy", "Clients", "Diagnostics", "Feature space", "Log and files", "Reproduce"):
-        shown_as_text(open_page("run", id=str(lease.run_id), run_tab=tab))
+        app = open_page("run", id=str(lease.run_id), run_tab=tab)
+        assert "&lt;i&gt;e&lt;/i&gt;" in html(app), "the name is there, as text"
+        shown_as_text(app)
