@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import streamlit as st
 
-from pages.parts import pulse
+from pages.live_view import pulse
 
 READY_SECONDS = 0.5  # until the server answers
 

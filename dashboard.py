@@ -6,9 +6,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.parts import common
+from pages.widgets import common
 
-ICON = Path(__file__).parent / "pages" / "parts" / "icon.svg"
+ICON = Path(__file__).parent / "pages" / "widgets" / "icon.svg"
 st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(common.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from fedcore.cli import main
-from fedcore.runs.devices import PATIENT_THREADS
+from fedcore.cli.main import main
+from fedcore.jobs.devices import PATIENT_THREADS
 
 if __name__ == "__main__":
     for name, value in PATIENT_THREADS.items():

@@ -1,5 +1,4 @@
-"""torch without importing torch: the page process reads
-method files but must not pay for (or hold) the library.
+"""A stand-in for torch that imports it on first use, so that pages can read method files without loading it.
 
 A plain proxy instead of ``importlib.util.LazyLoader``: the latter puts a half-loaded ``torch`` into
 ``sys.modules``, where other libraries find it and, by touching it, load it.
@@ -9,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from typing import TYPE_CHECKING
 
 
 class _Lazy(types.ModuleType):
@@ -18,5 +18,11 @@ class _Lazy(types.ModuleType):
         return value
 
 
-torch = _Lazy("torch")
-functional = _Lazy("torch.nn.functional")
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import functional
+else:
+    torch = _Lazy("torch")
+    functional = _Lazy("torch.nn.functional")
+
+__all__ = ["functional", "torch"]

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore.report import comparison_figures, curves, diagnostics, figures, heatmaps, panels, printed, tables
-from fedcore.report.client_rounds import client_by_round
-from fedcore.report.names import field_title
-from fedcore.report.statistics import TESTS, Test
-from fedcore.report.tables import METRICS, RULES, Comparison, Metric, Rule
-from fedcore.runs import queries
-from fedcore.runs.queries import ExperimentRow
-from pages.parts import common, exports, published_view, summary, sweep_view
+from fedcore.config.field_names import field_title
+from fedcore.papers import printed
+from fedcore.plots import comparisons as comparison_figures
+from fedcore.plots import heatmaps
+from fedcore.plots import lines as figures
+from fedcore.results import curves, diagnostics, panels, tables
+from fedcore.results.client_rounds import client_by_round
+from fedcore.results.statistics import TESTS, Test
+from fedcore.results.tables import METRICS, RULES, Comparison, Metric, Rule
+from fedcore.store import queries
+from fedcore.store.queries import ExperimentRow
+from pages.widgets import common, exports, published_view, summary, sweep_view
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
 VIEWS = {

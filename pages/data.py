@@ -10,13 +10,15 @@ from PIL import Image
 
 from fedcore.clip import tags
 from fedcore.clip.facts import MINI_MODELS, config_files, facts
-from fedcore.data import catalog, sheet
+from fedcore.data import catalog
+from fedcore.data.check import sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
-from fedcore.report import inventory
-from fedcore.report.inventory import DataCounts
-from fedcore.runs import tasks
-from pages.parts import background, common, encoded, own_data
+from fedcore.jobs import tasks
+from fedcore.results import inventory
+from fedcore.results.inventory import DataCounts
+from pages.forms import own_data
+from pages.widgets import background, common, encoded
 
 SECTIONS = ("Data sets", "Encodings", "Backbones")
 _CODE = re.compile(r"`([^`]*)`")

@@ -6,12 +6,12 @@ import time
 
 import streamlit as st
 
-from fedcore import runs
-from fedcore.report import progress
-from fedcore.report.overview import ExperimentSummary, load, matches
-from fedcore.runs import queries
-from pages.parts import chosen, common, importing, queue
-from pages.parts import experiment_actions as actions
+from fedcore import jobs
+from fedcore.results import progress
+from fedcore.results.overview import ExperimentSummary, load, matches
+from fedcore.store import queries
+from pages.widgets import chosen, common, importing, queue
+from pages.widgets import experiment_actions as actions
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
@@ -45,7 +45,7 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
         seen: status and rounds of those in the table when it was drawn.
         newest: the newest run at that time.
     """
-    runs.ensure_worker(db)
+    jobs.ensure_worker(db)
     now = queries.runs(db, every)
     counts = {state: sum(r.state == state for r in now) for state in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]

@@ -6,17 +6,22 @@ import time
 
 import streamlit as st
 
-from fedcore import runs
+from fedcore import jobs, store
 from fedcore.config import backbone_names
 from fedcore.errors import FedLensError
-from fedcore.report import curves, diagnostics, figures, heatmaps, panels, progress
-from fedcore.report.charts import Chart
-from fedcore.report.palette import Look
-from fedcore.report.progress import Token
-from fedcore.runs import queries
-from fedcore.runs.queries import ExperimentRow
-from pages.parts import common, live_chart, live_clock, live_controls
-from pages.parts.live_controls import CHARTS, CURVES, Settings, button_flags
+from fedcore.plots import heatmaps
+from fedcore.plots import lines as figures
+from fedcore.plots.palette import Look
+from fedcore.plots.theme import Chart
+from fedcore.results import curves, diagnostics, panels, progress
+from fedcore.results.progress import Token
+from fedcore.store import queries
+from fedcore.store.queries import ExperimentRow
+from pages.live_view import chart as live_chart
+from pages.live_view import clock as live_clock
+from pages.live_view import controls as live_controls
+from pages.live_view.controls import CHARTS, CURVES, Settings, button_flags
+from pages.widgets import common
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
@@ -161,8 +166,8 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
 def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Clock]:
     """Table, heatmaps, curves as they are; returns what buttons there should be, and when to look again."""
     if common.writable():
-        runs.ensure_worker(db)
-        runs.reconcile(db)
+        jobs.ensure_worker(db)
+        store.reconcile(db)
     seen = progress.pulse(db, experiment)
     row = queries.experiment(db, experiment)
     found = progress.progress(db, [r for r in row.runs if r.id in ids])

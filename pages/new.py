@@ -7,20 +7,22 @@ from functools import partial
 
 import streamlit as st
 
-from fedcore import runs
+from fedcore import jobs, store
 from fedcore.config import Experiment, dumps, loads
+from fedcore.config.field_names import field_title, field_words, value_text
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
+from fedcore.jobs import devices
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
-from fedcore.report import guide
-from fedcore.report.inventory import amount
-from fedcore.report.names import field_title, field_words, value_text
-from fedcore.report.partition_picture import partition_picture
-from fedcore.report.progress import duration
-from fedcore.runs import devices
-from pages.parts import class_texts, cohorts, common, domains, drafts, fields, forms, planning, sweep_form
-from pages.parts.fields import Slots
+from fedcore.papers import guide
+from fedcore.plots.partition import partition_picture
+from fedcore.results.inventory import amount
+from fedcore.results.progress import duration
+from pages.forms import class_texts, cohorts, domains, drafts, fields, planning, sweep_form
+from pages.forms import widgets as forms
+from pages.forms.fields import Slots
+from pages.widgets import common
 
 
 def presets() -> None:
@@ -202,8 +204,8 @@ def launch(experiment: Experiment | None, found: Plan | None) -> None:
     if pressed and experiment is not None and found is not None:
         device = st.session_state.get("new_device") or "auto"
         try:
-            created = runs.create_experiment(common.database(), experiment, found.runs, device=device)
-            runs.ensure_worker(common.database())
+            created = store.create_experiment(common.database(), experiment, found.runs, device=device)
+            jobs.ensure_worker(common.database())
         except FedLensError as error:
             common.show_error(error)
             return

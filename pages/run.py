@@ -7,14 +7,17 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from fedcore import runs
+from fedcore import jobs, store
 from fedcore.config import Experiment, loads
+from fedcore.config.field_names import reason_words
 from fedcore.errors import FedLensError
-from fedcore.report import curves, diagnostics, figures, heatmaps, inventory, panels, progress
-from fedcore.report.names import reason_words
-from fedcore.runs import queries
-from fedcore.runs.queries import RunRow
-from pages.parts import common, drafts, run_analyses, run_record
+from fedcore.plots import heatmaps
+from fedcore.plots import lines as figures
+from fedcore.results import curves, diagnostics, inventory, panels, progress
+from fedcore.store import queries
+from fedcore.store.queries import RunRow
+from pages.forms import drafts
+from pages.widgets import common, run_analyses, run_record
 
 POLL_SECONDS = 5
 LABEL = 100  # characters of a label in the heading
@@ -78,7 +81,7 @@ def confirm_stop(run: RunRow) -> None:
     st.markdown(f"**{common.md(named(run))}, seed {run.seed}**")
     st.caption("Its finished rounds stay, and it can be resumed; the round in work is discarded.")
     if st.button("Stop", type="primary", key="run_stop_confirmed"):
-        runs.stop(common.database(), [run.id])
+        store.stop(common.database(), [run.id])
         st.rerun()
 
 
@@ -95,8 +98,8 @@ def actions(run: RunRow) -> None:
             confirm_stop(run)
         can_resume = run.state in ("stopped", "interrupted", "failed") and run.origin == "engine"
         if can_resume and st.button("Resume", icon=":material/resume:", disabled=not may):
-            runs.resume(db, [run.id])
-            runs.ensure_worker(db)
+            store.resume(db, [run.id])
+            jobs.ensure_worker(db)
             st.rerun()
         if not run.ended:
             news(run)
@@ -106,7 +109,7 @@ def actions(run: RunRow) -> None:
 @st.fragment(run_every=POLL_SECONDS)
 def news(run: RunRow) -> None:
     """Says that the run went on, instead of moving the page under the reader."""
-    runs.ensure_worker(common.database())
+    jobs.ensure_worker(common.database())
     now = queries.runs(common.database(), [run.id])
     same = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
     text = (

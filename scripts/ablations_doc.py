@@ -18,9 +18,9 @@ from typing import Literal
 from fedcore import config
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.report.tables import METRIC_HEADS, Comparison, Group, Metric, Stat, compare, spread
-from fedcore.runs import queries
-from fedcore.runs.rows import ExperimentRow
+from fedcore.results.tables import METRIC_HEADS, Comparison, Group, Metric, Stat, compare, spread
+from fedcore.store import queries
+from fedcore.store.rows import ExperimentRow
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENT = ROOT / "examples" / "ablations.toml"

@@ -34,7 +34,7 @@ def main() -> int:
 def measure_imports() -> None:
     """Seconds until a fresh Python has imported what forms and pages need, and whether torch came along."""
     code = (
-        "import fedcore.config, fedcore.runs, fedcore.data.catalog as c, fedcore.methods.registry as r, sys\n"
+        "import sys, fedcore.store, fedcore.data.catalog as c, fedcore.methods.registry as r\n"
         "r.load_all(); c.facts('shapes'); print('torch._C' in sys.modules)"
     )
     start = time.perf_counter()
@@ -68,7 +68,7 @@ def measure_folder(folder: Path, images: int = 10_000) -> None:
     import numpy as np
     from PIL import Image
 
-    from fedcore.data import folders
+    from fedcore.data.readers import folders
 
     pixels = np.random.default_rng(0).integers(0, 256, (29, 29, 3), dtype=np.uint8)
     Image.fromarray(pixels).resize((227, 227)).save(folder / "one.jpg")

@@ -56,7 +56,7 @@ def main() -> int:
 def measure(folder: Path, options: argparse.Namespace) -> None:
     """Draw, then time the parts, the pipeline and a second run."""
     from fedcore.clip import decoding, encodings, features
-    from fedcore.data import folders
+    from fedcore.data.readers import folders
 
     draw(folder / "set", options.images)
     begun = time.perf_counter()

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
-from fedcore.runs import Recorder
+from fedcore.store import Recorder
 from scripts.screenshots import FLAGS, start
 
 ROUND_SECONDS = 10

@@ -44,7 +44,7 @@ def measure(db: Path) -> bool:
             logging.getLogger(name).setLevel(logging.ERROR)
     os.environ["FEDLENS_DB"] = str(db)
     good = True
-    with mock.patch("fedcore.runs.ensure_worker", return_value=False):
+    with mock.patch("fedcore.jobs.ensure_worker", return_value=False):
         for name, (page, query) in VISITS.items():
             app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=120)
             for key, value in query.items():

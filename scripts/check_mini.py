@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedcore.clip import mini
-from fedcore.data import digits, shapes
+from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import ImageSet
 
 logging.getLogger().setLevel(

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from tests import fill
+from tests.support import fill
 
 CLIENTS = tuple(f"client-{i:02d}" for i in range(1, 11))
 EXPERIMENTS, SEEDS, ROUNDS = 4, 4, 50

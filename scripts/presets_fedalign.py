@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedcore.report.published import CATALOG
+from fedcore.papers.published import CATALOG
 from scripts.presets_parts import SPLITS, Preset, method, rows
 
 # FedAlign: five clients. Its prompt baselines ran 50 rounds, FedAlign itself 10: files of their own.

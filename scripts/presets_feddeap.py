@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedcore.report.published import CATALOG, PROMPT_LENGTHS
+from fedcore.papers.published import CATALOG, PROMPT_LENGTHS
 from scripts.presets_parts import Preset, method, rows
 
 # FedDEAP: one client per domain; Tables 1 to 5 are one experiment per data set.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedcore.report.published import BEST_BLOCKS, CATALOG, DOMAINS
+from fedcore.papers.published import BEST_BLOCKS, CATALOG, DOMAINS
 from scripts.presets_parts import Preset, method, rows
 
 # FedOT: one experiment per data set gives Tables 1, 2, 3, 5 to 10 and the conference version's cosines.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fedcore.report.published import CATALOG
+from fedcore.papers.published import CATALOG
 from scripts.presets_parts import Preset, method, rows
 
 BLOCKS = [2**n for n in range(10)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedcore.report.published import CATALOG, DOMAINS
+from fedcore.papers.published import CATALOG, DOMAINS
 from scripts.presets_parts import Preset, method, rows
 
 LOCAL_EPOCHS = [1, 2, 4, 8]

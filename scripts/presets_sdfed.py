@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedcore.report.published import CATALOG, COHORTS
+from fedcore.papers.published import CATALOG, COHORTS
 from scripts.presets_parts import SPLITS, Preset, method, rows
 
 # SDFed: classes of the single-domain sets are dealt out to ten clients, leftover ones to nobody.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.data import drawing
-from fedcore.data.drawing_styles import BACKGROUNDS, COLOURS
+from fedcore.data.drawn import drawing
+from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS
 from scripts.pretrain_images import CLASSES, STYLES, Corpus
 
 _PLACES, _SIZES = list(drawing.PLACES), list(drawing.SIZES)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedcore.data import digits, drawing
-from fedcore.data.drawing_styles import BACKGROUNDS, COLOURS
+from fedcore.data.drawn import digits, drawing
+from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS
 from scripts.pretrain_strokes import scanned, styled
 
 CLASSES = drawing.SHAPES + digits.CLASSES

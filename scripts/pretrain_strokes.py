@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from fedcore.data import digits, drawing
-from fedcore.data.drawing_styles import BACKGROUNDS, COLOURS, paint
+from fedcore.data.drawn import digits, drawing
+from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS, paint
 
 # Per digit: ways to write it. Strokes are parted by "/"; control points are x,y in hundredths, x right and
 # y down.

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from torch import Tensor, nn
 
-from fedcore.data import drawing
+from fedcore.data.drawn import drawing
 from scripts import pretrain_images as images
 from scripts.pretrain_model import Trainee, Words, average_gradients, pixels
 

@@ -116,7 +116,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         db = options.db or Path(folder) / "runs.db"
         if options.made_up:
-            from tests import fill
+            from tests.support import fill
 
             fill.done(db)
             fill.mixed(db)
@@ -129,7 +129,7 @@ def main() -> int:
 
 def look_into(db: Path, run: int) -> None:
     """Have the analyses done that pictures are taken of."""
-    from fedcore.runs import analysis
+    from fedcore.jobs import analysis
 
     for task in (analysis.ask(db, run, "predictions"), analysis.ask(db, run, "feature_space", 1, 1)):
         command = [sys.executable, "-m", "fedcore", "task", str(task), "--db", str(db)]
@@ -138,7 +138,7 @@ def look_into(db: Path, run: int) -> None:
 
 def take(db: Path, out: Path, only: list[str] | None) -> None:
     """Photograph every page of the app on one database."""
-    from fedcore.runs import queries
+    from fedcore.store import queries
 
     experiments = queries.experiments(db)
     second, first = experiments[0], experiments[min(1, len(experiments) - 1)]

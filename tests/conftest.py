@@ -7,7 +7,9 @@ import os
 import pytest
 import torch
 
-from tests import tiny
+from tests.support import tiny
+
+pytest_plugins = ["tests.support.jobs", "tests.support.results"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -10,7 +10,7 @@ import torch
 from fedcore import config
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
-from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

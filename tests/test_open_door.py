@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
+from fedcore import store
 from fedcore.config import Experiment, parse
+from fedcore.config.field_names import field_title
 from fedcore.engine.plan import plan
+from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
-from fedcore.report.export import summary_csv
-from fedcore.report.names import field_title
-from fedcore.report.tables import compare, partial_fields
-from fedcore.runs import queries, store
-from fedcore.runs.database import PROJECT
-from fedcore.runs.worker import Supervisor
-from tests.runs.conftest import wait_for
+from fedcore.paths import PROJECT
+from fedcore.results.export import summary_csv
+from fedcore.results.tables import compare, partial_fields
+from fedcore.store import queries
+from tests.support.jobs import wait_for
 
 SOURCE = '''
 """A scale per class that the clients share, and a shift of the image that stays with each."""
@@ -99,7 +99,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_it_has_a_form_made_from_its_config(file, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     app = AppTest.from_file(str(PROJECT / "dashboard.py"), default_timeout=60).run()
     app.switch_page("pages/new.py").run()
     assert not app.exception
@@ -135,7 +135,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     assert (own.method.config["reach"], own.method.config["start"]) == (0.25, "text")
 
     db = tmp_path / "runs.db"
-    runs.prepare(db)
+    store.prepare(db)
     created = store.create_experiment(db, experiment, planned)
     monkeypatch.delenv("FEDLENS_METHODS")  # the job must find the file by the run's own record
     supervisor = Supervisor(db, device_ids=["cpu"])

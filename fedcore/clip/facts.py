@@ -12,8 +12,8 @@ from typing import Literal
 
 from fedcore.clip import tags
 from fedcore.errors import FedLensError
+from fedcore.paths import ASSETS
 
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
 MINI_MODELS = ("mini-vit", "mini-rn")
 
 

@@ -15,7 +15,8 @@ from open_clip.factory import list_models
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedcore.clip.facts import ASSETS, MINI_MODELS
+from fedcore.clip.facts import MINI_MODELS
+from fedcore.paths import ASSETS
 
 _TEXT_FILE = "mini-text.safetensors"
 _VOCABULARY = 49_408

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
-CLASSES = Path(__file__).resolve().parent.parent / "assets" / "classes.json"
+from fedcore.paths import ASSETS
+
+CLASSES = ASSETS / "classes.json"
 """Class names as the data sets write them in their folders or label files, in the order of their labels."""
 
 PICTURE = "a picture of a {}."

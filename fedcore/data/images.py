@@ -86,6 +86,32 @@ class ImageSet:
         code = {name: i for i, name in enumerate(names)}
         return names, np.array([code.get(name, -1) for name in self.owner], dtype=np.int64)
 
+    def restrict(self, domains: tuple[str, ...]) -> ImageSet:
+        """Some domains, in the data set's own order; all classes stay.
+
+        The fingerprint changes with the choice, since the rows do.
+        """
+        if domains == self.domains:
+            return self
+        chosen = [self.domains.index(d) for d in domains]
+        rows = np.flatnonzero(np.isin(self.domain, chosen))
+        renumbered = np.full(len(self.domains), -1, dtype=np.int64)
+        renumbered[chosen] = np.arange(len(chosen))
+        content = hashlib.sha256("\0".join([self.fingerprint, *domains]).encode())
+        draft = self.draft
+        return replace(
+            self,
+            domains=domains,
+            labels=self.labels[rows],
+            domain=renumbered[self.domain[rows]],
+            keys=tuple(self.keys[r] for r in rows),
+            fingerprint=content.hexdigest()[:16],
+            read=lambda index: self.read(int(rows[index])),
+            draft=draft and (lambda index, side: draft(int(rows[index]), side)),
+            split=None if self.split is None else self.split[rows],
+            owner=None if self.owner is None else tuple(self.owner[r] for r in rows),
+        )
+
 
 def drafted(images: ImageSet, side: int) -> ImageSet:
     """A data set read in draft for a backbone that sees ``side`` pixels: other pixels, so another key."""

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.data import deals
-from fedcore.data.deals import Form, Group, Leftover
+from fedcore.data import assigners as deals
+from fedcore.data.assigners import Form, Group, Leftover
 from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
 from fedcore.data.splits import few_shot
 from fedcore.errors import FedLensError

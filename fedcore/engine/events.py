@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedcore.progress import Progress
+
 GLOBAL = 0
 """Entity code of the global model; clients are 1..C, domains C+1..C+D, and the class set of client c, where
 there is one, C+D+c."""
@@ -74,15 +76,6 @@ class Started:
     entities: tuple[Entity, ...]
     rounds_total: int
     environment: dict[str, object]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Something slow before or within a round, e.g. ``encoding 300/1800``; not stored as a metric."""
-
-    message: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True)

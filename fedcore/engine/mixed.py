@@ -17,7 +17,7 @@ from fedcore.methods.base import FedLensMethodError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.engine.rounds import Cohort
+    from fedcore.engine.loop import Cohort
 
 PARTS = ("shared", "personal", "local", "server")
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore import sweeps
 from fedcore.clip import tokens
 from fedcore.clip.facts import MINI_MODELS, facts
-from fedcore.config import DataConfig, Experiment, RunConfig, backbones
+from fedcore.config import DataConfig, Experiment, RunConfig, backbones, sweeps
 from fedcore.data import catalog
 from fedcore.data.heterogeneity import label_distance, label_entropy
 from fedcore.data.images import ImageSet, drafted

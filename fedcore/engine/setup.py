@@ -19,17 +19,18 @@ from fedcore.config import backbones as backbones_of
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
-from fedcore.data.prepare import Prepared
+from fedcore.data.readers.prepare import Prepared
 from fedcore.engine.cohorts import cohort_config
-from fedcore.engine.events import GLOBAL, Entity, Notice, Progress
+from fedcore.engine.events import GLOBAL, Entity, Notice
 from fedcore.engine.local import Stopped
+from fedcore.engine.loop import CHUNK, Cohort
+from fedcore.engine.pace import Pace
 from fedcore.engine.plan import assign, load_images, resolve
-from fedcore.engine.rounds import CHUNK, Cohort
 from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Setting
-from fedcore.pace import Pace
+from fedcore.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from fedcore.methods.base import Method, MethodConfig
 
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
-_OWN_MODULES = {"base", "registry"}
 
 
 def method(cls: type[Method]) -> type[Method]:
@@ -67,9 +66,8 @@ def load_file(path: str | Path) -> list[str]:
 def load_all() -> dict[str, type[Method]]:
     """All methods by name: FedLens' own, then those of the files in FEDLENS_METHODS (separated like PATH)."""
     package = importlib.import_module("fedcore.methods")
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name not in _OWN_MODULES:
-            importlib.import_module(f"fedcore.methods.{info.name}")
+    for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
+        importlib.import_module(info.name)
     for path in filter(None, os.environ.get("FEDLENS_METHODS", "").split(os.pathsep)):
         if str(Path(path).expanduser().resolve()) not in _FILES.values():
             load_file(path)

@@ -9,9 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from fedcore.runs import queries
-from tests import fill
+from fedcore.store import queries
 from tests.browser.conftest import Server, end_workers, start_server
+from tests.support import fill
 
 pytestmark = pytest.mark.browser
 

@@ -18,10 +18,10 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from fedcore.report import tables
-from fedcore.runs import queries
-from tests import fill
+from fedcore.results import tables
+from fedcore.store import queries
 from tests.browser.conftest import Server, Tab
+from tests.support import fill
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CLASSES = ("circle", "cross", "square")

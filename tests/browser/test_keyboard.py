@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedcore.runs import queries
+from fedcore.store import queries
 from tests.browser.conftest import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedcore.runs import Recorder, queries
+from fedcore.store import Recorder, queries
 from tests.browser.conftest import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedcore.report import tables
-from fedcore.runs import queries
+from fedcore.results import tables
+from fedcore.store import queries
 from tests.browser.conftest import Server, Tab, start_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]

@@ -9,7 +9,10 @@ import open_clip  # noqa: E402
 from open_clip.transform import PreprocessCfg, image_transform_v2  # noqa: E402
 
 from fedcore.clip import mini  # noqa: E402
-from fedcore.data import digits, shapes  # noqa: E402
+from fedcore.data.drawn import (  # noqa: E402
+    digits,
+    shapes,
+)
 
 STORED = json.loads((mini.ASSETS / "mini-zero-shot.json").read_text())
 DRAWN = ("photo", "cartoon", "sketch+30", "mosaic-30")

@@ -37,7 +37,7 @@ def test_token_table_holds_the_stored_rows(name):
 
 
 def test_every_word_of_the_prompts_was_seen(name):
-    from fedcore.data import digits, shapes
+    from fedcore.data.drawn import digits, shapes
 
     stored = set(load_file(mini.ASSETS / "mini-text.safetensors")["token_ids"].tolist())
     tokenize = open_clip.get_tokenizer(name)

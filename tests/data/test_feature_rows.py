@@ -14,8 +14,8 @@ from PIL import Image
 from fedcore.clip import features
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
-from fedcore.data.loaders import LOADERS
-from tests.data.layouts import WRITE, WRITERS, colour
+from fedcore.data.readers.loaders import LOADERS
+from tests.support.layouts import WRITE, WRITERS, colour
 
 ONE_EACH = (
     "pacs", "domainnet", "ddr", "femnist", "eurosat", "cifar10", "oxford-pets", "food101", "flowers102",

@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 
 from fedcore.clip.backbone import Backbone, load
-from fedcore.engine import analyse
-from fedcore.engine.analyse import Snapshot
-from fedcore.engine.events import Progress
-from fedcore.engine.rounds import Loop
+from fedcore.engine import inspect as analyse
+from fedcore.engine.inspect import Snapshot
+from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
-from tests.methods.against import build
-from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+from fedcore.progress import Progress
+from tests.support.against import build
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SMALL = {"batch_size": 4, "lr": 0.05}
 COSINE: dict[str, dict[str, object]] = {

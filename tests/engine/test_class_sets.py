@@ -10,12 +10,12 @@ import torch
 
 from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
 from fedcore.data.partition import partition
-from fedcore.engine.rounds import Loop
+from fedcore.engine.loop import Loop
 from fedcore.engine.setup import class_sets
 from fedcore.federation import ClassSets
-from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
-from tests.methods_for_tests import BiasConfig, BiasMethod
-from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def _by_hand(logits, federation, client):
 
 @pytest.mark.parametrize("full", [True, False])
 def test_counts_are_those_of_single_samples_before_and_after_aggregation(backbone, monkeypatch, full):
-    monkeypatch.setattr("fedcore.engine.rounds.FULL_MATRIX_CLIENTS", 16 if full else 2)
+    monkeypatch.setattr("fedcore.engine.loop.FULL_MATRIX_CLIENTS", 16 if full else 2)
     federation = _federation(backbone, HELD)
     method = BiasMethod(BiasConfig(lr=0.5), federation.problem)
     trained = {}

@@ -9,7 +9,7 @@ from fedcore import config
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from tests.methods_for_tests import BiasMethod
+from tests.support.own_methods import BiasMethod
 
 RN = 'backbone = { name = "mini-rn" }'
 MIXED = f"[[cohorts]]\nclients = 2\n[[cohorts]]\nclients = 3\n{RN}\n"

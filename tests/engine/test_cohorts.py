@@ -9,21 +9,21 @@ import torch
 
 from fedcore.config import loads
 from fedcore.engine.events import GLOBAL, RoundFinished, Started
+from fedcore.engine.loop import Cohort, Loop, train
 from fedcore.engine.plan import plan
-from fedcore.engine.rounds import Cohort, Loop, train
 from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
-from fedcore.methods.promptfl import PromptFL, PromptFLConfig
-from fedcore.methods.sdfed import SDFed, SDFedConfig
-from fedcore.methods.zero_shot import ZeroShot, ZeroShotConfig
-from tests.methods.against import client_logits, engine_batches, samples
-from tests.methods.oracles import promptfl as prompts
-from tests.methods.oracles import sdfed as oracle
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.methods.test_privacy import CASES
-from tests.methods_for_tests import BiasConfig, BiasMethod
-from tests.tiny import run_rounds, tiny_backbone, tiny_cohorts, tiny_federation
+from tests.support.against import client_logits, engine_batches, samples
+from tests.support.oracles import promptfl as prompts
+from tests.support.oracles import sdfed as oracle
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts, tiny_federation
 
 SAMPLES = (9, 5, 7, 6)
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}

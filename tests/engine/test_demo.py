@@ -8,8 +8,8 @@ import pytest
 
 from fedcore import config
 from fedcore.engine.events import GLOBAL, Cell, RoundFinished, Started
+from fedcore.engine.loop import train
 from fedcore.engine.plan import plan
-from fedcore.engine.rounds import train
 
 DEMO = Path(__file__).resolve().parents[2] / "experiments" / "demo.toml"
 Rounds = list[tuple[Cell, ...]]

@@ -7,10 +7,10 @@ import torch
 
 from fedcore.engine.evaluate import Evaluator
 from fedcore.methods.base import Models
-from fedcore.methods.feddeap import FedDEAP, FedDEAPConfig
-from fedcore.methods.sdfed import SDFed, SDFedConfig
-from tests.methods_for_tests import BiasConfig, BiasMethod
-from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcore.engine.loop import Loop
 from fedcore.engine.mixed import is_mixed, without_samples
-from fedcore.engine.rounds import Loop
 from fedcore.methods.base import FedLensMethodError, State
-from fedcore.methods.coop import CoOp, CoOpConfig
-from fedcore.methods.promptfl import PromptFL, PromptFLConfig
-from fedcore.methods.sdfed import SDFed, SDFedConfig
-from fedcore.methods.zero_shot import ZeroShot, ZeroShotConfig
-from tests.methods_for_tests import BiasConfig, BiasMethod
-from tests.tiny import run_rounds, tiny_backbone, tiny_cohorts
+from fedcore.methods.baselines.coop import CoOp, CoOpConfig
+from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
+from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts
 
 SHORT = PromptFLConfig(context_length=2)
 

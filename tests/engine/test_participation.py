@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.rounds import Loop
-from tests.methods_for_tests import BiasConfig, BiasMethod
-from tests.tiny import run_rounds, tiny_backbone, tiny_federation
+from fedcore.engine.loop import Loop
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
 SAMPLES = (9, 5, 7, 12, 4)
 

@@ -12,16 +12,16 @@ from pydantic import ValidationError
 from fedcore import config
 from fedcore.clip.facts import facts
 from fedcore.config import MethodEntry
+from fedcore.config.grouping import lasting
 from fedcore.engine.events import Notice
 from fedcore.engine.plan import plan
 from fedcore.engine.setup import make_ready
 from fedcore.errors import FedLensError
-from fedcore.grouping import lasting
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import Setting
-from fedcore.presets import mini
+from fedcore.papers.mini import mini
 from tests.engine.test_plan import _pictures
-from tests.methods.against import build
+from tests.support.against import build
 
 CLASSES = ("cat", "fire_engine")
 WHOLE = {"cat": ["a pet.", "a small tiger."], "fire engine": ["a red van."]}

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.methods.against import build, diagnostics, engine_batches, samples
-from tests.methods.oracles import fedalign as aligned
-from tests.methods.oracles import promptfl as prompts
-from tests.methods.oracles import sdfed
+from tests.support.against import build, diagnostics, engine_batches, samples
+from tests.support.oracles import fedalign as aligned
+from tests.support.oracles import promptfl as prompts
+from tests.support.oracles import sdfed
 
 STILL = {"lr": 0.0, "batch_size": 64}
 

@@ -7,7 +7,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods.base import Setting
 from fedcore.methods.fedot import FedOT, FedOTConfig, cayley, rotate
 from fedcore.methods.registry import build_config
-from tests.methods.against import (
+from tests.support.against import (
     build,
     cells,
     client_logits,
@@ -17,7 +17,7 @@ from tests.methods.against import (
     samples,
     setting,
 )
-from tests.methods.oracles import fedot as oracle
+from tests.support.oracles import fedot as oracle
 
 SGD = {"momentum": 0.9, "weight_decay": 5e-4}
 FAST = {"lr": 0.05, "batch_size": 4}

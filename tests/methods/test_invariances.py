@@ -10,8 +10,8 @@ import torch
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from tests import tiny
-from tests.methods.against import build
+from tests.support import tiny
+from tests.support.against import build
 
 SMALL = {
     "fedot": {"lr": 0.01},

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from fedcore.engine.events import RoundFinished
-from fedcore.engine.rounds import Cohort, Loop
+from fedcore.engine.loop import Cohort, Loop
 from fedcore.engine.transport import Transport
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged
 from fedcore.methods.fedot import FedOT
-from tests.methods.against import build
-from tests.tiny import tiny_cohorts
+from tests.support.against import build
+from tests.support.tiny import tiny_cohorts
 
 ROUNDS = 3
 SHORTEST = 8

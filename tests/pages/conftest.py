@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore.runs.lease import run_folder
-from pages.parts import live_chart
-from tests import fill
+from fedcore.store.lease import run_folder
+from pages.live_view import chart as live_chart
+from tests.support import fill
 
 ROOT = Path(__file__).resolve().parents[2]
 Opened = Callable[..., AppTest]
@@ -35,8 +35,8 @@ def keep_checkpoint(db: Path, run_id: int, round_: int) -> None:
 def open_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a page of the app as a link would; queued runs stay queued, since no worker is started."""
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
-    monkeypatch.setattr("pages.parts.planning.PATIENCE", 60)  # nothing ticks here that would look again
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
+    monkeypatch.setattr("pages.forms.planning.PATIENCE", 60)  # nothing ticks here that would look again
 
     def opened(page: str = "experiments", **query: str | list[str]) -> AppTest:
         app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=60)

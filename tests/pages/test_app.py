@@ -12,12 +12,12 @@ import streamlit as st
 from starlette.applications import Starlette
 
 import app as served
-from fedcore.report import progress
-from pages.parts import pulse
-from tests import fill
+from fedcore.results import progress
+from pages.live_view import pulse
 from tests.pages.conftest import Opened
 from tests.pages.test_live import clock, widget
 from tests.pages.test_pages import html
+from tests.support import fill
 
 Asked = Callable[..., tuple[int, str]]
 

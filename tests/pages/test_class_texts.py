@@ -9,17 +9,17 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
+from fedcore import store
 from fedcore.config import Experiment, MethodEntry, RunConfig, loads
 from fedcore.data import catalog
-from fedcore.report.inventory import run_toml
-from fedcore.runs import queries
-from fedcore.runs.database import prepare
-from pages.parts import class_texts
-from tests import fill
+from fedcore.results.inventory import run_toml
+from fedcore.store import queries
+from fedcore.store.database import prepare
+from pages.forms import class_texts
 from tests.engine.test_plan import _pictures
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import button, open_form
+from tests.support import fill
 
 OWN = {"cat": ["a pet.", "a small tiger."]}
 
@@ -38,7 +38,7 @@ def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: st
     own = {"style": "gt", **({} if texts is None else {"descriptions": texts})}
     where = {"name": "shapes"} if root is None else {"name": "folder", "root": str(root)}
     prepare(db)
-    runs.create_experiment(
+    store.create_experiment(
         db,
         Experiment(
             data=where,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
+from fedcore import store
 from fedcore.config import Experiment, load, loads
-from fedcore.presets import mini
-from fedcore.report.inventory import run_toml
-from fedcore.runs import queries
-from fedcore.runs.database import prepare
-from pages.parts import cohorts
+from fedcore.papers.mini import mini
+from fedcore.results.inventory import run_toml
+from fedcore.store import queries
+from fedcore.store.database import prepare
+from pages.forms import cohorts
 from tests.pages.conftest import ROOT, Opened
 from tests.pages.test_pages import button
 
@@ -22,7 +22,7 @@ SMALL = mini(load(ROOT / "experiments" / "sdfed" / "table4-dtd.toml"))
 def recorded(tmp_path: Path, experiment: Experiment) -> Path:
     db = tmp_path / "runs.db"
     prepare(db)
-    runs.create_experiment(db, experiment)
+    store.create_experiment(db, experiment)
     return db
 
 

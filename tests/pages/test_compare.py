@@ -13,13 +13,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment
-from fedcore.report import export, panels, sweeps, tables
-from fedcore.report.beside import beside
-from fedcore.runs import archive, database, queries, transfer
-from tests import fill
+from fedcore.papers.beside import beside
+from fedcore.results import export, panels, sweeps, tables
+from fedcore.store import archive, database, queries
+from fedcore.store import exchange as transfer
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import html
-from tests.report import test_published
+from tests.papers import test_published
+from tests.support import fill
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
 

@@ -10,10 +10,11 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.runs import prepare, queries, task_job, tasks
-from fedcore.runs.heart import Heart
-from fedcore.runs.liveness import TASKS, new_owner
-from pages.parts.domains import check_key
+from fedcore.jobs import task_job, tasks
+from fedcore.jobs.heartbeat import Heart
+from fedcore.store import prepare, queries
+from fedcore.store.liveness import TASKS, new_owner
+from pages.forms.domains import check_key
 from tests.pages.conftest import Opened
 
 NAME = "<script>x</script> :red[b]"

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
+from fedcore import store
 from fedcore.config import Experiment, dumps, load, loads
 from fedcore.engine.plan import plan
-from fedcore.runs import prepare, queries
+from fedcore.store import prepare, queries
 from tests.pages.conftest import ROOT, Opened
 from tests.pages.test_data import work_off
 from tests.pages.test_new import more_of_the_data, plan_line
@@ -88,7 +88,7 @@ def test_each_survives_files_clones_and_other_data_sets(open_page: Opened, tmp_p
     assert widget(app, "Held-out domains").value == ["each"]
     assert loads(app.code[0].value).held_out == ("each",)
     prepare(tmp_path / "runs.db")
-    runs.create_experiment(tmp_path / "runs.db", demo(held_out=["each"]), plan(demo(held_out=["each"])).runs)
+    store.create_experiment(tmp_path / "runs.db", demo(held_out=["each"]), plan(demo(held_out=["each"])).runs)
     app = open_page("new", clone="1")
     assert widget(app, "Held-out domains").value == ["each"]
     app = widget(app, "Data set", "selectbox").select("Shapes").run()

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
+from fedcore import store
 from fedcore.errors import FedLensError
-from fedcore.report.overview import load
-from fedcore.runs import queries, slots, store, task_job, tasks, transfer
-from fedcore.runs.heart import Heart
-from fedcore.runs.liveness import TASKS, new_owner
-from pages.parts import experiment_actions as actions
-from pages.parts import importing
-from tests import fill
+from fedcore.jobs import slots, task_job, tasks
+from fedcore.jobs.heartbeat import Heart
+from fedcore.results.overview import load
+from fedcore.store import exchange as transfer
+from fedcore.store import queries
+from fedcore.store.liveness import TASKS, new_owner
+from pages.widgets import experiment_actions as actions
+from pages.widgets import importing
 from tests.pages.conftest import Opened
+from tests.support import fill
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 LONG = "é😀<i>&amp;`*_" * 38 + "end"  # 497 characters
@@ -145,7 +147,7 @@ def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> No
 
 def test_archiving_everything_is_no_fresh_start(open_page: Opened, filled: Path) -> None:
     for number in (1, 2):
-        runs.archive(filled, number, True)
+        store.archive(filled, number, True)
     app = open_page()
     assert "All 2 are archived" in app.info[0].value
     assert not [b for b in app.button if b.label == "Try it"]
@@ -167,7 +169,7 @@ def test_deleting_offers_to_archive_and_asks_for_the_name(open_page: Opened, fil
 
 def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    runs.prepare(db)
+    store.prepare(db)
     store.create_experiment(db, fill.an_experiment(methods=("fedot",), seeds=range(1, 21)), device="cpu")
     app = button(select(open_page(), TABLE, 0), "Stop").click().run()
     named = next(m.value for m in app.markdown if "seed 12" in m.value)
@@ -223,7 +225,7 @@ def test_the_import_dialog_asks_a_table_for_its_experiment(open_page: Opened, fi
 def test_a_file_by_its_path_is_imported_in_the_background(
     open_page: Opened, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     source = tmp_path / "<b>results*.csv"
     source.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,5,6\n")
     importing.ask(importing.there(str(source)), "By path", "")
@@ -241,7 +243,7 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(filled))
-    monkeypatch.setattr("fedcore.runs.ensure_worker", lambda db: False)
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     before = [e.name for e in queries.experiments(filled)]
     importing.ask_uploaded("mine.json", transfer.experiments_json(filled, [1]).encode(), "", "")
     importing.ask_uploaded("broken.json", b"{", "", "")

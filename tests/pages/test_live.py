@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
+from fedcore import store
 from fedcore.engine.events import Diagnostic
 from fedcore.methods import MatrixChart, Method, registry
-from fedcore.runs import queries, store
-from pages.parts import live_chart, live_controls
-from tests import fill
+from fedcore.store import queries
+from pages.live_view import chart as live_chart
+from pages.live_view import controls as live_controls
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import button, html
+from tests.support import fill
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
@@ -168,7 +169,7 @@ def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path
     """A domain that was held out, and the number where nothing else tells two apart."""
     db = tmp_path / "runs.db"
     held = fill.an_experiment("held", ("fedot",), (1,), 2, held_out=fill.CLIENTS[:2])
-    runs.prepare(db)
+    store.prepare(db)
     store.create_experiment(db, held, device="none")
     app = open_page("live", id="1", live_view="Held-out domain by domain")
     app = button(app, "Stop").click().run()

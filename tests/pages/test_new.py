@@ -6,17 +6,17 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
+from fedcore import store
 from fedcore.config import load
-from fedcore.report import guide
-from fedcore.runs import queries
-from fedcore.runs.database import prepare
-from pages.parts.fields import as_titled
-from tests import fill
-from tests.data.layouts import WRITE
-from tests.data.test_archives import pack
+from fedcore.papers import guide
+from fedcore.store import queries
+from fedcore.store.database import prepare
+from pages.forms.fields import as_titled
+from tests.data.readers.test_archives import pack
 from tests.pages.conftest import ROOT, Opened
 from tests.pages.test_pages import NASTY, button, open_form
+from tests.support import fill
+from tests.support.layouts import WRITE
 
 
 def open_sweep(app: AppTest) -> AppTest:
@@ -111,7 +111,7 @@ def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tm
         "sweep": {"rounds": [2, 3]},
         "reproduces": [{"paper": "fedot", "table": "1", "dataset": "PACS"}],
     }
-    first = runs.create_experiment(db, type(preset).model_validate(content)).experiment_id
+    first = store.create_experiment(db, type(preset).model_validate(content)).experiment_id
     app = open_page("new", clone=str(first))
     assert not app.error
     assert any(c.value.startswith("Swept: Rounds 2, 3") for c in app.caption)
@@ -236,7 +236,7 @@ def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None
 def test_boxes_to_tick_come_after_the_other_fields() -> None:
     script = """
 from fedcore.methods import registry
-from pages.parts import forms
+from pages.forms import widgets as forms
 forms.config_form(registry.get("feddeap").Config, {}, "k")
 """
     app = AppTest.from_string(script).run()

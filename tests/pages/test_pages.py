@@ -12,11 +12,11 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from fedcore.report import tables
-from fedcore.runs import Access, queries
-from pages.parts import common
-from tests import fill
+from fedcore.results import tables
+from fedcore.store import Access, queries
+from pages.widgets import common
 from tests.pages.conftest import ROOT, Opened
+from tests.support import fill
 
 PAGES = ("experiments", "new", "live", "compare", "data", "run")
 NASTY = """<b onclick="x()">=1+1</b> *a* $\\alpha$ :red[r] `c` '"\n# h 😀""".replace("\n", " ")
@@ -244,7 +244,7 @@ def test_names_are_shown_as_text(open_page: Opened, tmp_path: Path) -> None:
 def test_a_read_only_database_can_be_looked_at(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedcore.runs.prepare", lambda db: Access(Path(db), False, "it cannot be written"))
+    monkeypatch.setattr("fedcore.store.prepare", lambda db: Access(Path(db), False, "it cannot be written"))
     st.cache_resource.clear()
     for page in PAGES:
         app = open_page(page, id="1", ids=["1"])
@@ -261,8 +261,8 @@ def test_pages_never_import_torch(filled: Path) -> None:
     script = """
 import sys
 from streamlit.testing.v1 import AppTest
-import fedcore.runs
-fedcore.runs.ensure_worker = lambda db: False
+import fedcore.jobs
+fedcore.jobs.ensure_worker = lambda db: False
 app = AppTest.from_file("dashboard.py", default_timeout=120)
 app.query_params["id"] = "1"
 app.run()

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import runs
-from fedcore.runs import queries
-from tests import fill
+from fedcore import store
+from fedcore.store import queries
 from tests.pages.conftest import Opened, keep_checkpoint
 from tests.pages.test_pages import button, html
+from tests.support import fill
 
 
 def of_state(db: Path, state: str) -> queries.RunRow:
@@ -93,14 +93,14 @@ def test_a_running_run_says_that_it_went_on(open_page: Opened, filled: Path) -> 
 
 def test_an_archived_experiment_is_named_so(open_page: Opened, filled: Path) -> None:
     assert "archived" not in html(open_page("run", id="1"))
-    runs.archive(filled, 1)
+    store.archive(filled, 1)
     assert "<span>archived</span>" in html(open_page("run", id="1"))
 
 
 def test_results_from_elsewhere_promise_no_repetition(open_page: Opened, tmp_path: Path) -> None:
     table = tmp_path / "own.csv"
     table.write_text("method,seed,round,model,test_set,correct,total\nmine,1,0,a,a,5,10\nmine,1,1,a,a,6,10\n")
-    runs.import_csv(tmp_path / "runs.db", table, "Own", "pacs")
+    store.import_csv(tmp_path / "runs.db", table, "Own", "pacs")
     app = open_page("run", id="1", run_tab="Reproduce")
     assert "recorded elsewhere" in html(app)
     assert "Clone" not in labels(app)

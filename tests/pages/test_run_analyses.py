@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.runs import analysis, queries, tasks
-from fedcore.runs.liveness import new_owner
+from fedcore.jobs import analysis, tasks
+from fedcore.store import queries
+from fedcore.store.liveness import new_owner
 from tests.pages.conftest import Opened, keep_checkpoint
 from tests.pages.test_pages import button
 

@@ -1,0 +1,1 @@
+"""The command line: everything that the browser does, without the browser."""

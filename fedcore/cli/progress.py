@@ -1,0 +1,93 @@
+"""Progress bars of the command line; one line per round where the output is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedcore.config import RunConfig
+from fedcore.engine.events import Cell, Event, Notice, RoundFinished, Started
+from fedcore.engine.events import Progress as Slow
+
+_LINE_SECONDS = 10.0
+
+
+class Bars:
+    """A bar per run: rounds done, and the personal test accuracy of the last one."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("{task.fields[figure]}"), console=self._console, disable=not self._console.is_terminal,
+        )  # fmt: skip
+        self._tasks: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def begun(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
+        """Draw the empty bars."""
+        for run_id, run in runs.items():
+            name = f"{run.method.label or run.method.name}, seed {run.seed}"
+            self._names[run_id] = name + (f", without {run.held_out}" if run.held_out else "")
+            self._tasks[run_id] = self._progress.add_task(
+                self._names[run_id], total=max(1, run.rounds), start=False, figure=""
+            )  # fmt: skip
+        self._line(f"experiment {experiment_id}: {len(runs)} runs")
+
+    def event(self, run_id: int, event: Event) -> None:
+        """Draw what happened."""
+        task = self._tasks[run_id]
+        if isinstance(event, Started):
+            self._progress.start_task(task)
+            self._progress.update(task, total=max(1, event.rounds_total), figure="")
+        elif isinstance(event, Slow):
+            self._progress.start_task(task)
+            self._progress.update(task, figure=f"{event.message} {event.done}/{event.total}")
+        elif isinstance(event, Notice):
+            self._console.print(f"{self._names[run_id]}: {event.message}", highlight=False)
+        elif isinstance(event, RoundFinished):
+            figure = _figure(event.cells)
+            self._progress.update(task, completed=event.round, **({"figure": figure} if figure else {}))
+            self._line(f"{self._names[run_id]}: round {event.round}  {figure}")
+
+    def _line(self, text: str) -> None:
+        if not self._console.is_terminal:
+            self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def _figure(cells: Iterable[Cell]) -> str:
+    own = [
+        c.correct / c.total
+        for c in cells
+        if c.split == 2 and c.point == "broadcast" and c.model == c.test_set
+    ]
+    return f"{100 * sum(own) / len(own):.1f} %" if own else ""
+
+
+def track(steps: Iterable[Slow], console: Console | None = None) -> None:
+    """A bar for something slow; a line every ten seconds where the output is no terminal."""
+    console = console or Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    said = time.monotonic()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        for step in steps:
+            progress.update(task, description=step.message, completed=step.done, total=step.total)
+            if not console.is_terminal and time.monotonic() - said > _LINE_SECONDS:
+                said = time.monotonic()
+                console.print(
+                    f"{step.message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
+                )

@@ -1,0 +1,389 @@
+"""An experiment as the form shows it, the TOML file writes it,
+the store records it and the command line runs it.
+
+``Experiment`` is what the user asks for; ``expand`` turns it into one ``RunConfig`` per method, seed and
+held-out domain. A run is reproducible from its stored ``RunConfig`` alone.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fedcore.config import toml_text
+from fedcore.errors import FedLensError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Part):
+    """Which images, and how they are described to CLIP."""
+
+    name: str = Field(
+        "rotated-digits", title="data set", description="Data set, by its name in the catalog, or 'folder'"
+    )
+    root: str | None = Field(
+        None, title="folder", description="Folder of the data set on this machine (not for embedded data)"
+    )
+    domains: tuple[str, ...] | None = Field(
+        None, description="Domains to use; default: all", json_schema_extra={"empty": "all"}
+    )
+    template: str | None = Field(
+        None,
+        title="prompt",
+        description="Prompt with one {} for the class; default: the data set's own",
+        json_schema_extra={"empty": "the data set's own"},
+    )
+    split: Literal["60/20/20", "80/20", "official", "swapped"] = Field(
+        "60/20/20",
+        title="train / validation / test",
+        description="Train / validation / test shares within each domain and class; official: the data set's "
+        "own; swapped: its test and validation parts train, its training part tests (FedAlign's Flowers-102)",
+    )
+    shots: int | None = Field(
+        None,
+        ge=1,
+        title="shots per class",
+        description="Training samples per class and client (few-shot); default: all",
+        json_schema_extra={"empty": "all"},
+    )
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        title="names of columns",
+        description="Names of the columns of a manifest or Hugging Face data set, where they are not path "
+        "(image), label, domain, client, split",
+    )
+
+    decode: Literal["full", "draft"] = Field(
+        "full",
+        title="JPEG decoding",
+        description="full: decode JPEG files whole; draft: large ones at a fraction that is still no smaller "
+        "than the backbone's input, which is quicker and gives slightly other pixels",
+    )
+
+    @field_validator("template")
+    @classmethod
+    def _one_slot(cls, value: str | None) -> str | None:
+        if value is not None and value.count("{}") != 1:
+            raise ValueError("write the prompt with exactly one {} where the class name goes")
+        return value
+
+
+class PartitionConfig(_Part):
+    """Who gets which samples."""
+
+    kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
+        "domain",
+        title="who holds what",
+        description="domain: clients of one domain each; iid: at random; dirichlet: skewed class shares; "
+        "pathological: disjoint classes; natural: those that the data set names (writers, or a manifest's "
+        "clients)",
+        json_schema_extra={"words": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"}},
+    )
+    clients: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="Clients; with 'domain' set by clients_per_domain; with 'natural' empty for all of them",
+    )
+    clients_per_domain: int = Field(1, ge=1, le=1000, description="Clients of each domain (kind 'domain')")
+    alpha: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        title="Dirichlet alpha",
+        description="Dirichlet alpha (smaller is more skewed); within a domain for kind 'domain'",
+    )
+    classes_per_client: int | None = Field(
+        None, ge=1, description="Disjoint classes of each client (pathological)"
+    )
+    min_samples: int = Field(
+        1, ge=1, title="fewest samples", description="Training samples that every client has at least"
+    )
+    dirichlet_form: Literal["per_class", "per_client"] = Field(
+        "per_class",
+        title="Dirichlet shares",
+        description="per_class: each class is shared out among the clients, which differ in size (FedAlign, "
+        "SDFed); per_client: each client has shares of the classes, all are of one size",
+    )
+    leftover: Literal["drop", "spread"] = Field(
+        "drop",
+        title="leftover classes",
+        description="Classes that a pathological partition leaves over: drop: no client has them; spread: "
+        "dealt to all clients alike. They stay in the global test",
+        json_schema_extra={"words": {"drop": "dropped", "spread": "spread over all clients"}},
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> PartitionConfig:
+        if self.kind not in ("domain", "natural") and self.clients is None:
+            raise ValueError(f"a '{self.kind}' partition needs clients = a number")
+        if self.kind == "dirichlet" and self.alpha is None:
+            raise ValueError("a 'dirichlet' partition needs alpha, e.g. alpha = 0.3")
+        if self.kind == "pathological" and self.classes_per_client is None:
+            raise ValueError(
+                "a 'pathological' partition needs classes_per_client, e.g. classes_per_client = 2"
+            )
+        return self
+
+
+class BackboneConfig(_Part):
+    """Which CLIP."""
+
+    name: str = Field(
+        "mini-vit",
+        title="CLIP backbone",
+        description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn",
+    )
+    pretrained: str | None = Field(
+        None,
+        title="weights",
+        description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file",
+        json_schema_extra={"empty": "its own"},
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="Precision in which images are encoded"
+    )
+
+
+class CohortConfig(_Part):
+    """Clients that share a backbone and a training budget; what is not given is the experiment's own."""
+
+    clients: int = Field(ge=1, le=10_000, description="How many clients, in client order")
+    backbone: BackboneConfig | None = Field(
+        None,
+        description="Their CLIP; default: the experiment's. Other cohorts may have another one",
+        json_schema_extra={"empty": "the experiment's"},
+    )
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        description="Samples in a local batch; default: the method's own",
+        json_schema_extra={"empty": "the method's"},
+    )
+    local_epochs: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Passes over a client's data in one round; default: the method's own",
+        json_schema_extra={"empty": "the method's"},
+    )
+    max_steps: int | None = Field(
+        None,
+        ge=1,
+        title="step limit",
+        description="Most local steps of a client in one round; default: no limit",
+        json_schema_extra={"empty": "no limit"},
+    )
+
+    @property
+    def overrides(self) -> dict[str, int]:
+        """The method's hyper-parameters that this cohort sets for itself."""
+        given = {"batch_size": self.batch_size, "local_epochs": self.local_epochs}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class MethodEntry(_Part):
+    """One method of an experiment with its hyper-parameters."""
+
+    name: str = Field(title="method", description="Registered method name, e.g. fedot")
+    label: str | None = Field(
+        None, title="name in tables", description="Name in tables and figures; default: the method's title"
+    )
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Hyper-parameters that differ from the paper's"
+    )
+    file: str | None = Field(
+        None,
+        title="method's file",
+        description="Python file that defines the method, where it is not FedLens' own",
+    )
+    sha256: str | None = Field(
+        None,
+        title="checksum of the method's file",
+        description="Contents of that file when the run was planned (filled in)",
+    )
+
+
+class RunConfig(_Part):
+    """One run, complete: what the job process reads and what makes the run repeatable."""
+
+    data: DataConfig
+    partition: PartitionConfig
+    backbone: BackboneConfig
+    method: MethodEntry
+    rounds: int
+    participation: float
+    held_out: str | None
+    seed: int
+    evaluate_every: int = 1
+    cohorts: tuple[CohortConfig, ...] = ()
+
+    def group_hash(self) -> str:
+        """Equal for runs that differ by seed or held-out domain only: what a table averages over.
+
+        Where the data and the method's file lie does not matter; what is in the file does.
+        """
+        from fedcore.config.grouping import group_hash
+
+        return group_hash(self)
+
+
+SHARED = {"data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every"}
+"""Fields that a run takes over from its experiment as they are."""
+
+
+class Reproduces(_Part):
+    """Published figures that an experiment is set up to repeat: rows of ``fedcore/assets/published``."""
+
+    paper: str = Field(description="File of the published figures, e.g. fedot")
+    table: str = Field(description="Table as the paper numbers it, e.g. 1")
+    dataset: str = Field("", description="Data set as printed; empty: whatever the table holds")
+    setting: tuple[str, ...] = Field((), description="Settings as printed; empty: all of them")
+    methods: tuple[str, ...] = Field((), description="Methods as printed; empty: all of them")
+
+
+class Experiment(_Part):
+    """A comparison: one data set, one partition, one backbone (or cohorts), several methods and seeds."""
+
+    name: str = Field("Untitled", min_length=1, max_length=500, description="Name of the experiment")
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    backbone: BackboneConfig = BackboneConfig()
+    cohorts: tuple[CohortConfig, ...] = Field(
+        (), description="Clients with another backbone or training budget than others; empty: all alike"
+    )
+    methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
+    rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")
+    participation: float = Field(
+        1.0, gt=0, le=1, description="Share of the clients that take part in a round"
+    )
+    seeds: tuple[int, ...] = Field((1,), min_length=1, description="One run per seed and method")
+    held_out: tuple[str, ...] = Field(
+        (),
+        title="held-out domains",
+        description="Leave-one-domain-out: one run per domain named here ('each' for all); empty: none",
+    )
+    evaluate_every: int = Field(
+        1,
+        ge=1,
+        title="rounds between evaluations",
+        description="Rounds between evaluations; the last round always is evaluated",
+    )
+    sweep: dict[str, tuple[Any, ...]] = Field(
+        default_factory=dict,
+        description="Fields that take several values, by their path (partition.alpha, methods.fedot.blocks); "
+        "every combination is run",
+    )
+    notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
+    tags: tuple[str, ...] = Field((), description="Tags for filtering")
+    reproduces: tuple[Reproduces, ...] = Field(
+        (), description="Published figures to show beside its own; no part of its runs"
+    )
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("a seed is named twice; name each once")
+        if any(s < 0 for s in value):
+            raise ValueError("seeds are whole numbers from 0")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _swept(cls, content: Any) -> Any:
+        from fedcore.config import sweeps
+
+        swept = isinstance(content, dict) and content.get("sweep")
+        return sweeps.checked(content, cls) if swept else content
+
+    def shared(self) -> dict[str, Any]:
+        """What every run has in common with the experiment, a sweep aside."""
+        return self.model_dump(include=SHARED)
+
+    def expand(self, domains: tuple[str, ...] = ()) -> list[RunConfig]:
+        """One run per held-out domain, seed, combination of swept values and method, in that
+        nesting from the outside.
+
+        ``domains`` resolves ``held_out = ["each"]``.
+
+        Raises:
+            FedLensError: for a sweep that does not fit the experiment.
+        """
+        from fedcore.config import sweeps
+
+        held_out: tuple[str | None, ...] = domains if self.held_out == ("each",) else self.held_out or (None,)
+        found = sweeps.variants(self)
+        return [
+            RunConfig(**variant.shared, method=variant.entry, seed=seed, held_out=domain)
+            for domain in held_out
+            for seed in self.seeds
+            for variant in found
+        ]
+
+
+def backbones(run: RunConfig | Experiment) -> tuple[BackboneConfig, ...]:
+    """The CLIPs that a run uses, each once, in client order."""
+    found = [c.backbone or run.backbone for c in run.cohorts] or [run.backbone]
+    return tuple(dict.fromkeys(found))
+
+
+def backbone_names(run: RunConfig | Experiment) -> str:
+    """``ViT-B-16``, or ``ViT-B-16 + RN50`` where cohorts differ."""
+    return " + ".join(dict.fromkeys(b.name for b in backbones(run)))
+
+
+def parse(content: dict[str, Any]) -> Experiment:
+    """An experiment from plain values.
+
+    Raises:
+        FedLensError: naming the first field that is wrong.
+    """
+    from fedcore.methods.registry import first_error
+
+    try:
+        return Experiment.model_validate(content)
+    except ValidationError as error:
+        raise first_error(error) from error
+
+
+def load(path: str | Path) -> Experiment:
+    """Read an experiment from a TOML file.
+
+    Raises:
+        FedLensError: when the file is missing, is not TOML, or has a wrong field.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FedLensError(
+            f"cannot read {path}: {error.strerror}; give the path of an experiment file"
+        ) from error
+    return loads(text, str(path))
+
+
+def loads(text: str, where: str = "the TOML text") -> Experiment:
+    """Read an experiment from TOML text.
+
+    Raises:
+        FedLensError: when the text is not TOML or has a wrong field.
+    """
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FedLensError(f"{where} is not valid TOML: {error}") from error
+    return parse(content)
+
+
+def dumps(experiment: Experiment) -> str:
+    """The experiment as TOML that ``loads`` reads back to an
+    equal one; defaults of the top level are spelled out.
+    """
+    return toml_text.written(experiment.model_dump(mode="json", exclude_none=True))

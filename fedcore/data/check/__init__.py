@@ -1,0 +1,1 @@
+"""Checking a folder of images before anything is trained on it."""

@@ -1,0 +1,1 @@
+"""The embedded data sets: shapes that FedLens draws, and real handwritten digits."""

@@ -1,0 +1,1 @@
+"""Readers of the layouts in which data sets lie on disk."""

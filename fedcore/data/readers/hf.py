@@ -1,0 +1,383 @@
+"""A folder that Hugging Face's ``datasets`` wrote with ``save_to_disk``: images and labels in arrow files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from fedcore.data.check.pictures import BROKEN, faults, upright
+from fedcore.data.entry import ONE_DOMAIN
+from fedcore.data.images import ImageSet
+from fedcore.data.readers.folders import FolderReport, LeftOut
+from fedcore.data.readers.layout import prompt_names
+from fedcore.data.readers.manifest import PARTS
+from fedcore.data.readers.walk import existing
+from fedcore.errors import FedLensError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+COLUMNS = ("image", "label", "domain", "client")
+"""What a row may say; the first two it must."""
+
+_CLIENTS = ("client", "writer")
+"""Names under which a column of clients is found without being named."""
+
+_BATCH = 64
+"""Images held in memory at a time while they are looked through."""
+
+MARKERS = ("dataset_dict.json", "state.json")
+"""One of these files lies in a folder that ``save_to_disk`` wrote."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One ``Dataset`` of the folder, with the columns that it is read by.
+
+    rows: all but the images; pictures: the images, as bytes or paths.
+    """
+
+    name: str
+    rows: Dataset
+    pictures: Dataset
+    columns: Mapping[str, str]
+    split: int | None
+    domain: str | None
+
+
+@dataclass
+class _Rows:
+    """What all parts say of their rows; lists run in parallel."""
+
+    labels: list[int] = field(default_factory=list)
+    domain: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    split: list[int] = field(default_factory=list)
+    owner: list[str] = field(default_factory=list)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a folder was written by ``save_to_disk``."""
+    return any((folder / name).is_file() for name in MARKERS)
+
+
+def names(
+    root: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Classes and domains, from labels alone: no image is opened.
+
+    Raises:
+        FedLensError: as ``read``.
+    """
+    path = existing(root)
+    parts = _parts(path, dict(columns or {}))
+    every = _domains(path, parts)
+    chosen = every if domains is None else _chosen(path, every, set(domains))
+    return prompt_names(path, _classes(path, parts)), chosen
+
+
+def read(
+    root: str | Path,
+    *,
+    name: str = "hf-dataset",
+    template: str = "a picture of a {}.",
+    domains: Iterable[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> tuple[ImageSet, FolderReport]:
+    """The images of a saved ``Dataset`` or ``DatasetDict``, and what was left out of them.
+
+    The image column is the only one of that type, the label column the only ``ClassLabel`` (or text column
+    called ``label``); ``columns`` names them where that is not enough, and ``domain`` and ``client`` too. A
+    ``DatasetDict`` of train, validation and test brings the official split; under other names its parts are
+    the domains. Keys are ``part/row``.
+
+    Raises:
+        FedLensError: ``data.root`` for a folder that is no such data set, or damaged; ``data.columns`` for a
+            column that is missing or ambiguous; ``data.domains`` for an unknown domain.
+    """
+    path = existing(root)
+    parts = _parts(path, dict(columns or {}))
+    classes, every = _classes(path, parts), _domains(path, parts)
+    found = _rows(path, parts, classes, every)
+    usable, left_out = _usable(path, parts, found)
+    labels, domain = (np.array(values, dtype=np.int64)[usable] for values in (found.labels, found.domain))
+    keys, places = [found.keys[r] for r in usable], [found.places[r] for r in usable]
+    marked = len({p.split for p in parts}) > 1
+
+    def read_row(index: int, side: int | None = None) -> Image.Image:
+        return _decode(path, parts[places[index][0]], places[index][1], keys[index], side)
+
+    images = ImageSet(
+        name=name,
+        classes=prompt_names(path, classes),
+        domains=every,
+        template=template,
+        labels=labels,
+        domain=domain,
+        keys=tuple(keys),
+        fingerprint=_fingerprint(path, keys, columns),
+        read=read_row,
+        draft=read_row,
+        split=np.array(found.split, dtype=np.int8)[usable] if marked else None,
+        owner=tuple(found.owner[r] for r in usable) if any(found.owner) else None,
+    )
+    counts = np.zeros((len(every), len(classes)), dtype=np.int64)
+    np.add.at(counts, (domain, labels), 1)
+    empty = tuple((every[d], images.classes[c]) for d, c in np.argwhere(counts == 0))
+    if domains is not None:
+        images = images.restrict(_chosen(path, every, set(domains)))
+        empty = tuple(pair for pair in empty if pair[0] in images.domains)
+    return images, FolderReport(str(path), len(images), tuple(left_out), empty)
+
+
+def contents(
+    root: str | Path, columns: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, Path | bytes]]:
+    """Every row's key with its image as it is stored; ``read`` gives the same keys in the same order.
+
+    Raises:
+        FedLensError: as ``read``.
+    """
+    path = existing(root)
+    for part in _parts(path, dict(columns or {})):
+        row = 0
+        for batch in part.pictures.iter(_BATCH):
+            for cell in batch[part.columns["image"]]:
+                key = _key(part, row)
+                yield key, _content(path, cell, key)
+                row += 1
+
+
+def _key(part: _Part, row: int) -> str:
+    return f"{part.name or 'row'}/{row:07d}"
+
+
+def _open(path: Path) -> dict[str, Dataset]:
+    """The parts by name; one that is called "" for a single ``Dataset``."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise FedLensError(
+            "a Hugging Face data set needs the package 'datasets': pip install 'datasets>=3,<6'", "data.name"
+        ) from error
+    if not is_saved(path):
+        raise FedLensError(
+            f"{path}: neither {' nor '.join(MARKERS)} in it; give the folder that "
+            "save_to_disk(FOLDER) of the datasets library wrote",
+            "data.root",
+        )
+    try:
+        found = datasets.load_from_disk(str(path))
+    except Exception as error:  # arrow, json and fsspec each raise their own on damaged files
+        line = (str(error) or type(error).__name__).splitlines()[0]
+        raise FedLensError(f"{path}: a damaged data set ({line}); save it again", "data.root") from error
+    return dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+
+
+def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
+    opened = _open(path)
+    import datasets
+
+    if not opened or not any(len(rows) for rows in opened.values()):
+        raise FedLensError(f"{path}: no rows in it; save the data set again", "data.root")
+    by_split = {name: PARTS.get(name.lower()) for name in opened}
+    official = all(mark is not None for mark in by_split.values())
+    if not official and any(mark is not None for mark in by_split.values()):
+        odd = next(name for name, mark in by_split.items() if mark is None)
+        raise FedLensError(
+            f"{path}: part '{odd}' beside train and test; save a DatasetDict of train, validation and test, "
+            "or of one part per domain",
+            "data.root",
+        )
+    parts = []
+    for name, rows in sorted(opened.items()):
+        chosen = _columns(path, rows, columns)
+        domain = None if official or not name or "domain" in chosen else name
+        pictures = rows.select_columns(chosen["image"])
+        pictures = pictures.cast_column(chosen["image"], datasets.Image(decode=False))
+        others = rows.remove_columns(chosen["image"])
+        parts.append(_Part(name, others, pictures, chosen, by_split[name], domain))
+    return parts
+
+
+def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]:
+    """Which column is what."""
+    import datasets
+
+    features = rows.features
+    unknown = sorted(set(named) - set(COLUMNS))
+    if unknown:
+        raise FedLensError(
+            f"a data set has no '{unknown[0]}'; it has {', '.join(COLUMNS)}", f"data.columns.{unknown[0]}"
+        )
+    for what, name in named.items():
+        if name not in features:
+            raise FedLensError(
+                f"{path}: no column '{name}'; there are {', '.join(features)}", f"data.columns.{what}"
+            )
+    result = dict(named)
+    if "domain" not in result and "domain" in features:
+        result["domain"] = "domain"
+    if "client" not in result:
+        result.update([("client", name) for name in _CLIENTS if name in features][:1])
+    pictures = [n for n, kind in features.items() if isinstance(kind, datasets.Image)]
+    others = set(result.values()) - {result.get("label")}
+    labels = [n for n, k in features.items() if isinstance(k, datasets.ClassLabel) and n not in others]
+    for what, found in (("image", pictures), ("label", labels)):
+        if what in result:
+            continue
+        if len(found) == 1 or what in found:
+            result[what] = what if what in found else found[0]
+        elif what == "label" and "label" in features and not found:
+            result[what] = "label"
+        else:
+            kind = {"image": "Image", "label": "ClassLabel"}[what]
+            listed = ", ".join(f"{n} ({type(k).__name__})" for n, k in features.items())
+            raise FedLensError(
+                f"{path}: {len(found)} columns of type {kind} among {listed}; "
+                f'name the one to use, columns = {{ {what} = "..." }}',
+                "data.columns",
+            )
+    if result["image"] not in pictures:
+        raise FedLensError(f"{path}: column '{result['image']}' holds no images", "data.columns.image")
+    return result
+
+
+def _texts(part: _Part, what: str) -> list[str] | None:
+    """A column as text, names in place of numbers where the column has them; None where there is none."""
+    name = part.columns.get(what)
+    if name is None:
+        return None
+    classes = getattr(part.rows.features[name], "names", None)
+    values = part.rows[name][:]
+    if classes is None:
+        return ["" if v is None else str(v) for v in values]
+    return ["" if v is None or v < 0 else classes[v] for v in values]
+
+
+def _classes(path: Path, parts: list[_Part]) -> tuple[str, ...]:
+    """The names of the ``ClassLabel`` in its own order; the texts of a text column, sorted."""
+    column = [p.rows.features[p.columns["label"]] for p in parts]
+    known = [tuple(getattr(feature, "names", None) or ()) for feature in column]
+    if len(set(known)) > 1:
+        raise FedLensError(
+            f"{path}: its parts name different classes; save them with one ClassLabel", "data.root"
+        )
+    if known[0]:
+        return known[0]
+    if any(getattr(feature, "dtype", None) not in ("string", "large_string") for feature in column):
+        raise FedLensError(
+            f"{path}: column '{parts[0].columns['label']}' holds neither a ClassLabel nor text; give its "
+            "classes names with cast_column(..., ClassLabel(names=[...])) and save it again",
+            "data.columns.label",
+        )
+    return tuple(sorted({text for p in parts for text in _texts(p, "label") or () if text}))
+
+
+def _domains(path: Path, parts: list[_Part]) -> tuple[str, ...]:
+    """The domains, sorted."""
+    found: set[str] = set()
+    for part in parts:
+        texts = _texts(part, "domain")
+        found.update({part.domain or ONE_DOMAIN} if texts is None else texts)
+    if "" in found:
+        raise FedLensError(
+            f"{path}: rows without a domain; complete the column '{parts[0].columns['domain']}'", "data.root"
+        )
+    return tuple(sorted(found))
+
+
+def _rows(path: Path, parts: list[_Part], classes: tuple[str, ...], domains: tuple[str, ...]) -> _Rows:
+    result = _Rows()
+    number = {name: i for i, name in enumerate(classes)}
+    place = {name: i for i, name in enumerate(domains)}
+    for p, part in enumerate(parts):
+        labels = _texts(part, "label") or []
+        inside = _texts(part, "domain") or [part.domain or ONE_DOMAIN] * len(labels)
+        owners = _texts(part, "client") or [""] * len(labels)
+        result.labels += [number.get(text, -1) for text in labels]
+        result.domain += [place[text] for text in inside]
+        result.keys += [_key(part, i) for i in range(len(labels))]
+        result.places += [(p, i) for i in range(len(labels))]
+        result.split += [part.split if part.split is not None else 0] * len(labels)
+        result.owner += owners
+    return result
+
+
+def _usable(path: Path, parts: list[_Part], found: _Rows) -> tuple[list[int], list[LeftOut]]:
+    """Rows with a label and a readable image, and what is wrong with the others."""
+    usable, left_out = [], []
+    cells = (c for p in parts for batch in p.pictures.iter(_BATCH) for c in batch[p.columns["image"]])
+    reasons = faults(_content(path, cell, key) for cell, key in zip(cells, found.keys, strict=True))
+    for row, (label, reason) in enumerate(zip(found.labels, reasons, strict=True)):
+        reason = "no label" if label < 0 else reason
+        if reason:
+            left_out.append(LeftOut(found.keys[row], reason))
+        else:
+            usable.append(row)
+    if not usable:
+        raise FedLensError(
+            f"{path}: no readable image ({left_out[0].path}: {left_out[0].reason})", "data.root"
+        )
+    return usable, left_out
+
+
+def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
+    """The bytes of an image, or the file that its row points to.
+
+    Raises:
+        FedLensError: ``data.root``, for a file outside the folder.
+    """
+    if cell is None or (cell.get("bytes") is None and not cell.get("path")):
+        return b""
+    if cell.get("bytes") is not None:
+        return cell["bytes"]
+    file = path / cell["path"]
+    if not file.resolve().is_relative_to(path):
+        raise FedLensError(
+            f"{path}: {key} points to {file}, outside the folder; load the images into the data set before "
+            "save_to_disk",
+            "data.root",
+        )
+    return file
+
+
+def _decode(path: Path, part: _Part, row: int, key: str, side: int | None) -> Image.Image:
+    content = _content(path, part.pictures[row][part.columns["image"]], key)
+    try:
+        with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
+            if side is not None:
+                image.draft(None, (side, side))
+            return upright(image)
+    except BROKEN as error:
+        raise FedLensError(
+            f"{path}: {key} cannot be decoded any more ({error}); remove it and save the data set again",
+            "data.root",
+        ) from error
+
+
+def _chosen(path: Path, every: tuple[str, ...], wanted: set[str]) -> tuple[str, ...]:
+    missing = sorted(wanted - set(every))
+    if missing:
+        raise FedLensError(
+            f"{path}: no domain '{missing[0]}'; its domains are {', '.join(every[:12])}", "data.domains"
+        )
+    return tuple(name for name in every if name in wanted)
+
+
+def _fingerprint(path: Path, keys: list[str], columns: Mapping[str, str] | None) -> str:
+    """From the arrow files' names, sizes and modification times, the rows in use and the columns read."""
+    content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        stat = file.stat()
+        content.update(f"{file.relative_to(path)}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    content.update("\0".join(keys).encode())
+    return content.hexdigest()[:16]

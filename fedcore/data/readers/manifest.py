@@ -1,0 +1,220 @@
+"""A data set written down in a CSV file: a row per image with its path, label, domain, client and split."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcore.data.entry import ONE_DOMAIN
+from fedcore.data.images import TEST, TRAIN, VALIDATION
+from fedcore.data.readers.layout import prompt_names
+from fedcore.data.readers.listing import Listing
+from fedcore.errors import FedLensError
+
+COLUMNS = ("path", "label", "domain", "client", "split")
+"""What a manifest may say of an image; the first two it must."""
+
+PARTS = {
+    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
+    "test": TEST, "testing": TEST,
+}  # fmt: skip
+
+_SHOWN = 5
+"""Bad rows that an error message lists; the rest are counted."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image. line: where it stands in the file (the header is line 1)."""
+
+    line: int
+    path: str
+    label: str
+    domain: str
+    client: str
+    split: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The rows of a file, all of one form; classes and domains by name, sorted."""
+
+    path: Path
+    rows: tuple[Row, ...]
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start."""
+        return self.path.parent
+
+
+def read(
+    path: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
+) -> Manifest:
+    """The rows of a manifest; no image is opened.
+
+    Args:
+        path: UTF-8 text with commas and a header line.
+        domains: those to use; None for all. All classes stay, whatever domains are chosen.
+        columns: other names of the columns, e.g. ``{"label": "species"}``.
+
+    Raises:
+        FedLensError: ``data.root``, with the number of every bad line (up to five); ``data.domains``.
+    """
+    path = _existing(path)
+    rows, bad = [], []
+    for row, fault in _rows(path, dict(columns or {})):
+        rows.append(row)
+        if fault:
+            bad.append(f"line {row.line}: {fault}")
+    bad += _at_odds(path.parent, rows)
+    if bad:
+        more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        raise FedLensError(f"{path}: {'; '.join(bad[:_SHOWN])}{more}; correct these lines", "data.root")
+    if not rows:
+        raise FedLensError(f"{path}: no rows under its header; add a line for each image", "data.root")
+    classes = tuple(sorted({row.label for row in rows}))
+    every = tuple(sorted({row.domain for row in rows}))
+    if domains is not None:
+        every = _chosen(path, every, set(domains))
+        rows = [row for row in rows if row.domain in every]
+    return Manifest(path, tuple(rows), classes, every)
+
+
+def listing(found: Manifest) -> Listing:
+    """The images of a manifest, by path; files that are not there are left out, with their line.
+
+    Raises:
+        FedLensError: ``data.root``, for a path that leaves the manifest's folder.
+    """
+    root = found.folder
+    names = prompt_names(found.path, found.classes)
+    result = Listing(root, names, found.domains, label_files=[root / found.path.name])
+    label = {name: i for i, name in enumerate(found.classes)}
+    domain = {name: i for i, name in enumerate(found.domains)}
+    marked = all(row.split for row in found.rows)
+    owners = []
+    for row in sorted(found.rows, key=lambda r: r.path):
+        file = _file(root, row)
+        if not file.resolve().is_relative_to(root):
+            raise FedLensError(
+                f"{found.path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
+                "manifest above its images, or copy them into its folder",
+                "data.root",
+            )
+        if not file.is_file():
+            result.left_out.append((file, f"no such file (line {row.line} of {found.path.name})"))
+            continue
+        part = PARTS[row.split.lower()] if marked else None
+        result.add(file, file.relative_to(root).as_posix(), label[row.label], domain[row.domain], part)
+        owners.append(row.client)
+    result.owner = owners if any(owners) else None
+    return result
+
+
+def _file(root: Path, row: Row) -> Path:
+    return Path(os.path.normpath(root / row.path))
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path).expanduser()
+    if path.is_dir():
+        found = sorted(p.name for p in path.glob("*.csv"))
+        hint = f"give {path / found[0]}" if found else "it holds none; write one with columns path and label"
+        raise FedLensError(f"{path} is a folder; give the CSV file itself ({hint})", "data.root")
+    if not path.is_file():
+        raise FedLensError(f"no file {path}; give the CSV file that lists the images", "data.root")
+    return path.resolve()
+
+
+def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[Row, str]]:
+    """Every row and what is wrong with it ('' where nothing is)."""
+    unknown = sorted(set(columns) - set(COLUMNS))
+    if unknown:
+        raise FedLensError(
+            f"a manifest has no '{unknown[0]}'; it has {', '.join(COLUMNS)}", f"data.columns.{unknown[0]}"
+        )
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            place = _places(path, header, columns)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    row = _row(cells, place, reader.line_num)
+                    yield row, _fault(row, cells, header, place)
+    except UnicodeDecodeError as error:
+        raise FedLensError(
+            f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8", "data.root"
+        ) from error
+    except csv.Error as error:
+        raise FedLensError(f"{path}: line {reader.line_num}: {error}; save it as CSV", "data.root") from error
+
+
+def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, int]:
+    """Which column says what."""
+    lower = [name.lower() for name in header]
+    twice = next((name for i, name in enumerate(lower) if name in lower[:i]), None)
+    if twice is not None:
+        raise FedLensError(f"{path}: two columns are called '{twice}'; rename one", "data.root")
+    place = {}
+    for name in COLUMNS:
+        wanted = columns.get(name, name)
+        if wanted.lower() in lower:
+            place[name] = lower.index(wanted.lower())
+        elif name in columns or name in COLUMNS[:2]:
+            separator = next((s for s in (";", "\t") if any(s in h for h in header)), None)
+            remedy = (
+                f"its columns are separated by {separator!r}, save it with commas"
+                if separator
+                else f"its columns are {', '.join(header) or 'none'}; rename one or name it in data.columns"
+            )
+            raise FedLensError(f"{path}: no column '{wanted}' in line 1; {remedy}", "data.root")
+    return place
+
+
+def _row(cells: list[str], place: dict[str, int], line: int) -> Row:
+    values = {
+        name: cells[place[name]].strip() if name in place and place[name] < len(cells) else ""
+        for name in COLUMNS
+    }
+    if "domain" not in place:
+        values["domain"] = ONE_DOMAIN
+    return Row(line, **values)
+
+
+def _fault(row: Row, cells: list[str], header: list[str], place: dict[str, int]) -> str:
+    if len(cells) != len(header):
+        return f"{len(cells)} values for {len(header)} columns (quote values that hold a comma)"
+    empty = next((name for name in ("path", "label", "domain") if not getattr(row, name)), None)
+    if empty:
+        return f"no {empty}"
+    if "\0" in row.path:
+        return "its path holds a zero byte"
+    if "split" in place and row.split.lower() not in PARTS:
+        return f"split '{row.split}' is none of train, validation, test"
+    return ""
+
+
+def _at_odds(root: Path, rows: list[Row]) -> Iterator[str]:
+    """Files that are named twice: no sample may be in two clients or splits."""
+    first: dict[Path, Row] = {}
+    for row in rows:
+        other = first.setdefault(_file(root, row), row)
+        if other is not row and row.path:
+            yield f"line {row.line}: '{row.path}' stands in line {other.line} already"
+
+
+def _chosen(path: Path, every: tuple[str, ...], wanted: set[str]) -> tuple[str, ...]:
+    missing = sorted(wanted - set(every))
+    if missing:
+        near = difflib.get_close_matches(missing[0], every, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"its domains are {', '.join(every[:12])}"
+        raise FedLensError(f"{path}: no domain '{missing[0]}'; {hint}", "data.domains")
+    return tuple(name for name in every if name in wanted)

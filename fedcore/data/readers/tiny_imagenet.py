@@ -1,0 +1,78 @@
+"""Tiny-ImageNet: ``train/n01443537/images/n01443537_0.JPEG``, and ``val`` with a list of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcore.data.entry import Entry
+from fedcore.data.images import TEST, TRAIN
+from fedcore.data.readers.layout import chosen_domains
+from fedcore.data.readers.listing import Listing
+from fedcore.data.readers.walk import folders_in, images_in, lines, locate
+from fedcore.errors import FedLensError
+
+
+def names(found: Entry, bases: Sequence[Path]) -> tuple[str, ...]:
+    """The classes as they enter a prompt, in the order of ``wnids.txt`` sorted: from two small files.
+
+    ``words.txt`` gives several words for most classes; the first is taken, all where two classes share it.
+
+    Raises:
+        FedLensError: ``data.root``.
+    """
+    root = _root(found, bases)
+    return tuple(_words(root, _ids(root)))
+
+
+def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """Training and validation images; the latter are the test set, since the set's own has no labels.
+
+    Raises:
+        FedLensError: ``data.root``, for a missing file or folder, or a label that ``wnids.txt`` has not.
+    """
+    chosen_domains(found, domains)
+    root = _root(found, bases)
+    ids = _ids(root)
+    listed = root / "val" / "val_annotations.txt"
+    result = Listing(root, tuple(_words(root, ids)))
+    result.label_files += [root / "wnids.txt", root / "words.txt", listed]
+    present = set(folders_in(root, root / "train"))
+    missing = [i for i in ids if i not in present]
+    if missing:
+        raise FedLensError(
+            f"{root / 'train'}: no folder '{missing[0]}', which wnids.txt names; get the set again",
+            "data.root",
+        )
+    for label, wnid in enumerate(ids):
+        for path in sorted(images_in(root, root / "train" / wnid / "images")):
+            result.add(path, f"train/{wnid}/{path.name}", label, part=TRAIN)
+    number = {wnid: label for label, wnid in enumerate(ids)}
+    for line in lines(listed):
+        image, wnid, *_ = [*line.split("\t"), ""]
+        if wnid not in number:
+            raise FedLensError(
+                f"{listed}: '{line}' names no class of wnids.txt; get the set again", "data.root"
+            )
+        result.add(root / "val" / "images" / image, f"val/{image}", number[wnid], part=TEST)
+    return result
+
+
+def _root(found: Entry, bases: Sequence[Path]) -> Path:
+    return locate(found, bases, "wnids.txt", "words.txt", "train", "val/val_annotations.txt")
+
+
+def _ids(root: Path) -> list[str]:
+    return sorted(set(lines(root / "wnids.txt")))
+
+
+def _words(root: Path, ids: list[str]) -> list[str]:
+    words = dict(line.split("\t", 1) for line in lines(root / "words.txt") if "\t" in line)
+    unknown = [i for i in ids if i not in words]
+    if unknown:
+        raise FedLensError(
+            f"{root / 'words.txt'}: no words for '{unknown[0]}', which wnids.txt names; get the set again",
+            "data.root",
+        )
+    first = [words[i].split(",")[0].strip() for i in ids]
+    return [words[i].strip() if first.count(name) > 1 else name for i, name in zip(ids, first, strict=True)]

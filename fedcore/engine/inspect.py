@@ -1,0 +1,331 @@
+"""What a trained run knows, looked at once it is there: predictions, feature space, evidence, nearest words.
+
+All of it is computed from a run's newest checkpoint, on demand and outside the training loop. Nothing here
+changes a figure of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcore.clip.backbone import Backbone
+from fedcore.config import RunConfig
+from fedcore.data.images import ImageSet
+from fedcore.engine import setup
+from fedcore.engine.evaluate import Evaluator
+from fedcore.engine.events import GLOBAL, Notice
+from fedcore.engine.loop import Cohort, loop_of
+from fedcore.engine.plan import load_images
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import Method, Params, Ragged, State
+from fedcore.progress import Progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import Federation
+
+Arrays = dict[str, np.ndarray]
+_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a run, with a model axis of 1.
+
+    Attributes:
+        entity: its code: ``GLOBAL``, or a client's.
+        method, federation: those of its cohort, so that samples come through its own backbone.
+    """
+
+    entity: int
+    method: Method
+    federation: Federation
+    params: Params
+    head: Params
+
+    def predict(self, rows: Tensor) -> Tensor:
+        """Predicted classes. Shape: rows (1, samples) of the pool -> (samples,)."""
+        size = rows.shape[1] if self.method.predicts_in_batches else _CHUNK  # it cuts its own batches
+        x = self.federation.pool.x
+        parts = [self.method.logits(self.params, self.head, x(p)).argmax(-1) for p in rows.split(size, 1)]
+        return torch.cat(parts, 1)[0].cpu()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run as it was after one round.
+
+    Attributes:
+        cohorts: how its clients predict.
+        state: what it remembers.
+        images: its data set's pixels.
+    """
+
+    cohorts: tuple[Cohort, ...]
+    state: State
+    images: ImageSet
+    round: int
+
+    @property
+    def federation(self) -> Federation:
+        """Clients, test sets and labels; cohorts differ in the encoding only."""
+        return self.cohorts[0].federation
+
+    @property
+    def has_global(self) -> bool:
+        """Whether there is a global model; clients of several backbones have none in common."""
+        backbones = {id(c.federation.problem.backbone) for c in self.cohorts}
+        return len(backbones) == 1 and self.cohorts[0].method.models(self.state).common is not None
+
+    def model(self, entity: int) -> Model:
+        """One model by entity code, with what is computed once per model.
+
+        Raises:
+            FedLensError: where there is no such model.
+        """
+        names = self.federation.problem.clients
+        if entity == GLOBAL:
+            method = self.cohorts[0].method
+            if not self.has_global:
+                raise FedLensError(f"this run of {method.title} has no global model; choose a client")
+            params = method.models(self.state).common or {}
+            return Model(entity, method, self.federation, params, method.head(params, None))
+        if not 1 <= entity <= len(names):
+            raise FedLensError(
+                f"no model {entity}; clients are 1 to {len(names)}, the global model is {GLOBAL}"
+            )
+        cohort = next(c for c in self.cohorts if entity - 1 in c.clients)
+        params = {n: v[entity - 1 : entity] for n, v in cohort.method.models(self.state).clients.items()}
+        head = cohort.method.head(params, cohort.federation.local_data(torch.tensor([entity - 1])))
+        return Model(entity, cohort.method, cohort.federation, params, head)
+
+    def test_rows(self, entity: int) -> Tensor:
+        """Pool rows of a test set by entity code, in the order of the evaluation. Shape: (1, samples).
+
+        Raises:
+            FedLensError: for a code that is no test set.
+        """
+        sets = self.federation.test_sets
+        if not 1 <= entity <= len(sets):
+            raise FedLensError(f"no test set {entity}; there are 1 to {len(sets)}")
+        return Evaluator(self.cohorts[0].method, self.federation).order(self.federation.test, entity - 1)
+
+
+def restore(
+    run: RunConfig, checkpoint: Path, artifacts: Path, device: str, environment: dict | None
+) -> Iterator[Progress | Notice | Snapshot]:
+    """A run as a checkpoint of it remembers; the snapshot comes last.
+
+    Args:
+        environment: what the run was resolved to (threads...), so that it predicts as it did.
+
+    Raises:
+        FedLensError: when data, weights or the checkpoint are not those of the run.
+    """
+    resolved = setup.resolve_environment(run, device, environment)
+    for step in setup.make_ready(run, artifacts, device):
+        if isinstance(step, setup.Ready):
+            loop = loop_of(run, step, int(resolved["chunk"]))
+            loop.resume(checkpoint)
+            yield Snapshot(loop.cohorts, loop.state, load_images(run)[0], loop.done)
+        else:
+            yield step
+
+
+def predictions(at: Snapshot) -> Iterator[Progress | Arrays]:
+    """What every client's model says of its own test samples, and the global one of all domains' test sets.
+
+    Last: sample (pool row), label, predicted, model and test_set as entity codes. Shape: (predictions,) each.
+    """
+    clients = len(at.federation.problem.clients)
+    pairs = [(code, code) for code in range(1, clients + 1)]
+    if at.has_global:
+        pairs += [(GLOBAL, code) for code in range(clients + 1, len(at.federation.test_sets) + 1)]
+    found: dict[str, list[np.ndarray]] = {
+        n: [] for n in ("sample", "label", "predicted", "model", "test_set")
+    }
+    with torch.no_grad():
+        for done, (model, test_set) in enumerate(pairs):
+            yield Progress("predicting", done, len(pairs))
+            rows = at.test_rows(test_set)
+            predicted = at.model(model).predict(rows)
+            rows = rows[0]
+            found["sample"].append(rows.numpy())
+            found["label"].append(at.federation.pool.y(rows).cpu().numpy())
+            found["predicted"].append(predicted.numpy())
+            found["model"].append(np.full(len(rows), model))
+            found["test_set"].append(np.full(len(rows), test_set))
+    yield {name: np.concatenate(parts).astype(np.int32) for name, parts in found.items()}
+
+
+def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> Iterator[Progress | Arrays]:
+    """t-SNE of one model's image features, class features and centroids, in one plane (FedDEAP, Figure 4).
+
+    Features are normalised, as cosines compare them; a centroid is the mean of a class's images among
+    those shown. Neighbourhoods mean something in the picture, distances between far points do not.
+
+    Args:
+        most: images shown; more are drawn by seed.
+
+    Last: xy (points, 2), kind (points,) 0 image, 1 class feature, 2 centroid, label (points,), predicted
+    (points,) -1 but for images.
+
+    Raises:
+        FedLensError: where the method compares no features, or there is too little to embed.
+    """
+    from sklearn.manifold import TSNE
+
+    yield Progress("reading features", 0, 2)
+    rows = at.test_rows(test_set)[:, :most]
+    seen = at.model(model)
+    with torch.no_grad():
+        pair = seen.method.features(seen.params, seen.head, seen.federation.pool.x(rows))
+        if pair is None:
+            raise FedLensError(
+                f"{seen.method.title} compares no image features with class features: no such picture"
+            )
+        images, classes = (F.normalize(part[0].double(), dim=-1).cpu() for part in pair)
+        predicted = seen.predict(rows)
+    labels = at.federation.pool.y(rows)[0].cpu()
+    present = labels.unique()
+    centroids = F.normalize(torch.stack([images[labels == c].mean(0) for c in present]), dim=-1)
+    points = torch.cat([images, classes, centroids]).numpy()
+    if len(points) < 8:
+        raise FedLensError(f"{len(points)} points are too few for a picture; choose a larger test set")
+    yield Progress("embedding", 1, 2)
+    perplexity = min(30.0, (len(points) - 1) / 4)
+    seed = at.federation.problem.seed % 2**32
+    xy = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(
+        points.astype(np.float32)
+    )
+    kind = np.repeat([0, 1, 2], [len(images), len(classes), len(centroids)])
+    label = np.concatenate([labels.numpy(), np.arange(len(classes)), present.numpy()])
+    guess = np.full(len(points), -1)
+    guess[: len(images)] = predicted.numpy()
+    yield {
+        "xy": xy.astype(np.float32),
+        "kind": kind,
+        "label": label,
+        "predicted": guess,
+        "sample": rows[0].numpy(),
+    }
+
+
+def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Iterator[Progress | Arrays]:
+    """Grad-CAM (Selvaraju et al., 2017) of a model's prediction and of a method's own networks.
+
+    The map is relu(sum_c a_c A_c) with a_c the mean gradient of the score over positions. A are the tokens
+    entering the last layer of a ViT, or those entering the first layer that the method adapts; for a
+    ResNet the last feature map. Each map is scaled to a maximum of 1.
+
+    Last: pixels (images, side, side, 3) uint8 as the model saw them, label, predicted (images,), and one
+    ``map/<score>`` (images, side, side) float16 for each score.
+
+    Raises:
+        FedLensError: for image towers without a map of positions.
+    """
+    rows = at.test_rows(test_set)[0, :count]
+    seen = at.model(model)
+    backbone, method = seen.federation.problem.backbone, seen.method
+    yield Progress("reading images", 0, 2)
+    pixels = torch.stack([backbone.preprocess(at.images.read(int(i)).convert("RGB")) for i in rows])
+    pixels = pixels.to(backbone.device, backbone.dtype)
+    hidden, finish = _split(backbone, method.reads(method.config, backbone.facts), pixels)
+    hidden = hidden.detach().requires_grad_(True)
+    x = finish(hidden)[None]
+    yield Progress("explaining", 1, 2)
+    scores = method.explained(seen.params, seen.head, x)
+    with torch.no_grad():
+        predicted = method.logits(seen.params, seen.head, x.detach()).argmax(-1)[0]
+    found = {
+        "pixels": _shown(backbone, pixels),
+        "label": at.federation.pool.y(rows).cpu().numpy(),
+        "predicted": predicted.cpu().numpy(),
+        "sample": rows.numpy(),
+    }
+    for name, score in scores.items():
+        (gradient,) = torch.autograd.grad(score.sum(), hidden, retain_graph=True)
+        found[f"map/{name}"] = _map(hidden.detach(), gradient, pixels.shape[-1])
+    yield found
+
+
+def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The activations that are explained, and the rest of the frozen pass up to what the method reads."""
+    with torch.no_grad():
+        if reads == "patches":
+            return backbone.image.patches(pixels), lambda hidden: hidden
+        if reads != "embedding":
+            return backbone.image.activations(pixels, int(reads.partition(":")[2])), lambda hidden: hidden
+        visual = backbone.model.visual
+        if hasattr(visual, "attnpool") and hasattr(visual, "layer4"):
+            hidden = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
+            return hidden, visual.attnpool
+        tower = backbone.image
+        last = len(tower.blocks) - 1
+        return tower.activations(pixels, last), lambda hidden: tower.tail(hidden[None], last)[0]
+
+
+def _map(hidden: Tensor, gradient: Tensor, side: int) -> np.ndarray:
+    """Shape: (images, tokens, width) or (images, width, h, w), twice -> (images, side, side)."""
+    if hidden.dim() == 3:
+        cells = int(hidden.shape[1] ** 0.5)
+        grid = [
+            t[:, t.shape[1] - cells**2 :].transpose(1, 2).unflatten(2, (cells, cells))
+            for t in (hidden, gradient)
+        ]
+        hidden, gradient = grid  # without the class token, which has no place
+    weight = gradient.mean((2, 3), keepdim=True)
+    found = torch.relu((weight * hidden).sum(1, keepdim=True))
+    found = F.interpolate(found.float(), size=(side, side), mode="bilinear", align_corners=False)[:, 0]
+    return (found / found.amax((1, 2), keepdim=True).clamp(min=1e-12)).cpu().numpy().astype(np.float16)
+
+
+def _shown(backbone: Backbone, pixels: Tensor) -> np.ndarray:
+    """Preprocessed pixels as an image again. Shape: (images, 3, side, side) -> (images, side, side, 3)."""
+    settings = backbone.model.visual.preprocess_cfg
+    mean, std = (torch.tensor(settings[k], device=pixels.device).view(1, 3, 1, 1) for k in ("mean", "std"))
+    return (255 * (pixels * std + mean)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
+
+
+def nearest_words(at: Snapshot, model: int, top: int = 5) -> list[dict[str, object]]:
+    """The vocabulary's tokens nearest to each learned prompt vector, by Euclidean distance (as in CoOp).
+
+    Returns:
+        One row per prompt, class (None where all share the prompt) and position: ``words`` nearest first,
+        ``distances`` beside them.
+
+    Raises:
+        FedLensError: for a method without prompts.
+    """
+    seen = at.model(model)
+    prompts = seen.method.prompts(seen.params, None if model == GLOBAL else torch.tensor([model - 1]))
+    if not prompts:
+        raise FedLensError(f"{seen.method.title} learns no prompts; there are no words near them")
+    backbone = seen.federation.problem.backbone
+    table = backbone.model.token_embedding.weight.detach().double().cpu()
+    rows: list[dict[str, object]] = []
+    for name, value in prompts.items():
+        vectors = value.values[0, : int(value.lengths[0])] if isinstance(value, Ragged) else value[0]
+        per_class = vectors.dim() == 3
+        flat = vectors.detach().double().cpu().reshape(-1, vectors.shape[-1])
+        near = torch.cdist(flat, table).topk(top, largest=False)
+        for i, (ids, far) in enumerate(zip(near.indices.tolist(), near.values.tolist(), strict=True)):
+            label, position = divmod(i, vectors.shape[-2])
+            rows.append(
+                {
+                    "prompt": name,
+                    "class": at.federation.problem.classes[label] if per_class else None,
+                    "position": position + 1,
+                    "words": [backbone.word(token) for token in ids],
+                    "distances": [round(d, 4) for d in far],
+                }
+            )
+    return rows

@@ -1,0 +1,399 @@
+"""The round loop: a stream of events that does not know who listens."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcore.config import RunConfig
+from fedcore.config.grouping import lasting
+from fedcore.engine import checkpoint
+from fedcore.engine.evaluate import FULL_MATRIX_CLIENTS, Evaluator
+from fedcore.engine.events import (
+    Cell,
+    ClientRound,
+    Diagnostic,
+    Event,
+    Finished,
+    Notice,
+    RoundFinished,
+    Started,
+)
+from fedcore.engine.local import Stopped, Trained, train_clients
+from fedcore.engine.mixed import is_mixed, without_samples
+from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.transport import Transport, traffic
+from fedcore.lazy import torch
+from fedcore.methods.base import Method, Ragged, State, Uploads
+from fedcore.seeds import numpy_generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.engine.setup import Ready
+    from fedcore.federation import Federation
+
+CHUNK = 32
+"""Clients trained at once unless memory asks for fewer."""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Clients that share a backbone and a training budget.
+
+    Its method and federation know all clients of the run, so that indices mean the same everywhere; it trains
+    and evaluates its own.
+
+    Attributes:
+        method: made for this cohort's backbone, with its batch size and local epochs.
+        federation: all samples as this cohort's backbone encodes them.
+        clients: its clients, a stretch of the client order.
+        max_steps: most local steps of a client in one round; None: no limit.
+    """
+
+    method: Method
+    federation: Federation
+    clients: range
+    max_steps: int | None = None
+
+
+@dataclass
+class Loop:
+    """One run in progress: what the next round starts from.
+
+    Attributes:
+        method, federation: the server's, which are also every client's where there are no cohorts.
+        cohorts: in client order, together all clients; empty: all clients are one.
+        chunk: clients trained in one tensor program; halved when the device runs out of memory.
+        run_key: identity of the run's config, kept in checkpoints.
+    """
+
+    method: Method
+    federation: Federation
+    rounds: int
+    participation: float = 1.0
+    evaluate_every: int = 1
+    chunk: int = CHUNK
+    folder: Path | None = None
+    run_key: str = ""
+    transport: Transport = field(default_factory=Transport)
+    should_stop: Callable[[], bool] = lambda: False
+    cohorts: tuple[Cohort, ...] = ()
+    mixed: bool = field(init=False)
+    state: State = field(init=False)
+    optimiser: ClientOptimiser = field(init=False)
+    done: int = field(init=False, default=0)
+    resumed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        problem = self.federation.problem
+        everyone = range(len(problem.clients))
+        self.cohorts = self.cohorts or (Cohort(self.method, self.federation, everyone),)
+        assert [i for c in self.cohorts for i in c.clients] == list(everyone), "every client in one cohort"
+        with torch.no_grad():
+            state = self.method.init(problem.generator)
+        self.state = replace(state, taken=torch.zeros(len(problem.clients), dtype=torch.int64))
+        self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
+        self.mixed = is_mixed(self.cohorts)
+        self.evaluators = [
+            Evaluator(c.method, c.federation, c.clients, scores_global=not self.mixed and i == 0)
+            for i, c in enumerate(self.cohorts)
+        ]
+
+    def resume(self, path: str | Path) -> None:
+        """Go on after the round of a checkpoint.
+
+        Raises:
+            FedLensError: when the checkpoint cannot be used.
+        """
+        device = self.federation.problem.device
+        self.state, self.optimiser.slots, self.done = checkpoint.load(path, self.run_key, device)
+        self.resumed = True
+
+    def events(self) -> Iterator[Event]:
+        """Round 0 (before training) unless resumed, then every round.
+
+        Raises:
+            Stopped: between two steps, when ``should_stop`` says so; the unfinished round leaves no trace.
+        """
+        if not self.resumed:
+            yield self._before_training()
+        for round_ in range(self.done + 1, self.rounds + 1):
+            yield from self._round(round_)
+        yield Finished(self.rounds)
+
+    def _before_training(self) -> RoundFinished:
+        begin = time.perf_counter()
+        cells = self._broadcast(self.state, full=True)
+        path = self._save(0)
+        spent = time.perf_counter() - begin
+        return RoundFinished(0, None, 0.0, 0.0, spent, 0, 0, 0, 0, (), tuple(cells), (), path)
+
+    def participants(self, round_: int) -> Tensor:
+        """Who takes part, in client order; drawn from (seed, round)
+        and the clients' names. Shape: (participants,).
+        """
+        names = self.federation.problem.clients
+        if self.participation >= 1:
+            return torch.arange(len(names))
+        count = max(1, math.floor(self.participation * len(names) + 0.5))
+        seed = self.federation.problem.seed
+        order = sorted(range(len(names)), key=lambda i: names[i])
+        chosen = numpy_generator(seed, "participants", round_).choice(len(names), count, replace=False)
+        return torch.tensor(sorted(order[i] for i in chosen), dtype=torch.int64)
+
+    def _round(self, round_: int) -> Iterator[Event]:
+        clients = self.participants(round_)
+        before, times = self.state, [time.perf_counter()]
+        sent_down = self.transport.down(before, clients)
+        down = traffic(sent_down, len(clients))
+        while True:
+            try:
+                trained, sent = self._train(sent_down, clients, round_)
+                break
+            except torch.OutOfMemoryError:
+                if self.chunk == 1:
+                    raise
+                self.chunk = max(1, self.chunk // 2)
+                torch.cuda.empty_cache()
+                yield Notice(f"out of memory: now {self.chunk} clients at once", repeats_exactly=False)
+        times.append(time.perf_counter())
+        up = traffic(sent, len(clients))
+        data = self.federation.local_data(clients)
+        data = without_samples(data, self.method) if self.mixed else data
+        uploads = Uploads(self.transport.up(sent), clients, data.rows.counts)
+        after = self._aggregate(before, trained, uploads, round_)
+        times.append(time.perf_counter())
+        cells = self._evaluate(after, sent_down, trained, clients, round_)
+        diagnostics = self._diagnostics(before, trained, uploads, data)
+        self.state, self.done = after, round_
+        path = self._save(round_)
+        times.append(time.perf_counter())
+        losses = [v if math.isfinite(v) else None for v in trained.loss.tolist()]
+        rows = [
+            ClientRound(int(c) + 1, int(trained.steps[i]), losses[i], int(up.bytes[i]), int(down.bytes[i]))
+            for i, c in enumerate(clients)
+        ]
+        yield RoundFinished(
+            round_,
+            float(trained.loss.mean()) if self.method.phases else None,
+            *np.diff(times).tolist(),
+            int(up.scalars.sum()),
+            int(down.scalars.sum()),
+            int(up.bytes.sum()),
+            int(down.bytes.sum()),
+            tuple(rows) if self.method.phases else (),
+            tuple(cells),
+            tuple(diagnostics),
+            path,
+        )
+        if self.method.phases:
+            yield from (Notice(f"round {round_}: {text}") for text in self.method.remarks(uploads))
+
+    def _train(
+        self, sent_down: dict[str, Tensor], clients: Tensor, round_: int
+    ) -> tuple[Trained, dict[str, Tensor | Ragged]]:
+        """Local training in chunks of a cohort; what the clients upload is joined in client order."""
+        kept = self.method.config.optimiser_state == "kept" if self.method.phases else False
+        parts: list[Trained] = []
+        sent: list[dict[str, Tensor | Ragged]] = []
+        optimisers = []
+        for cohort, where in self._chunks(clients):
+            method, members = cohort.method, clients[where]
+            local = {n: v[members.to(v.device)] for n, v in self.state.local.items()}
+            params = {**{n: v[where.to(v.device)] for n, v in sent_down.items()}, **local}
+            data = cohort.federation.local_data(members)
+            fresh = ClientOptimiser(method.config, len(members))
+            optimiser = self.optimiser.select(members) if kept else fresh
+            part = train_clients(method, params, data, round_, optimiser, self.should_stop, cohort.max_steps)
+            with torch.no_grad():
+                sent.append(method.upload(part.params, part.record, data))
+            parts.append(replace(part, record={}))
+            optimisers.append((members, optimiser))
+        if kept:
+            for members, optimiser in optimisers:
+                self.optimiser.put(members, optimiser)
+        return _join_trained(parts), {n: _join([s[n] for s in sent]) for n in sent[0]}
+
+    def _present(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
+        """Every cohort with participants, by position, and where they stand among ``clients``."""
+        for number, cohort in enumerate(self.cohorts):
+            ends = torch.tensor([cohort.clients.start, cohort.clients.stop])
+            first, last = torch.searchsorted(clients, ends).tolist()
+            if first < last:
+                yield number, slice(first, last)
+
+    def _chunks(self, clients: Tensor) -> Iterator[tuple[Cohort, Tensor]]:
+        """Positions among ``clients`` of those that train in one tensor program, in client order."""
+        for number, where in self._present(clients):
+            for part in torch.arange(where.start, where.stop).split(self.chunk):
+                yield self.cohorts[number], part
+
+    def _aggregate(self, before: State, trained: Trained, uploads: Uploads, round_: int) -> State:
+        """The server's step, then the clients' own parameters put back where they belong."""
+        local = {
+            n: v.index_copy(0, uploads.clients.to(v.device), trained.params[n])
+            for n, v in before.local.items()
+        }
+        generator = self.federation.problem.generator
+        if not self.method.phases:
+            return before
+        after = self.method.aggregate(
+            before.server_side(), uploads, lambda *purpose: generator("server", round_, *purpose)
+        )
+        taken = before.taken.clone()
+        taken[uploads.clients] += 1
+        detached = {
+            part: {n: v.detach() for n, v in getattr(after, part).items()}
+            for part in ("shared", "personal", "server")
+        }
+        return State(**detached, local=local, taken=taken)
+
+    def _broadcast(self, state: State, full: bool) -> list[Cell]:
+        """Every model after aggregation, each through its own cohort's backbone."""
+        with torch.no_grad():
+            return [c for e in self.evaluators for c in e.broadcast(e.method.models(state), full)]
+
+    def _evaluate(
+        self, after: State, received: dict[str, Tensor], trained: Trained, clients: Tensor, round_: int
+    ) -> list[Cell]:
+        last = round_ == self.rounds
+        if not last and round_ % self.evaluate_every:
+            return []
+        full = last or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
+        cells = self._broadcast(after, full)
+        for number, where in self._present(clients) if self.method.phases else ():
+            evaluator = self.evaluators[number]
+            with torch.no_grad():
+                models = evaluator.method.before_aggregation(
+                    {n: v[where] for n, v in trained.params.items()},
+                    {n: v[where] for n, v in received.items()},
+                )
+                cells += evaluator.local(models, clients[where])
+        return cells
+
+    def _diagnostics(
+        self, before: State, trained: Trained, uploads: Uploads, data: object
+    ) -> list[Diagnostic]:
+        codes = (uploads.clients + 1).tolist()
+        with torch.no_grad():
+            figures = dict(trained.terms)
+            if self.method.phases:
+                figures |= self.method.diagnostics(before, trained.params, uploads, data)
+        return [d for name, value in figures.items() for d in _rows(name, value, codes)]
+
+    def _save(self, round_: int) -> str | None:
+        if self.folder is None:
+            return None
+        return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key))
+
+
+def train(
+    run: RunConfig,
+    *,
+    artifacts: Path,
+    folder: Path,
+    device: str = "cpu",
+    resume_from: str | None = None,
+    environment: dict | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Run one RunConfig from its beginning, or from a checkpoint.
+
+    Args:
+        artifacts: where encodings are cached (shared by all runs).
+        folder: where this run's checkpoints go.
+        environment: what an earlier attempt resolved (threads, chunk...), reused so that it repeats exactly.
+
+    Raises:
+        FedLensError: when the config cannot run or a resource is missing.
+        Stopped: when ``should_stop`` says so.
+    """
+    from fedcore.engine import setup
+
+    resolved = setup.resolve_environment(run, device, environment)
+    ready: setup.Ready | None = None
+    for item in setup.make_ready(run, artifacts, device, should_stop):
+        if isinstance(item, setup.Ready):
+            ready = item
+        else:
+            yield item
+    assert ready is not None
+    loop = loop_of(run, ready, int(resolved["chunk"]), folder, should_stop)
+    if resume_from is not None:
+        loop.resume(resume_from)
+    yield Started(ready.entities, run.rounds, {**resolved, **ready.content})
+    yield from (Notice(text, repeats_exactly=False) for text in setup.differences(environment, resolved))
+    yield from loop.events()
+
+
+def loop_of(
+    run: RunConfig,
+    ready: Ready,
+    chunk: int = CHUNK,
+    folder: Path | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Loop:
+    """The loop of a run before its first round; ``resume`` takes it to a checkpoint."""
+    return Loop(
+        ready.method,
+        ready.federation,
+        run.rounds,
+        run.participation,
+        run.evaluate_every,
+        chunk=chunk,
+        folder=folder,
+        run_key=json.dumps([lasting(run), ready.content], sort_keys=True),
+        should_stop=should_stop,
+        cohorts=ready.cohorts,
+    )
+
+
+def _join(parts: list[Tensor | Ragged]) -> Tensor | Ragged:
+    """Uploads of several chunks on one client axis; ragged ones are padded to the longest."""
+    if not isinstance(parts[0], Ragged):
+        return torch.cat(parts)
+    longest = max(p.values.shape[1] for p in parts)
+    padded = [
+        torch.cat(
+            [
+                p.values,
+                p.values.new_zeros(p.values.shape[0], longest - p.values.shape[1], *p.values.shape[2:]),
+            ],
+            1,
+        )
+        for p in parts
+    ]
+    return Ragged(torch.cat(padded), torch.cat([p.lengths for p in parts]))
+
+
+def _join_trained(parts: list[Trained]) -> Trained:
+    join = {name: torch.cat([p.params[name] for p in parts]) for name in parts[0].params}
+    terms = {name: torch.cat([p.terms[name] for p in parts]) for name in parts[0].terms}
+    return Trained(join, {}, torch.cat([p.loss for p in parts]), torch.cat([p.steps for p in parts]), terms)
+
+
+def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
+    """A scalar, a vector over participants or a matrix over them
+    as rows; figures that do not exist are left out.
+    """
+    value = torch.as_tensor(value).detach().double().cpu()
+    if value.dim() == 0:
+        found = [(name, value.item(), -1, -1)]
+    elif value.dim() == 1:
+        found = [(name, v, codes[i], -1) for i, v in enumerate(value.tolist())]
+    else:
+        found = [
+            (name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)
+        ]
+    return [Diagnostic(*item) for item in found if math.isfinite(item[1])]
+
+
+__all__ = ["Cohort", "Loop", "Stopped", "loop_of", "train"]

@@ -1,0 +1,85 @@
+"""Analyses as background tasks: what is asked about which model of a run, and where the answer lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedcore.errors import FedLensError
+from fedcore.jobs import tasks
+from fedcore.progress import Progress
+from fedcore.store import queries
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+What = Literal["predictions", "feature_space", "evidence", "nearest_words"]
+KIND = "analyse"
+
+
+def ask(
+    db: str | Path, run_id: int, what: What, model: int = 0, test_set: int = 0, *, again: bool = False
+) -> int:
+    """Queue an analysis of a run's newest round; one that is there already is not made twice.
+
+    Args:
+        model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set.
+    """
+    args = {"run": run_id, "what": what, "model": model, "test_set": test_set}
+    return tasks.submit(db, KIND, key(db, run_id, what, model, test_set), args, run_id, again=again)
+
+
+def answer(
+    db: str | Path, run_id: int, what: What, model: int = 0, test_set: int = 0
+) -> tasks.TaskRow | None:
+    """The analysis as far as it is, None where nobody has asked for it."""
+    return tasks.find(db, KIND, key(db, run_id, what, model, test_set))
+
+
+def key(db: str | Path, run_id: int, what: What, model: int, test_set: int) -> str:
+    """All that an analysis depends on; a run that has gone on since is asked anew."""
+    return f"run {run_id} round {queries.runs(db, [run_id])[0].rounds_done} {what} {model} {test_set}"
+
+
+def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress | dict[str, Any]]:
+    """The handler: restores the run from its checkpoint, then looks. Arrays are written beside the result.
+
+    Raises:
+        FedLensError: when the run has no checkpoint, or there is nothing of that kind to see.
+    """
+    from fedcore.engine import inspect as looking
+
+    db, run_id = context.db, args["run"]
+    found = queries.newest_checkpoint(db, run_id)
+    if found is None:
+        raise FedLensError(
+            f"run {run_id} has no checkpoint to look into: it was deleted, or the run was trained elsewhere; "
+            "run it again to look into it"
+        )
+    at = None
+    config, environment = queries.run_config(db, run_id), queries.environment(db, run_id)
+    for step in looking.restore(config, found[1], context.artifacts, context.device, environment):
+        if isinstance(step, looking.Snapshot):
+            at = step
+        elif isinstance(step, Progress):
+            yield step
+    assert at is not None, "the snapshot comes last"
+    result = {"round": at.round, "classes": list(at.federation.problem.classes)}
+    if args["what"] == "nearest_words":
+        yield result | {"rows": looking.nearest_words(at, args["model"])}
+        return
+    steps = {
+        "predictions": lambda: looking.predictions(at),
+        "feature_space": lambda: looking.feature_space(at, args["model"], args["test_set"]),
+        "evidence": lambda: looking.evidence(at, args["model"], args["test_set"]),
+    }[args["what"]]
+    arrays: dict[str, np.ndarray] = {}
+    for step in steps():
+        if isinstance(step, Progress):
+            yield step
+        else:
+            arrays = step
+    context.write_arrays(**arrays)
+    yield result

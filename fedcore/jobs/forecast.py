@@ -1,0 +1,112 @@
+"""What planned runs will take: seconds, memory and disk, by finished runs of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcore.clip import encodings
+from fedcore.config import RunConfig, backbone_names
+from fedcore.errors import FedLensError
+from fedcore.results.progress import elapsed
+from fedcore.store import queries
+from fedcore.store.database import artifacts_folder
+from fedcore.store.lease import run_folder
+
+if TYPE_CHECKING:
+    from fedcore.engine.plan import Plan
+
+NEWEST = 200
+"""Finished runs that are looked at."""
+Kind = tuple[str, str, str]
+"""Method, data set and backbone."""
+
+
+@dataclass(frozen=True)
+class Precedents:
+    """What finished runs took, by their kind; a kind without a figure is not in it.
+
+    seconds: of a round, mean. memory: bytes at most. written: bytes of checkpoints and log, newest run.
+    """
+
+    seconds: Mapping[Kind, float]
+    memory: Mapping[Kind, int]
+    written: Mapping[Kind, int]
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes that planned runs will write, about. whole: nothing that they write is left out as unknown."""
+
+    size: int
+    whole: bool
+
+
+def precedents(db: str | Path) -> Precedents:
+    """Read what finished runs took: a tenth of a second for many, so a page keeps it for a while."""
+    done = [r for e in queries.experiments(db, archived=True) for r in e.runs if r.state == "done"]
+    finished = sorted(done, key=lambda r: -r.id)[:NEWEST]
+    measured = queries.peak_memory(db, NEWEST)
+    configs = queries.configs(db, {r.id for r in finished} | set(measured))
+    kinds = {run_id: _kind(config) for run_id, config in configs.items()}
+    finished = [r for r in finished if r.id in kinds]  # others were deleted since they were listed
+    paces: dict[Kind, list[float]] = {}
+    written: dict[Kind, int] = {}
+    memory: dict[Kind, int] = {}
+    for run in finished:
+        kind, seconds = kinds[run.id], elapsed(run)
+        if seconds is not None and run.rounds_total:
+            paces.setdefault(kind, []).append(seconds / run.rounds_total)
+        if kind not in written:
+            size = _written(db, run.id)
+            written |= {kind: size} if size else {}  # runs from elsewhere have no files here
+    for run_id in measured.keys() & kinds.keys():
+        memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), measured[run_id])
+    return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written)
+
+
+def _written(db: str | Path, run_id: int) -> int:
+    """Bytes of a run's checkpoints and log; 0 where it has none, or was deleted a moment ago."""
+    try:
+        return sum(f.stat().st_size for f in run_folder(db, run_id).glob("*") if f.is_file())
+    except (FedLensError, FileNotFoundError):
+        return 0
+
+
+def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:
+    """Seconds that planned runs will take; None as soon as one has no precedent: half an estimate is none."""
+    kinds = [_kind(run) for run in runs]
+    if not set(kinds) <= set(past.seconds):
+        return None
+    return sum(run.rounds * past.seconds[kind] for run, kind in zip(runs, kinds, strict=True))
+
+
+def memory(past: Precedents, runs: Sequence[RunConfig]) -> int | None:
+    """Bytes that the largest of some planned runs will take; None as soon as one has no precedent."""
+    kinds = {_kind(run) for run in runs}
+    return max(past.memory[k] for k in kinds) if kinds and kinds <= set(past.memory) else None
+
+
+def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
+    """Encodings that are not cached yet, and checkpoints and logs as runs of the same kind have written them.
+
+    Cached is what has the same data set, backbone, layer and count of images; other weights of one backbone
+    are not told apart.
+    """
+    folder = artifacts_folder(db) / "encodings"
+    there = [encodings.about(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
+    cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in there}
+    new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
+    kinds = [_kind(run) for run in planned.runs]
+    return Disk(sum(new) + sum(past.written.get(k, 0) for k in kinds), set(kinds) <= set(past.written))
+
+
+def _rows(about: Mapping[str, object]) -> object:
+    shape = about.get("shape")
+    return shape[0] if isinstance(shape, list) and shape else None
+
+
+def _kind(config: RunConfig) -> Kind:
+    return config.method.name, config.data.name, backbone_names(config)

@@ -1,0 +1,203 @@
+"""FedAvg and FedProx on low-rank updates of CLIP's image tower (McMahan et al., 2017; Li et al., 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from fedcore.clip.lora import Lora, init_lora
+from fedcore.errors import FedLensError
+from fedcore.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    Params,
+    Phase,
+    Setting,
+    State,
+    Step,
+    cosine_logits,
+    cross_entropy,
+)
+from fedcore.methods.charts import DiagnosticChart
+from fedcore.methods.fedalign.towers import check_tower, first_layer
+from fedcore.methods.registry import method
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.clip.facts import BackboneFacts
+    from fedcore.federation import LocalData, Problem
+
+
+class FedAvgLoRAConfig(MethodConfig):
+    """Hyper-parameters of FedAvg on LoRA: FedAlign's, so that the two differ by what is exchanged alone."""
+
+    optimiser: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimiser (as FedAlign)")
+    lr: float = Field(1e-3, ge=0, le=100, description="Learning rate of the clients (as FedAlign: 1e-3)")
+    weight_decay: float = Field(0.0, ge=0, le=10, description="Weight decay of the clients (as FedAlign: 0)")
+    batch_size: int = Field(64, ge=1, le=65536, description="Samples in a local batch (as FedAlign: 64)")
+    weighting: Literal["uniform", "samples"] = Field(
+        "samples", description="Server mean over clients: weighted by sample counts (FedAvg), or plain"
+    )
+    rank: int = Field(
+        4, ge=1, le=256, title="LoRA rank", description="Rank r of the low-rank updates (as FedAlign: 4)"
+    )
+    gamma: float = Field(
+        0.25,
+        gt=0,
+        le=100,
+        title="LoRA scaling",
+        description="Scaling of the updates, W = W0 + gamma B A (as FedAlign: 0.25)",
+    )
+    start_layer: int = Field(
+        2,
+        ge=0,
+        le=11,
+        title="first adapted layer",
+        description="First adapted attention layer, from 0, of 12 (as FedAlign: 2); scaled to the depth",
+    )
+    scale: float = Field(
+        14.3,
+        gt=0,
+        le=1000,
+        title="cosine scale",
+        description="Factor of all cosines (as FedAlign: exp(2.66) = 14.3; OpenAI's CLIP itself has 100)",
+    )
+
+
+class FedProxLoRAConfig(FedAvgLoRAConfig):
+    """FedAvg's, and the weight of the proximal term."""
+
+    proximal: float = Field(
+        0.01,
+        ge=0,
+        le=1000,
+        title="proximal weight",
+        description="Weight mu of (mu/2) |w - w_t|^2 (paper: tuned over 0.001, 0.01, 0.1, 1); 0 is FedAvg",
+    )
+
+
+@method
+class FedAvgLoRA(Method):
+    """W0 + gamma B A on q, k and v of the image tower; A and B are averaged apart."""
+
+    name = "fedavg-lora"
+    title = "FedAvg (LoRA)"
+    source = (
+        "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS "
+        "2017, on the low-rank updates of Hu et al., LoRA, 2021"
+    )
+    about = (
+        "CLIP's image encoder is adapted by low-rank updates of its attention layers (LoRA). "
+        "Clients train them by cross-entropy against the class prompts, which stay as they are. "
+        "The server averages the factors A and B, weighted by sample counts, and sends them back. "
+        "There is one model for all. "
+        "The settings are FedAlign's, so that a difference to FedAlign comes from its server, its penalty "
+        "and its personal mixing."
+    )
+    family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    clients_use_global: ClassVar[bool] = True
+    Config = FedAvgLoRAConfig
+    shared = ("image_a", "image_b")
+
+    def __init__(self, config: FedAvgLoRAConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.start = first_layer(config, problem.backbone.facts.vision_layers)
+        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+
+    @classmethod
+    def check(cls, config: Any, setting: Setting) -> None:
+        """Refuse backbones without attention layers, and ranks that they cannot have.
+
+        Raises:
+            FedLensError: with field ``backbone.name`` or ``rank``.
+        """
+        facts = setting.facts
+        check_tower(cls.title, facts, "backbone.name")
+        if config.rank > facts.vision_width:
+            raise FedLensError(
+                f"rank {config.rank} is more than the width of {facts.name}'s image tower; "
+                f"use at most {facts.vision_width}",
+                "rank",
+            )
+
+    @classmethod
+    def reads(cls, config: Any, facts: BackboneFacts) -> str:
+        """The activations entering the first adapted layer: what lies below never changes."""
+        return f"layer:{first_layer(config, facts.vision_layers)}"
+
+    def init(self, generator: Callable[..., Generator]) -> State:
+        """B zero and one A for all: the tower starts as CLIP's.
+
+        Shape: image_a (layers, 3, r, width), image_b (layers, 3, width, r).
+        """
+        backbone = self.problem.backbone
+        facts = backbone.facts
+        a, b = init_lora(
+            facts.vision_layers - self.start,
+            facts.vision_width,
+            self.config.rank,
+            generator("lora", "image"),
+            backbone.dtype,
+        )
+        return State(shared={"image_a": a.to(backbone.device), "image_b": b.to(backbone.device)})
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase: the image tower's update."""
+        return (self._train,)
+
+    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+        loss = cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)
+        return Step({self.shared: loss})
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """scale cos(image, text). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
+        return cosine_logits(*self.features(params, head, x), self.config.scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The adapted tower's embeddings and the class prompts. Shape: -> (models, samples or K, d)."""
+        lora = Lora(params["image_a"], params["image_b"], self.config.gamma, self.start)
+        h = self.problem.backbone.image.tail(x, self.start, lora)
+        return h, self.text.expand(len(h), -1, -1)
+
+
+@method
+class FedProxLoRA(FedAvgLoRA):
+    """FedAvg whose clients are held near the factors that they received."""
+
+    name = "fedprox-lora"
+    title = "FedProx (LoRA)"
+    source = (
+        "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, on the low-rank updates of "
+        "Hu et al., LoRA, 2021"
+    )
+    about = (
+        "As FedAvg (LoRA): low-rank updates of CLIP's image encoder, trained against the class prompts. "
+        "A proximal term pulls every client's factors A and B towards those received at the start of the "
+        "round. "
+        "With unequal data the clients then drift apart less during local training. "
+        "What is sent and averaged is the same as in FedAvg. "
+        "With mu = 0 the two are one."
+    )
+    Config = FedProxLoRAConfig
+    charts = (
+        DiagnosticChart(
+            "Loss terms", {"cross_entropy": "cross-entropy", "proximal": "proximal"}, better="lower"
+        ),
+    )
+
+    def prepare(self, params: Params, data: LocalData) -> Params:
+        """The anchor w_t: what was received. Shape: as the factors."""
+        return {name: params[name] for name in self.shared}
+
+    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+        """CE + (mu/2) |w - w_t|^2 (FedProx, Algorithm 2)."""
+        contrast = cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)
+        distance = sum((params[n] - const[n]).square().flatten(1).sum(1) for n in self.shared)
+        proximal = self.config.proximal / 2 * distance
+        terms = {"cross_entropy": contrast, "proximal": proximal}
+        return Step({self.shared: contrast + proximal}, terms=terms)

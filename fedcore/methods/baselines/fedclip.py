@@ -1,0 +1,150 @@
+"""FedCLIP: an attention adapter on CLIP's image embeddings, averaged over clients (Lu et al., 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.lazy import torch
+from fedcore.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    Params,
+    Phase,
+    State,
+    Step,
+    cosine_logits,
+    cross_entropy,
+)
+from fedcore.methods.baselines.clip_fc import draw_linear
+from fedcore.methods.registry import method
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.federation import Problem
+
+
+class FedCLIPConfig(MethodConfig):
+    """Hyper-parameters of FedCLIP."""
+
+    optimiser: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimiser (paper: Adam)")
+    lr: float = Field(5e-5, ge=0, le=100, description="Learning rate of the clients (paper: 5e-5)")
+    weight_decay: float = Field(
+        0.2, ge=0, le=10, description="Weight decay of the clients (authors' code: 0.2)"
+    )
+    beta1: float = Field(
+        0.9,
+        ge=0,
+        lt=1,
+        title="Adam beta 1",
+        description="Adam's decay of the mean gradient (authors' code: 0.9)",
+    )
+    beta2: float = Field(
+        0.98,
+        ge=0,
+        lt=1,
+        title="Adam beta 2",
+        description="Adam's decay of the squared gradient (authors' code: 0.98)",
+    )
+    eps: float = Field(
+        1e-6, gt=0, le=1, title="Adam epsilon", description="Adam's epsilon (authors' code: 1e-6)"
+    )
+    loss: Literal["contrastive", "ce"] = Field(
+        "contrastive",
+        description="contrastive: images against the prompts of their batch, both ways (paper; images of one "
+        "class count as each other's negatives); ce: cross-entropy over all classes",
+        json_schema_extra={"words": {"ce": "cross-entropy"}},
+    )
+
+    @property
+    def adam(self) -> tuple[float, float, float]:
+        """beta_1, beta_2 and epsilon of Adam and AdamW."""
+        return self.beta1, self.beta2, self.eps
+
+    @model_validator(mode="after")
+    def _has_negatives(self) -> FedCLIPConfig:
+        if self.loss == "contrastive" and self.batch_size == 1:
+            raise ValueError(
+                "batch_size 1 leaves the contrastive loss without negatives; use 2 or more, or loss = ce"
+            )
+        return self
+
+
+def contrastive(image_to_text: Tensor, mask: Tensor) -> Tensor:
+    """CLIP's symmetric loss: image i belongs to text i among the batch's, and the other way round.
+
+    Shape: image_to_text (clients, batch, batch) scores, mask (clients, batch) -> (clients,).
+    """
+    own = torch.arange(mask.shape[1], device=mask.device) * mask  # padding points at sample 0, unread
+
+    def choose(scores: Tensor) -> Tensor:
+        return cross_entropy(scores.masked_fill(~mask[:, None], -torch.inf), own, mask)
+
+    return (choose(image_to_text) + choose(image_to_text.transpose(1, 2))) / 2
+
+
+@method
+class FedCLIP(Method):
+    """cos(A(h) * h, class prompt), where A weighs the embedding's dimensions."""
+
+    name = "fedclip"
+    title = "FedCLIP"
+    source = (
+        "Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated Learning, 2023"
+    )
+    about = (
+        "Both of CLIP's encoders stay frozen; images are encoded once. "
+        "A small network looks at an image embedding and gives every dimension a weight between 0 and 1. "
+        "The weighted embedding is compared with the class prompts as CLIP does. "
+        "Clients train this adapter on their own images and the server averages it; nothing else is sent. "
+        "There is one model for all, with no personal part."
+    )
+    family: ClassVar[Literal["method", "baseline"]] = "baseline"
+    clients_use_global: ClassVar[bool] = True
+    Config = FedCLIPConfig
+    shared = ("w1", "b1", "w2", "b2")
+
+    def __init__(self, config: FedCLIPConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.scale = problem.backbone.logit_scale
+        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+
+    def init(self, generator: Callable[..., Generator]) -> State:
+        """Two linear layers as torch.nn.Linear starts. Shape: w1, w2 (d, d), b1, b2 (d,)."""
+        backbone = self.problem.backbone
+        d = backbone.facts.embed_dim
+        layers = [draw_linear(d, d, generator("fedclip", "adapter", i)) for i in (1, 2)]
+        values = [value.to(backbone.device, backbone.dtype) for layer in layers for value in layer]
+        return State(shared=dict(zip(self.shared, values, strict=True)))
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase: the adapter."""
+        return (self._train,)
+
+    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+        h = self._adapt(params, batch.x)
+        if self.config.loss == "ce":
+            scores = cosine_logits(h, self.text.expand(len(h), -1, -1), self.scale)
+            return Step({self.shared: cross_entropy(scores, batch.labels, batch.mask)})
+        scores = cosine_logits(h, self.text[batch.labels], self.scale)
+        return Step({self.shared: contrastive(scores, batch.mask)})
+
+    def _adapt(self, params: Params, h: Tensor) -> Tensor:
+        """A(h) * h with A(h) = softmax(W_2 tanh(W_1 h + b_1) + b_2). Shape: (models, samples, d) -> same."""
+        w1, b1, w2, b2 = (params[name] for name in self.shared)
+        hidden = torch.tanh(h @ w1.transpose(1, 2) + b1[:, None])
+        return (hidden @ w2.transpose(1, 2) + b2[:, None]).softmax(-1) * h
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """s cos(A(h) * h, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        return cosine_logits(*self.features(params, head, x), self.scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
+        h = self._adapt(params, x)
+        return h, self.text.expand(len(h), -1, -1)

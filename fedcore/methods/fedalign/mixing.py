@@ -1,0 +1,156 @@
+"""FedAlign's uploads, and what its server makes of them: who listens to whom, means of low-rank updates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import Params, Ragged
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import LocalData, Problem
+    from fedcore.methods.fedalign.method import FedAlignConfig
+
+ROW_NORM = 3**-0.5
+"""Norm of a row of a fresh A (Kaiming-uniform): an A from the server is as large as the first one."""
+
+
+def pack(values: Tensor, keep: Tensor) -> Ragged:
+    """The kept rows moved to the front, in their order; everything else is zero, so that it cannot leave.
+
+    Shape: values (clients, n, ...), keep (clients, n) bool -> Ragged of values (clients, longest, ...).
+    """
+    lengths = keep.sum(1)
+    order = keep.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(lengths.max())]
+    front = values[torch.arange(len(values), device=values.device)[:, None], order]
+    real = torch.arange(order.shape[1], device=values.device) < lengths[:, None]
+    return Ragged(front * real.view(*real.shape, *[1] * (values.dim() - 2)).to(values.dtype), lengths)
+
+
+def unpack(ragged: Ragged) -> list[Tensor]:
+    """One tensor per client without padding."""
+    return [v[:n] for v, n in zip(ragged.values, ragged.lengths.tolist(), strict=True)]
+
+
+def chosen_hits(problem: Problem, ratio: float, correct: Tensor, data: LocalData) -> Tensor:
+    """Which hits are uploaded: the first in an order of the client's samples drawn once by seed.
+
+    Shape: correct (clients, samples) bool -> the same.
+    """
+    if ratio == 1:
+        return correct
+    place = torch.zeros_like(correct, dtype=torch.int64)
+    for i, (client, n) in enumerate(zip(data.clients.tolist(), data.rows.counts.tolist(), strict=True)):
+        generator = problem.generator("upload", problem.clients[client])
+        place[i, :n] = torch.randperm(n, generator=generator).to(place.device)
+    # rank among the client's hits
+    last = torch.where(correct, place, place.shape[1]).argsort(1).argsort(1)
+    return correct & (last < (ratio * correct.sum(1, keepdim=True)).ceil())
+
+
+def similarity(config: FedAlignConfig, query: Tensor, keys: Tensor) -> Tensor:
+    """sim(u_k,c, u_j,c'), Appendix C.3. Shape: query (n, d), keys (clients, m, d) -> (n, clients, m)."""
+    if config.similarity == "euclidean":
+        distance = torch.linalg.vector_norm(query[:, None, None] - keys, dim=-1)
+        return -distance if config.euclidean == "negated" else distance
+    if config.similarity == "cosine":
+        query, keys = F.normalize(query, dim=-1), F.normalize(keys, dim=-1)
+    return torch.einsum("nd,jmd->njm", query, keys)
+
+
+def relevance(config: FedAlignConfig, prototypes: Ragged, counts: Ragged) -> Tensor:
+    """alpha before softmax: alpha_kj = sum_c N_k,c / N_k sum_c' sim(u_k,c, u_j,c'), over existing prototypes.
+
+    Source: Eq. 11, 12.  Shape: prototypes (clients, n, d), counts (clients, n) -> (clients, clients).
+    """
+    keys = prototypes.values.double()
+    real = torch.arange(keys.shape[1], device=keys.device) < prototypes.lengths[:, None]
+    rows = []
+    for query, number in zip(unpack(prototypes), unpack(counts), strict=True):
+        d = (similarity(config, query.double(), keys) * real).sum(-1)  # (own classes, clients)
+        if config.reduce == "mean":
+            d = d / prototypes.lengths.clamp(min=1)
+        rows.append(number.double() / number.sum().clamp(min=1) @ d)
+    return torch.stack(rows)
+
+
+def attend(
+    scores: Tensor, has_prototype: Tensor, exclude_self: bool, otherwise: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Softmax over the clients that have a prototype; a row with nothing to attend to takes ``otherwise``.
+
+    Shape: scores (clients, clients), has_prototype (clients,) bool, otherwise (clients,)
+    -> weights (clients, clients), alone (clients,) bool.  Source: Section 4.4.
+    """
+    allowed = has_prototype[:, None] & has_prototype
+    if exclude_self:
+        allowed = allowed & ~torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    alone = ~allowed.any(1)
+    weights = scores.masked_fill(~allowed & ~alone[:, None], -torch.inf).softmax(1)
+    return torch.where(alone[:, None], otherwise, weights), alone
+
+
+def mix(
+    a: Tensor, b: Tensor, weights: Tensor, average: Literal["product", "factors"]
+) -> tuple[Tensor, Tensor]:
+    """Factors of several weighted means of the clients' updates B_j A_j.
+
+    "product" averages the products and cuts back to rank r by SVD. As sum_j w_j B_j A_j is [B_1 .. B_C] D
+    [A_1; ..; A_C] with D diagonal, QR of both stacks leaves an SVD of size rC for each mean. On the
+    CPU in float64, since an SVD's bits differ between devices.
+
+    Shape: a (clients, layers, 3, r, width), b (clients, layers, 3, width, r), weights (means, clients)
+    -> a (means, layers, 3, r, width), b (means, layers, 3, width, r).  Source: Eq. 13, 14.
+    """
+    if average == "factors":
+        return blend(a, weights), blend(b, weights)
+    rank, weights = a.shape[3], weights.double().cpu()
+    a64, b64 = a.double().cpu(), b.double().cpu()
+    q_b, r_b = torch.linalg.qr(b64.permute(1, 2, 3, 0, 4).flatten(3))  # of (layers, 3, width, C r)
+    q_a, r_a = torch.linalg.qr(a64.permute(1, 2, 4, 0, 3).flatten(3))
+    diagonal = weights.repeat_interleave(rank, 1)[:, None, None, None]
+    u, s, vh = torch.linalg.svd((r_b * diagonal) @ r_a.transpose(-1, -2))
+    mixed_a = ROW_NORM * vh[..., :rank, :] @ q_a.transpose(-1, -2)
+    mixed_b = q_b @ (u[..., :rank] * s[..., None, :rank]) / ROW_NORM
+    return mixed_a.to(a.device, a.dtype), mixed_b.to(b.device, b.dtype)
+
+
+def blend(values: Tensor, weights: Tensor) -> Tensor:
+    """Several weighted means over clients, on the CPU in float64.
+
+    Shape: values (clients, ...), weights (means, clients) -> (means, ...).
+    """
+    mixed = torch.einsum("mc,c...->m...", weights.double().cpu(), values.double().cpu())
+    return mixed.to(values.device, values.dtype)
+
+
+def mix_parts(parts: Params, weights: Tensor, average: Literal["product", "factors"]) -> Params:
+    """Weighted means of all that clients trained: a and b as low-rank updates, everything else as it is.
+
+    Shape: parts (clients, ...), weights (means, clients) -> (means, ...).
+    """
+    a, b = mix(parts["a"], parts["b"], weights, average)
+    rest = {name: blend(value, weights) for name, value in parts.items() if name not in ("a", "b")}
+    return {"a": a, "b": b, **rest}
+
+
+def personalise(
+    parts: Params, common: Params, alpha: Tensor, low: int, average: Literal["product", "factors"]
+) -> Params:
+    """The global mean in the ``low`` lowest adapted layers, attention from there on (Section 4.4).
+
+    Of what else is trained, the embeddings lie below all layers and take the mean; the projection lies above
+    and takes attention, unless no layer does.
+
+    Shape: parts (clients, ...), common (1, ...), alpha (clients, clients) -> (clients, ...).
+    """
+    upper = {name: parts[name][:, low:] for name in ("a", "b")}
+    if "projection" in parts and low < parts["a"].shape[1]:
+        upper["projection"] = parts["projection"]
+    high = mix_parts(upper, alpha, average)
+    mean = {name: value.expand(len(alpha), *value.shape[1:]) for name, value in common.items()}
+    layers = {name: torch.cat([mean[name][:, :low], high[name]], 1) for name in ("a", "b")}
+    return {**mean, **high, **layers}

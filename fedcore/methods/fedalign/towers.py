@@ -1,0 +1,163 @@
+"""What FedAlign trains in CLIP's towers (their attention alone, or all that Table 4 of its paper counts), and
+the penalty that keeps the classes of an image tower's features apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from fedcore.clip.lora import Lora, init_lora
+from fedcore.clip.prompts import encode_texts
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import Params
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.clip.backbone import Backbone
+    from fedcore.clip.facts import BackboneFacts
+    from fedcore.methods.fedalign.method import FedAlignConfig
+
+PAPER_LAYERS = 12
+"""Layers of the paper's towers, which ``start_layer`` and ``boundary_layer`` count in."""
+
+
+class StartsAtLayer(Protocol):
+    """A config whose low-rank updates start at a layer of 12."""
+
+    @property
+    def start_layer(self) -> int:
+        """First adapted attention layer, from 0."""
+
+
+def scaled_layer(layer: int, layers: int) -> int:
+    """A layer of a 12-layer tower in a tower of another depth, in proportion and rounded half up."""
+    return math.floor(layer * layers / PAPER_LAYERS + 0.5)
+
+
+def first_layer(config: StartsAtLayer, layers: int) -> int:
+    """The first adapted layer of a tower; the last layer at the latest."""
+    return min(scaled_layer(config.start_layer, layers), layers - 1)
+
+
+def check_tower(title: str, facts: BackboneFacts, field: str) -> None:
+    """Refuse backbones without attention layers to adapt.
+
+    Raises:
+        FedLensError: with field ``field``.
+    """
+    if facts.vision != "vit":
+        raise FedLensError(
+            f"{title} adapts the attention layers of open_clip's ViT, which {facts.name} is not; "
+            "choose e.g. ViT-B-32",
+            field,
+        )
+
+
+def encoding(config: FedAlignConfig, facts: BackboneFacts) -> str:
+    """What enters the lowest part of the image tower that changes: all below it is encoded once."""
+    if config.trainable == "table4":
+        return "patches"
+    return f"layer:{first_layer(config, facts.vision_layers)}"
+
+
+def named(tower: str, parts: Params) -> Params:
+    """Parts as a state holds them: a of the image tower is image_a."""
+    return {f"{tower}_{part}": value for part, value in parts.items()}
+
+
+def parts_of(tower: str, params: Params) -> Params:
+    """The parts of one tower in a state, the other way round."""
+    prefix = f"{tower}_"
+    return {name.removeprefix(prefix): v for name, v in params.items() if name.startswith(prefix)}
+
+
+def orthogonality(features: Tensor, labels: Tensor, mask: Tensor, classes: int, renormalise: bool) -> Tensor:
+    """L_orth = || Z Z^T - I ||_F over the batch's classes, Z their mean normalised features; 0 for one class.
+
+    Shape: features (clients, batch, d), labels and mask (clients, batch) -> (clients,).  Source: Eq. 7.
+    """
+    members = F.one_hot(labels, classes).to(features.dtype) * mask[..., None]
+    counts = members.sum(1)
+    means = members.transpose(1, 2) @ features / counts.clamp(min=1)[..., None]
+    if renormalise:
+        means = F.normalize(means, dim=-1)
+    present = (counts > 0).to(features.dtype)
+    difference = means @ means.transpose(1, 2) - torch.diag_embed(present)
+    norm = torch.linalg.vector_norm(difference, dim=(1, 2))  # its gradient at 0 is 0, unlike sqrt(sum)'s
+    return torch.where(present.sum(1) > 1, norm, 0.0)
+
+
+class Towers:
+    """Both towers as functions of their trainable parts.
+
+    Image parts, with a client axis: a (clients, layers, 3, r, width) and b (clients, layers, 3, width, r);
+    under table4 also class (clients, width), positions (clients, tokens, width) and projection (clients,
+    width, d). Text parts, without: a, b; under table4 also positions (context_length, m) and the low-rank
+    update of the token embedding, tokens_a (r, m) and tokens_b (vocabulary, r).
+    """
+
+    def __init__(self, config: FedAlignConfig, backbone: Backbone) -> None:
+        self.config, self.backbone = config, backbone
+        self.everything = config.trainable == "table4"
+        self.start = first_layer(config, backbone.facts.vision_layers)
+        self.text_start = first_layer(config, backbone.facts.text_layers)
+
+    def first_image(self, generator: Callable[..., Generator]) -> Params:
+        """Parts with which the image tower is CLIP's, without the client axis."""
+        facts = self.backbone.facts
+        parts = self._lora("image", facts.vision_layers - self.start, facts.vision_width, generator)
+        if self.everything:
+            visual = self.backbone.image.visual
+            own = {
+                "class": visual.class_embedding,
+                "positions": visual.positional_embedding,
+                "projection": visual.proj,
+            }
+            parts |= {name: value.detach().clone() for name, value in own.items()}
+        return parts
+
+    def first_text(self, generator: Callable[..., Generator]) -> Params:
+        """Parts with which the text tower is CLIP's; B of the token embedding is zero as all others are."""
+        facts = self.backbone.facts
+        parts = self._lora("text", facts.text_layers - self.text_start, facts.token_width, generator)
+        if self.everything:
+            model = self.backbone.text.model
+            drawn = self._lora("tokens", 1, facts.token_width, generator)["a"]
+            vocabulary = model.token_embedding.num_embeddings
+            parts["positions"] = model.positional_embedding.detach().clone()
+            parts["tokens_a"] = drawn[0, 0].clone()
+            parts["tokens_b"] = drawn.new_zeros(vocabulary, self.config.rank)
+        return parts
+
+    def _lora(self, tower: str, layers: int, width: int, generator: Callable[..., Generator]) -> Params:
+        draws = generator("lora", tower)
+        factors = init_lora(layers, width, self.config.rank, draws, self.backbone.dtype)
+        return {name: value.to(self.backbone.device) for name, value in zip("ab", factors, strict=True)}
+
+    def image(self, parts: Params, x: Tensor) -> Tensor:
+        """Normalised features of encoded images.
+
+        Shape: x (clients, samples, tokens or patches, width) -> (clients, samples, d).
+        """
+        tower, start = self.backbone.image, self.start
+        if self.everything:
+            x, start = tower.embed(x, parts["class"], parts["positions"]), 0
+        lora = Lora(parts["a"], parts["b"], self.config.gamma, self.start)
+        return F.normalize(tower.tail(x, start, lora, parts.get("projection")), dim=-1)
+
+    def text(self, parts: Params, texts: list[str]) -> Tensor:
+        """Normalised features of class texts. Shape: -> (K, d)."""
+        own, gamma = self.backbone.text.embed, self.config.gamma
+        lora = Lora(parts["a"][None], parts["b"][None], gamma, self.text_start)
+
+        def adapted(ids: Tensor) -> Tensor:
+            return own(ids) + gamma * parts["tokens_b"][ids] @ parts["tokens_a"]
+
+        embed = adapted if self.everything else own
+        out = encode_texts(self.backbone, texts, lora, embed, parts.get("positions"))
+        return F.normalize(out, dim=-1)

@@ -1,0 +1,391 @@
+"""FedDEAP: a shared semantic prompt and a private domain prompt, told apart by ETFs (Zheng et al., 2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.clip import tokens
+from fedcore.clip.prompts import check_room, class_suffix, encode_class_context
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    Params,
+    Phase,
+    Ragged,
+    Setting,
+    State,
+    Step,
+    Uploads,
+    cosine_logits,
+    cross_entropy,
+    masked_mean,
+    weighted_mean,
+)
+from fedcore.methods.charts import DiagnosticChart
+from fedcore.methods.feddeap.networks import (
+    LAYERS,
+    NETWORKS,
+    check_frames,
+    check_widths,
+    domain_columns,
+    etf_loss,
+    frame,
+    init_network,
+    transform,
+)
+from fedcore.methods.registry import method
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.federation import LocalData, Problem
+
+INIT_STD = 0.02
+"""Standard deviation of fresh prompt vectors."""
+SHORTEST_SUFFIX = 8
+"""[SOS] a photo of a {one token} . [EOT]: what a prompt has to leave room for at least."""
+
+
+class FedDEAPConfig(MethodConfig):
+    """Hyper-parameters of FedDEAP."""
+
+    lr: float = Field(
+        1e-3, ge=0, le=100, description="Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)"
+    )
+    weight_decay: float = Field(
+        1e-5, ge=0, le=10, description="Weight decay (authors' code: 1e-5; the paper names none)"
+    )
+    batch_size: int = Field(
+        64, ge=1, le=65536, description="Samples in a local batch (paper: 64; DomainNet-126: 256)"
+    )
+    prompt_length: int = Field(
+        16, ge=1, le=75, description="Vectors L of each of the two prompts, tokens (paper: 16)"
+    )
+    personal_length: int | None = Field(
+        None,
+        ge=1,
+        le=75,
+        title="domain prompt length",
+        description="Vectors of the domain prompt, tokens (paper's Table 5: 12 beside 20, 20 beside 12); "
+        "default: prompt_length",
+        json_schema_extra={"empty": "the prompt length"},
+    )
+    personal_prompt: bool = Field(
+        True, description="Learn a domain prompt that stays on its client (off: the paper's baseline)"
+    )
+    semantic_alignment: bool = Field(
+        True, description="Align text features with the semantic ETF (L_sp, Eq. 8)"
+    )
+    domain_alignment: bool = Field(True, description="Align text features with the domain ETF (L_dp, Eq. 10)")
+    semantic_weight: float = Field(
+        1.0, ge=0, le=1000, description="lambda, weight of L_sp for the shared prompt"
+    )
+    domain_weight: float = Field(1.0, ge=0, le=1000, description="eta, weight of L_dp for the domain prompt")
+    etf_temperature: Literal["1/s", "1"] = Field(
+        "1/s",
+        title="ETF temperature",
+        description="Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
+    )
+    phi_input: Literal["raw", "normalised"] = Field(
+        "raw",
+        title="transformation input",
+        description="Embeddings as the transformation networks see them: as they are (paper), or unit length",
+    )
+    domain_etf: Literal["domain", "client"] = Field(
+        "domain",
+        title="domain ETF columns",
+        description="Columns of the domain ETF: one per domain, or one per client",
+    )
+    image_context: Literal["train_mean", "batch"] = Field(
+        "train_mean",
+        description="Mean embedding that scales the domain prompt in prediction: of the client's training "
+        "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
+    )
+    unseen: Literal["semantic_only", "mean_image"] = Field(
+        "semantic_only",
+        title="global model's context",
+        description="Global model, which has no domain prompt: leave it out, or put the test batch's mean "
+        "embedding in its place",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FedDEAPConfig:
+        if self.domain_alignment and not self.personal_prompt:
+            raise ValueError(
+                "domain_alignment moves the domain prompt, which personal_prompt = false removes; "
+                "turn both off"
+            )
+        if self.personal_length is not None and not self.personal_prompt:
+            raise ValueError(
+                "personal_length is that of the domain prompt, which personal_prompt = false removes; "
+                "leave it out"
+            )
+        return self
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Vectors of p_s and, where there is one, of p_d: the field that says so -> tokens."""
+        found = {"prompt_length": self.prompt_length}
+        if self.personal_prompt:
+            found["personal_length"] = self.personal_length or self.prompt_length
+        return found
+
+    @property
+    def longer(self) -> str:
+        """The field to shorten where the prompts are too long."""
+        return max(self.lengths, key=self.lengths.__getitem__)
+
+
+@method
+class FedDEAP(Method):
+    """[SOS] p_s (mean(h) * p_d) "a photo of a {class}." [EOT], with p_s shared and p_d private."""
+
+    name = "feddeap"
+    title = "FedDEAP"
+    source = "Zheng et al., FedDEAP: Adaptive Dual-Prompt Tuning for Multi-Domain Federated Learning, 2025"
+    about = (
+        "CLIP stays frozen; every class gets two learned prompts, one shared by all clients and one of the "
+        "client's own, which is scaled by the mean image embedding of its domain. "
+        "Two small networks read semantics and domain out of CLIP's embeddings: each is trained to turn "
+        "images towards fixed directions, as far apart as can be (a simplex ETF), one per class or domain. "
+        "The same networks then align the text features: the shared prompt learns the classes, the private "
+        "one the domain. "
+        "Clients send the shared prompt and both networks, which the server averages. "
+        "A domain that nobody trained on is served by the shared prompt alone."
+    )
+    Config = FedDEAPConfig
+    charts = (
+        DiagnosticChart(
+            "ETF alignment of the networks",
+            {"semantic_etf_cosine": "semantic", "domain_etf_cosine": "domain"},
+            unit="cosine",
+            better="higher",
+            note="Cosine of an image's turned feature and its vector of the frame.",
+            unasked=True,
+        ),
+        DiagnosticChart(
+            "How well the networks tell classes and domains",
+            {
+                "semantic_shared_accuracy": "semantic",
+                "domain_shared_accuracy": "domain",
+                "semantic_network_accuracy": "semantic, as a client trained it",
+                "domain_network_accuracy": "domain, as a client trained it",
+            },
+            unit="%",
+            note="The averaged networks, on the clients' training images. "
+            "A client trains its own on one domain.",
+        ),
+        DiagnosticChart(
+            "FedDEAP's loss terms",
+            {
+                "contrastive": "contrastive",
+                "text_semantic": "text, semantic",
+                "text_domain": "text, domain",
+                "image_semantic": "image, semantic",
+                "image_domain": "image, domain",
+            },
+            better="lower",
+        ),
+    )
+
+    def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
+        """Prepare class texts and ETFs.
+
+        Raises:
+            FedLensError: when the prompts leave no room for a class name, or an ETF does not exist.
+        """
+        super().__init__(config, problem)
+        backbone = problem.backbone
+        self.scale = backbone.logit_scale
+        self.etf_scale = self.scale if config.etf_temperature == "1/s" else 1.0
+        self.suffix = class_suffix(backbone, problem.classes, "a photo of a {}.")
+        self.lengths = config.lengths
+        check_room(backbone, sum(self.lengths.values()), self.suffix, config.longer)
+        sizes = {}
+        if config.semantic_alignment:
+            sizes["phi_s"] = len(problem.classes)
+        if config.domain_alignment:
+            columns = domain_columns(config, problem.client_domain.tolist())
+            self.domain_of = torch.tensor(columns, device=problem.device)
+            sizes["phi_d"] = int(self.domain_of.max()) + 1
+        check_frames(config, len(problem.classes), sizes.get("phi_d", 0), backbone.facts.embed_dim)
+        self.etf = {net: frame(problem, net, columns) for net, columns in sizes.items()}
+        self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
+
+    @classmethod
+    def check(cls, config: Any, setting: Setting) -> None:
+        """Refuse backbones and federations that the equations do not fit.
+
+        Raises:
+            FedLensError: for d != m, for prompts that are too long, and for ETFs that do not exist.
+        """
+        facts = setting.facts
+        if facts.prompts:
+            raise FedLensError(
+                f"{facts.name} takes no learned prompts: {facts.prompts}; choose e.g. ViT-B-32"
+            )
+        if config.personal_prompt:
+            check_widths(facts)
+        vectors = sum(config.lengths.values())
+        if vectors + SHORTEST_SUFFIX > facts.context_length:
+            raise FedLensError(
+                f"{vectors} prompt vectors leave no class room in {facts.context_length} tokens; use fewer",
+                config.longer,
+            )
+        tokens.check_room(facts, setting.classes, vectors, config.longer, "a photo of a {}.")
+        domains = 0
+        if config.domain_alignment:
+            first = setting.client_domain or tuple(range(setting.clients))
+            domains = len(set(domain_columns(config, first)))
+        check_frames(config, len(setting.classes), domains, facts.embed_dim)
+
+    def init(self, generator: Callable[..., Generator]) -> State:
+        """Prompts from N(0, 0.02), networks as torch.nn.Linear draws them; the same for every client.
+
+        Shape: p_s (K, L, m), p_d (clients, K, L_d, m), phi_*_w1 (d/2, d), _b1 (d/2,), _w2 (d, d/2), _b2 (d,).
+        """
+        backbone, classes = self.problem.backbone, len(self.problem.classes)
+
+        def draw(name: str, length: str) -> Tensor:
+            size = (classes, self.lengths[length], backbone.facts.token_width)
+            return INIT_STD * torch.randn(size, generator=generator("prompt", name), dtype=torch.float64)
+
+        shared, local = {"p_s": draw("p_s", "prompt_length")}, {}
+        for net in self.etf:
+            shared |= init_network(net, backbone.facts.embed_dim, generator("network", net))
+        if self.config.personal_prompt:
+            local["p_d"] = draw("p_d", "personal_length").repeat(len(self.problem.clients), 1, 1, 1)
+        where = (backbone.device, backbone.dtype)
+        return State(
+            {n: v.to(*where) for n, v in shared.items()}, local={n: v.to(*where) for n, v in local.items()}
+        )
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """First the networks on images, then, with the networks as they now are, the prompts."""
+        return (self._train_networks, self._train_prompts) if self.etf else (self._train_prompts,)
+
+    def _train_networks(self, params: Params, const: Params, batch: Batch) -> Step:
+        """L_s moves Phi_s, L_d moves Phi_d (Eq. 3, 4)."""
+        losses, terms = {}, {}
+        for net in self.etf:
+            loss = cross_entropy(self._etf_logits(params, net, batch.x), self._target(net, batch), batch.mask)
+            losses[tuple(f"{net}_{part}" for part in LAYERS)] = loss
+            terms["image_" + NETWORKS[net]] = loss
+        return Step(losses, terms=terms)
+
+    def _train_prompts(self, params: Params, const: Params, batch: Batch) -> Step:
+        """p_s by L_c + lambda L_sp (Eq. 9), p_d by L_c + eta L_dp (Eq. 11)."""
+        weight = batch.mask.to(batch.x.dtype)[..., None]
+        text = self._text(params, (batch.x * weight).sum(1) / weight.sum(1))
+        contrast = cross_entropy(cosine_logits(batch.x, text, self.scale), batch.labels, batch.mask)
+        losses, terms = {("p_s",): contrast}, {"contrastive": contrast}
+        if self.config.personal_prompt:
+            losses[("p_d",)] = contrast
+        if "phi_s" in self.etf:
+            classes = torch.arange(text.shape[1], device=text.device).expand(text.shape[:2])
+            terms["text_semantic"] = etf_loss(self._etf_logits(params, "phi_s", text), classes)
+            losses[("p_s",)] = contrast + self.config.semantic_weight * terms["text_semantic"]
+        if "phi_d" in self.etf:
+            domain = self.domain_of[batch.clients][:, None].expand(text.shape[:2])
+            terms["text_domain"] = etf_loss(self._etf_logits(params, "phi_d", text), domain)
+            losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
+        return Step(losses, terms=terms)
+
+    @property
+    def predicts_in_batches(self) -> bool:
+        """True where a test batch's mean image takes part in the prediction."""
+        return self.config.image_context == "batch" or self.config.unseen == "mean_image"
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Text features, unless they depend on the test batch. Shape: text (models, K, d)."""
+        if not self.config.personal_prompt or (data is None and self.config.unseen == "semantic_only"):
+            return {"text": encode_class_context(self.problem.backbone, params["p_s"], self.suffix)}
+        if data is None or self.config.image_context == "batch":
+            return {}
+        weight = data.mask.to(data.x.dtype)[..., None]
+        return {"text": self._text(params, (data.x * weight).sum(1) / weight.sum(1))}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """s cos(image, text). Shape: x (models, samples, d) -> (models, samples, K).
+
+        Without text features in the head, every ``batch_size`` samples in the order given make their own.
+        """
+        if "text" in head:
+            return cosine_logits(x, head["text"], self.scale)
+        parts = x.split(self.config.batch_size, dim=1)
+        return torch.cat([cosine_logits(p, self._text(params, p.mean(1)), self.scale) for p in parts], dim=1)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """h and the prompted classes; a context from the batch is taken over all samples given.
+
+        Shape: x (models, samples, d) -> (models, samples, d), (models, K, d).
+        """
+        return x, head["text"] if "text" in head else self._text(params, x.mean(1))
+
+    def explained(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+        """The prediction, and what each network sees: the cosine with its nearest ETF vector (Figure 5)."""
+        found = super().explained(params, head, x)
+        return found | {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """p_s and p_d of every class. Shape: (models, K, L, m), (models, K, L_d, m)."""
+        return {name: params[name] for name in ("p_s", "p_d") if name in params}
+
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
+        """How well the networks turn training images towards their ETF vectors.
+
+        ``*_etf_cosine`` and ``*_network_accuracy`` are of the networks that a client trained. Its domain
+        network saw one domain only and may name it for any image; so ``*_shared_accuracy`` is of the averaged
+        networks, which have to tell all clients' images apart.
+        """
+        found = {}
+        batch = Batch(data.x, data.labels, data.mask, data.clients.to(data.x.device))
+        weights = uploads.weights(self.config.weighting)
+        for net in self.etf:
+            target = self._target(net, batch)
+            cosine = self._etf_logits(trained, net, batch.x) / self.etf_scale
+            own = cosine.gather(2, target[..., None])[..., 0]
+            found[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(own, data.mask)
+            names = [f"{net}_{part}" for part in LAYERS]
+            shared = {n: weighted_mean(uploads.values[n], weights).expand_as(trained[n]) for n in names}
+            nearest = {"network": cosine, "shared": self._etf_logits(shared, net, batch.x)}
+            for kind, scores in nearest.items():
+                right = (scores.argmax(-1) == target).double()
+                found[f"{NETWORKS[net]}_{kind}_accuracy"] = masked_mean(right, data.mask)
+        return found
+
+    def _text(self, params: Params, mean: Tensor) -> Tensor:
+        """Text features of the full prompt (Eq. 5, 6). Shape: mean(h) (clients, d) -> (clients, K, d).
+
+        Without p_d (a domain that nobody trained on) mean(h) itself takes its place.
+        """
+        context = params["p_s"]
+        if self.config.personal_prompt:
+            own = mean[:, None, None]
+            size = (-1, context.shape[1], self.lengths["personal_length"], -1)
+            own = own * params["p_d"] if "p_d" in params else own.expand(size)
+            context = torch.cat([context, own], dim=2)
+        return encode_class_context(self.problem.backbone, context, self.suffix)
+
+    def _etf_logits(self, params: Params, net: str, h: Tensor) -> Tensor:
+        """cos(Phi(h), v) / tau. Shape: h (clients, n, d) -> (clients, n, columns of the ETF)."""
+        if self.config.phi_input == "normalised":
+            h = F.normalize(h, dim=-1)
+        out = transform(params, net, h)
+        return cosine_logits(out, self.etf[net].expand(len(out), -1, -1), self.etf_scale)
+
+    def _target(self, net: str, batch: Batch) -> Tensor:
+        """The ETF vector that each image belongs to. Shape: (clients, batch)."""
+        if net == "phi_s":
+            return batch.labels
+        return self.domain_of[batch.clients][:, None].expand_as(batch.labels)

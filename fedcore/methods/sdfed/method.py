@@ -1,0 +1,398 @@
+"""SDFed: a shared prompt of one length beside local prompts of any length, kept apart on purpose (2026)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
+
+from fedcore.clip import tokens
+from fedcore.clip.prompts import check_room, class_suffix, encode_context
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods.base import (
+    Batch,
+    Method,
+    MethodConfig,
+    Models,
+    Params,
+    Phase,
+    Ragged,
+    Setting,
+    State,
+    Step,
+    Uploads,
+    cosine_logits,
+    cross_entropy,
+    masked_mean,
+)
+from fedcore.methods.baselines.promptfl import check_prompts, draw_context
+from fedcore.methods.charts import DiagnosticChart
+from fedcore.methods.registry import method
+from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from fedcore.federation import LocalData, Problem
+
+LONGEST = 75
+"""[SOS] and [EOT] take two of CLIP's 77 places; class names need more (``check_room``)."""
+
+
+class SDFedConfig(MethodConfig):
+    """Hyper-parameters of SDFed."""
+
+    lr: float = Field(0.01, ge=0, le=100, description="Learning rate of local SGD (paper: 0.01)")
+    batch_size: int = Field(16, ge=1, le=65536, description="Samples in a local batch (paper: 16)")
+    weighting: Literal["uniform", "samples"] = Field(
+        "samples", description="Server mean over clients: weighted by sample counts (Eq. 5), or plain"
+    )
+    global_length: int = Field(
+        8,
+        ge=1,
+        le=LONGEST,
+        title="global prompt length",
+        description="Length of the shared prompt, tokens (S_s; paper: 8)",
+    )
+    local_length: str = Field(
+        "fixed:8",
+        title="local prompt length",
+        description="Length of each client's own prompt, tokens (S_l): fixed:8, random:4-64 (by seed), or "
+        "one number per client, e.g. 4,8,64 (paper: 8, or 4 to 64)",
+    )
+    truncation: float = Field(
+        0.6,
+        gt=0,
+        lt=1,
+        title="truncated share",
+        description="lambda: share of the global prompt's directions that are filtered out (paper: 0.6)",
+    )
+    margin: float = Field(
+        0.8,
+        ge=0,
+        le=2,
+        title="repulsion margin",
+        description="gamma: distance below which global and local class features repel (paper: 0.8)",
+    )
+    components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = Field(
+        "all",
+        description="Ablations of Table 6, from none (one shared prompt) to all; pfhf+srlp uses G_c R only",
+        json_schema_extra={"words": {"pfhf": "PFHF", "pfhf+srlp": "PFHF + SRLP", "pfhf+irdc": "PFHF + IRDC"}},
+    )
+    refine_every: Literal["step", "round"] = Field(
+        "round", description="How often R is made: once per round (Section 4.2.5) or every step (Algorithm 1)"
+    )
+    refined_gradient: bool = Field(
+        False,
+        description="Whether the stretch loss also moves the refined prompt (Appendix C.3) or not (C.4)",
+    )
+    null_basis: Literal["svd", "seeded"] = Field(
+        "svd",
+        title="null space basis",
+        description="Directions beyond the global prompt's rank: the SVD's own choice, or a fixed random "
+        "basis drawn by seed",
+        json_schema_extra={"words": {"svd": "SVD"}},
+    )
+    label_space: Literal["all", "client"] = Field(
+        "all", description="Classes that a client's losses and predictions cover: all, or those it holds"
+    )
+    untrained: Literal["global", "local"] = Field(
+        "global",
+        title="untrained clients use",
+        description="Prompt with which a client that never took part is evaluated",
+    )
+
+    @field_validator("local_length")
+    @classmethod
+    def _readable(cls, value: str) -> str:
+        low, high, listed = parse_lengths(value)
+        if not all(1 <= n <= LONGEST for n in (low, high, *listed)):
+            raise ValueError(f"prompt lengths are 1 to {LONGEST} tokens")
+        if low > high:
+            raise ValueError("write the shorter length first, e.g. random:4-64")
+        return value
+
+
+def parse_lengths(text: str) -> tuple[int, int, tuple[int, ...]]:
+    """Shortest, longest and, for a list, the lengths themselves.
+
+    Raises:
+        ValueError: when the text is none of the three forms.
+    """
+    if found := re.fullmatch(r"fixed:(\d{1,4})", text):
+        return int(found[1]), int(found[1]), ()
+    if found := re.fullmatch(r"random:(\d{1,4})-(\d{1,4})", text):
+        return int(found[1]), int(found[2]), ()
+    if re.fullmatch(r"\d{1,4}( *, *\d{1,4})*", text):
+        listed = tuple(int(n) for n in text.split(","))
+        return min(listed), max(listed), listed
+    raise ValueError("write fixed:8, random:4-64, or one length per client such as 4,8,64")
+
+
+def client_lengths(text: str, problem: Problem) -> Tensor:
+    """S_l of every client; random ones are drawn by seed and client name. Shape: -> (clients,) int64."""
+    low, high, listed = parse_lengths(text)
+    if listed:
+        return torch.tensor(listed, device=problem.device)
+    return problem.draw_per_client(lambda g: torch.randint(low, high + 1, (), generator=g), "sdfed", "length")
+
+
+def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
+    """L_str: mean over classes of |d(G_c) - d(G_c R)|^2.
+
+    Shape: features (clients, classes, d), held (clients, classes) -> (clients,).  Source: Eq. 12.
+    """
+    return masked_mean((local - refined).square().sum(-1), held)
+
+
+def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tensor:
+    """L_sep: mean over classes of relu(gamma - |d(G_c) - d(G_s)|). Shape: as ``stretch``.  Source: Eq. 13."""
+    # its gradient at 0 is 0, where a root's is not a number
+    distance = torch.linalg.vector_norm(local - common, dim=-1)
+    return masked_mean(F.relu(margin - distance), held)
+
+
+@method
+class SDFed(Method):
+    """A shared prompt G_s and a private G_c per client; only G_s is sent, only G_c predicts."""
+
+    name = "sdfed"
+    title = "SDFed"
+    source = (
+        "SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
+        "Federated Prompt Learning, 2026"
+    )
+    about = (
+        "Every client learns two prompts: a shared one of one length, which the server averages, and its "
+        "own, whose length fits the client and which never leaves it. "
+        "The shared prompt's dominant directions are filtered out of the local prompt (subspace refinement). "
+        "A stretch loss keeps the local prompt's meaning close to its filtered version, and a separate loss "
+        "keeps it at a distance from the shared prompt. "
+        "Predictions use the local prompt only. "
+        "Traffic depends on the shared length alone, whatever the local lengths are."
+    )
+    Config = SDFedConfig
+    charts = (
+        DiagnosticChart(
+            "Subspace overlap of global and local prompt",
+            {"subspace_overlap": ""},
+            note="Mean squared cosine of the principal angles: 0 orthogonal, 1 one within the other.",
+            unasked=True,
+        ),
+        DiagnosticChart(
+            "SDFed's loss terms",
+            {
+                "ce_local": "local prompt",
+                "ce_global": "global prompt",
+                "stretch": "stretch",
+                "separate": "separate",
+            },
+            better="lower",
+        ),
+        DiagnosticChart("Length of the local prompt", {"local_length": ""}, unit="tokens"),
+    )
+    shared = ("global_prompt",)
+    backbones = "equal token widths"
+
+    def __init__(self, config: SDFedConfig, problem: Problem) -> None:
+        """Prepare class names, lengths and the projector's fixed basis.
+
+        Raises:
+            FedLensError: when a prompt leaves no room for a class name (``global_length``, ``local_length``).
+        """
+        super().__init__(config, problem)
+        backbone = problem.backbone
+        self.suffix = class_suffix(backbone, problem.classes)
+        check_room(backbone, config.global_length, self.suffix, "global_length")
+        self.has_local = config.components != "none"
+        self.lengths = client_lengths(config.local_length, problem)
+        if self.has_local:
+            check_room(backbone, int(self.lengths.max()), self.suffix, "local_length")
+        width = backbone.facts.token_width
+        self.removed = removed_directions(config.truncation, width)
+        self.noise = None
+        if config.null_basis == "seeded":
+            generator = problem.generator("sdfed", "null-basis")
+            self.noise = torch.randn(width, self.removed, generator=generator, dtype=torch.float64)
+        held = problem.class_counts.to(problem.device) > 0
+        self.held = held if config.label_space == "client" else torch.ones_like(held)
+
+    @classmethod
+    def check(cls, config: Any, setting: Setting) -> None:
+        """Refuse a list of lengths that does not fit the clients, and text towers without prompts.
+
+        Raises:
+            FedLensError: with field ``local_length`` or ``backbone.name``.
+        """
+        check_prompts(setting)
+        listed = parse_lengths(config.local_length)[2]
+        if len(listed) not in (0, setting.clients) and config.components != "none":
+            raise FedLensError(
+                f"{len(listed)} lengths for {setting.clients} clients; give one per client, "
+                f"or fixed:{listed[0]}",
+                "local_length",
+            )
+        tokens.check_room(setting.facts, setting.classes, config.global_length, "global_length")
+        if config.components != "none":  # what is drawn may be the shortest
+            surely = max(listed, default=parse_lengths(config.local_length)[0])
+            tokens.check_room(setting.facts, setting.classes, surely, "local_length")
+
+    def init(self, generator: Callable[..., Generator]) -> State:
+        """Prompts N(0, 0.02). Local ones are stored padded with zeros, which nothing reads or moves.
+
+        Shape: global_prompt (S_s, m), local_prompt (clients, longest S_l, m).
+        """
+        backbone = self.problem.backbone
+        width = backbone.facts.token_width
+        first = draw_context(self.config.global_length, width, generator("sdfed", "global"))
+        state = State(shared={"global_prompt": first.to(backbone.device, backbone.dtype)})
+        if not self.has_local:
+            return state
+        longest = int(self.lengths.max())
+        prompts = [
+            F.pad(draw_context(length, width, generator("sdfed", "local", name)), (0, 0, 0, longest - length))
+            for name, length in zip(self.problem.clients, self.lengths.tolist(), strict=True)
+        ]
+        state.local["local_prompt"] = torch.stack(prompts).to(backbone.device, backbone.dtype)
+        return state
+
+    def prepare(self, params: Params, data: LocalData) -> Params:
+        """What a round keeps: R, or the features d(G_c R) themselves where G_c R is frozen too (C.4).
+
+        Shape: projector (clients, m, m), refined (clients, K, d).
+        """
+        if self.config.refine_every == "step" or self.config.components not in ("all", "pfhf+srlp"):
+            return {}
+        r = projectors(params["global_prompt"], self.removed, self.noise)
+        if self.config.components == "pfhf+srlp" or self.config.refined_gradient:
+            return {"projector": r}
+        lengths = self.lengths[data.clients.to(self.lengths.device)]
+        return {"refined": self._encode((params["local_prompt"] @ r, lengths))[0]}
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase: both prompts move by their joint loss (Eq. 14)."""
+        return (self._train,) if self.has_local else (self._train_shared,)
+
+    def _train_shared(self, params: Params, const: Params, batch: Batch) -> Step:
+        """Ablation ``none``: one shared prompt, cross-entropy only."""
+        text = encode_context(self.problem.backbone, params["global_prompt"], self.suffix)
+        return Step({("global_prompt",): self._loss(text, batch)})
+
+    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+        common, local = params["global_prompt"], params["local_prompt"]
+        lengths, held = self.lengths[batch.clients], self.held[batch.clients]
+        if self.config.components == "pfhf+srlp":
+            local = local @ self._projector(params, const)
+        text_local, text_common = self._encode((local, lengths), (common, self._common_lengths(common)))
+        terms = {"ce_local": self._loss(text_local, batch), "ce_global": self._loss(text_common, batch)}
+        if self.config.components == "all":
+            terms["stretch"] = stretch(text_local, self._refined(params, const, lengths), held)
+        if self.config.components in ("all", "pfhf+irdc"):
+            terms["separate"] = separate(text_local, text_common, held, self.config.margin)
+        return Step({("global_prompt", "local_prompt"): sum(terms.values())}, terms=terms)
+
+    def _projector(self, params: Params, const: Params) -> Tensor:
+        return (
+            const["projector"]
+            if "projector" in const
+            else projectors(params["global_prompt"], self.removed, self.noise)
+        )
+
+    def _refined(self, params: Params, const: Params, lengths: Tensor) -> Tensor:
+        """d(G_c R): frozen for the round, frozen for the step, or moving with G_c."""
+        if "refined" in const:
+            return const["refined"]
+        prompt = params["local_prompt"] @ self._projector(params, const)
+        if self.config.refined_gradient:
+            return self._encode((prompt, lengths))[0]
+        with torch.no_grad():
+            return self._encode((prompt, lengths))[0]
+
+    def _encode(self, *contexts: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """Normalised class features of several batches of prompts in one pass of the text tower.
+
+        Shape: (prompts (clients, longest, m), lengths (clients,)) each -> (clients, K, d) each.
+        """
+        longest = max(prompt.shape[1] for prompt, _ in contexts)
+        prompts = torch.cat([F.pad(p, (0, 0, 0, longest - p.shape[1])) for p, _ in contexts])
+        lengths = torch.cat([n for _, n in contexts])
+        if bool((lengths == longest).all()):
+            lengths = None
+        text = encode_context(self.problem.backbone, prompts, self.suffix, lengths)
+        return F.normalize(text, dim=-1).chunk(len(contexts))
+
+    def _common_lengths(self, prompts: Tensor) -> Tensor:
+        return torch.full((len(prompts),), self.config.global_length, device=prompts.device)
+
+    def _loss(self, text: Tensor, batch: Batch) -> Tensor:
+        logits = self._scores(batch.x, text, self.held[batch.clients])
+        return cross_entropy(logits, batch.labels, batch.mask)
+
+    def _scores(self, x: Tensor, text: Tensor, held: Tensor) -> Tensor:
+        logits = cosine_logits(x, text, self.problem.backbone.logit_scale)
+        return logits.masked_fill(~held[:, None], -math.inf)
+
+    def models(self, state: State) -> Models:
+        """The global model is G_s; a client predicts with its own prompt, or as ``untrained`` says.
+
+        Shape: untrained (clients,) bool.
+        """
+        common = {"global_prompt": state.shared["global_prompt"][None]}
+        clients = {**self.spread(state.shared), **state.local}
+        if self.has_local and self.config.untrained == "global" and state.taken is not None:
+            clients["untrained"] = (state.taken == 0).to(self.problem.device)
+        return Models(common, clients)
+
+    def before_aggregation(self, trained: Params, received: Params) -> Params:
+        """As trained: where R is made once per round, G_c R uses the R that the client trained with."""
+        if self.config.components != "pfhf+srlp" or self.config.refine_every == "step":
+            return trained
+        return {**trained, "refined_by": received["global_prompt"]}
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Class features of the prompt that predicts. Shape: text (models, K, d), held (models, K)."""
+        common = params["global_prompt"]
+        owners = None if data is None else data.clients.to(self.lengths.device)
+        held = self.held.new_ones(1, self.held.shape[1]) if owners is None else self.held[owners]
+        if owners is None or not self.has_local:
+            return {"text": self._encode((common, self._common_lengths(common)))[0], "held": held}
+        local = params["local_prompt"]
+        if self.config.components == "pfhf+srlp":
+            local = local @ projectors(params.get("refined_by", common), self.removed, self.noise)
+        text = self._encode((local, self.lengths[owners]))[0]
+        if "untrained" in params and bool(params["untrained"].any()):
+            global_text = self._encode((common[:1], self._common_lengths(common[:1])))[0]
+            text = torch.where(params["untrained"][:, None, None], global_text, text)
+        return {"text": text, "held": held}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """s cos(prompted class, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        return self._scores(x, head["text"], head["held"])
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """G_s and G_c,l. Shape: (models, S_s, m) and (models, S_l, m)."""
+        found: dict[str, Tensor | Ragged] = {"global prompt": params["global_prompt"]}
+        if self.has_local and clients is not None:
+            found["local prompt"] = Ragged(
+                params["local_prompt"], self.lengths[clients.to(self.lengths.device)]
+            )
+        return found
+
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
+        """The length of each participant's own prompt (accuracy is read against it in the paper's Figure 6),
+        and how much of it lies in the span of the client's own G_s, both as local training left them.
+        """
+        if not self.has_local:
+            return {}
+        return {
+            "local_length": self.lengths[data.clients.to(self.lengths.device)],
+            "subspace_overlap": subspace_overlap(trained["global_prompt"], trained["local_prompt"]),
+        }

@@ -1,0 +1,320 @@
+"""Matrices side by side under one colour axis: accuracies, differences to a baseline, a method's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+import plotly.graph_objects as go
+
+from fedcore.methods.charts import MatrixChart
+from fedcore.plots.palette import Look
+from fedcore.plots.theme import LABEL, WIDE, Chart, plain, shorten, ticks
+from fedcore.results.panels import Panel
+
+HELD_OUT = "held out"  # rows of FedOT's ACC matrix
+LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name; colour bar and axes' titles
+OVERHANG = 80  # pixels that the title of a single panel may be wider than it
+CELL = 30  # pixels, height of a row
+MANY_ROWS = 40
+TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns, where a cell has room for them
+TEXT_WIDTH = {"accuracy": 20, "difference": 20, "own": 26}  # pixels
+DARK_TEXT_FROM = {"accuracy": 48.0, "own": 66.0}  # where Cividis and Magma are lighter than middle grey
+Kind = Literal["accuracy", "difference", "own"]
+_OWN = [
+    "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
+    "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
+]  # fmt: skip
+"""Magma but for its first colour: Streamlit puts its theme's colours in the place of #000001 to #000010."""
+
+
+def heatmap_grid(
+    panels: Sequence[Panel],
+    look: Look,
+    columns: int = 3,
+    fitted: bool = False,
+    title: str = "Accuracy in %",
+    width: int = WIDE,
+) -> Chart:
+    """One heatmap per panel under one colour axis; grey where there is no data.
+
+    Figures of a method's own are in colours of their own, being no accuracies.
+
+    Args:
+        width: pixels that the figure has, about; what does not fit is cut or left out.
+    """
+    matrix = next((p.matrix for p in panels if p.matrix is not None), None)
+    if matrix is not None:
+        low, high = matrix.reach
+        axis = {"colorscale": _OWN, "cmin": low, "cmax": high, "colorbar": _colorbar(matrix.unit, look)}
+        return Chart(_grid(panels, look, columns, axis, "own", width), _own_finding(panels, matrix))
+    low, high = (0.0, 100.0)
+    if fitted:
+        known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
+        if known.size:
+            low, high = float(np.floor(known.min())), float(np.ceil(known.max()))
+            high = max(high, low + 1)
+    axis = {"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, look)}
+    return Chart(_grid(panels, look, columns, axis, "accuracy", width), _grid_finding(panels))
+
+
+def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3, width: int = WIDE) -> Chart:
+    """Differences to a baseline, in points, diverging around 0. width: as in ``heatmap_grid``."""
+    known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
+    reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
+    axis = {
+        "colorscale": _diverging(look),
+        "cmin": -reach,
+        "cmax": reach,
+        "cmid": 0,
+        "colorbar": _colorbar("Points", look),
+    }
+    parts = [
+        f"{p.title}: {_points(float(np.nanmean(p.values)))} points on average"
+        for p in panels
+        if not np.isnan(p.values).all()
+    ]
+    figure = _grid(panels, look, columns, axis, "difference", width)
+    return Chart(figure, "Difference to the baseline. " + "; ".join(parts) + ".")
+
+
+def _grid(
+    panels: Sequence[Panel], look: Look, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
+) -> go.Figure:
+    """Panels in rows of ``columns``, first written as plain dicts: plotly then checks each of them once."""
+    columns = max(1, min(columns, len(panels)))
+    rows = max(1, ceil(len(panels) / columns))
+    tallest = max((len(p.rows) for p in panels), default=1)
+    cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
+    body = max(7 * CELL, cell * tallest)
+    below = max((min(len(n), LABEL) for p in panels for n in p.columns), default=0)  # letters, slanted
+    gap = max(92, 52 + 4 * below) if below else 60
+    inner = rows * body + (rows - 1) * gap
+    gaps = any(np.isnan(p.values).any() for p in panels)
+    margin = {"l": 8, "r": 8, "t": 54, "b": 88 if gaps else 64, "pad": 0}
+    name = max((min(len(n), LABEL) for p in panels for n in p.rows), default=0)
+    aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
+    width = (1 - aside * (columns - 1)) / columns
+    inside = pixels - BESIDE - SMALL * name
+    title_room = ((width + aside) * inside / LETTER - 3) if columns > 1 else (inside + OVERHANG) / LETTER
+    data: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    for i, panel in enumerate(panels):
+        row, column = divmod(i, columns)
+        left, top = column * (width + aside), 1 - row * (body + gap) / inner
+        ends = (left, min(1.0, left + width)), (max(0.0, top - body / inner), top)
+        nth = str(i + 1) if i else ""
+        axes |= _panel_axes(panel, look, nth, ends, first=not column)
+        annotations += _panel_texts(replace(panel, title=shorten(panel.title, title_room)), look, nth, ends)
+        fit = len(panel.columns) <= min(TEXT_COLUMNS, width * inside / TEXT_WIDTH[kind])
+        traces = [_heat(panel, kind)]
+        if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
+            traces.append(_numbers(panel, look, kind, coloraxis["cmin"], coloraxis["cmax"]))
+        data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
+    layout = {
+        **axes,
+        "annotations": annotations,
+        "coloraxis": coloraxis,
+        "height": int(inner + margin["t"] + margin["b"]),
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        "margin": margin,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": look.no_data,
+        "font": {"color": look.ink, "size": 12},
+        "hoverlabel": {"align": "left"},
+        "uirevision": "grid",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+    }
+    return go.Figure({"data": [*data, *([_gap_in_legend(look)] if gaps else [])], "layout": layout})
+
+
+def _gap_in_legend(look: Look) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "x": [None],
+        "y": [None],
+        "mode": "markers",
+        "marker": {"symbol": "square", "size": 13, "color": look.no_data},
+        "name": "took no part, or not measured",
+        "showlegend": True,
+        "hoverinfo": "skip",
+    }
+
+
+def _place(panel: Panel, row: str, column: str) -> str:
+    """A cell in words."""
+    row, column = plain(row), plain(column)
+    if panel.matrix is not None:
+        return f"{row} {panel.matrix.verb} {column}"
+    if panel.row_title == "client":
+        return f"{row}, round {column}"
+    if panel.row_title == HELD_OUT:
+        model = "global model (G)" if row == column else "own models (P)"
+        return f"{row} held out, {model} on {column}"
+    return f"{row} on {column}"
+
+
+def _heat(panel: Panel, kind: Kind) -> dict[str, Any]:
+    places = [[_place(panel, r, c) for c in panel.columns] for r in panel.rows]
+    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "own": "%{z:.3f}"}[kind]
+    text = f"%{{customdata[0]}}<br><b>{value}</b>"
+    parts = [np.array(places, dtype=object)]
+    if panel.total.any():
+        parts += [np.where(panel.total > 0, panel.correct, 0), panel.total]
+        text += " (%{customdata[1]} of %{customdata[2]})"
+    return {
+        "type": "heatmap",
+        "z": np.round(panel.values, 4),
+        "x": list(range(len(panel.columns))),
+        "y": list(range(len(panel.rows))),
+        "customdata": np.dstack(parts) if panel.values.size else None,
+        "hovertemplate": text + "<extra></extra>",
+        "coloraxis": "coloraxis",
+        "xgap": 1,
+        "ygap": 1,
+        "hoverongaps": False,
+    }
+
+
+def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> dict[str, Any]:
+    """The values in the cells, dark on light and light on dark."""
+    y, x = np.nonzero(~np.isnan(panel.values))
+    values = panel.values[y, x]
+    if kind == "difference":
+        colours = _ink_on(_diverging(look), 0.5 + values / (2 * high))
+    else:
+        share = 100 * (values - low) / max(high - low, 1e-9)
+        colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
+    form = {"accuracy": ".0f", "difference": "+.0f", "own": ".2f"}[kind]
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "text": [
+            f"<b>{v:{form}}</b>" if panel.row_title == HELD_OUT and panel.own[i] == j else f"{v:{form}}"
+            for i, j, v in zip(y, x, values, strict=True)
+        ],
+        "mode": "text",
+        "textfont": {"size": 11, "color": colours.tolist()},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "cliponaxis": True,
+    }
+
+
+def _diverging(look: Look) -> list[tuple[float, str]]:
+    """Orange below, blue above, the page's own colour between."""
+    middle = look.paper if look.dark else "#f5f5f5"
+    return [(0.0, "#B35806"), (0.25, "#E08214"), (0.5, middle), (0.75, "#5E9CC9"), (1.0, "#1F5FA8")]
+
+
+def _ink_on(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
+    """Black or white text, whichever stands out more (WCAG) from a scale's colours. Shape: share (cells,)."""
+    rgb = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for _, colour in scale]) / 255
+    at = [position for position, _ in scale]
+    mixed = np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
+    linear = np.where(mixed <= 0.04045, mixed / 12.92, ((mixed + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+    return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
+
+
+Ends = tuple[tuple[float, float], tuple[float, float]]
+"""Where a panel begins and ends, across and up, in shares of the figure."""
+
+
+def _panel_axes(panel: Panel, look: Look, nth: str, ends: Ends, first: bool) -> dict[str, Any]:
+    """The two axes of a panel; of the first in a row the second has a title."""
+    names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
+    shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": look.ink}, "ticks": ""}
+    shared |= {"automargin": True, "tickmode": "array"}
+    small = {"font": {"size": 11, "color": look.faint}, "standoff": 4}
+    longest = max((len(n) for n in panel.columns), default=0)
+    across = {
+        **shared,
+        "anchor": f"y{nth}",
+        "domain": ends[0],
+        "tickvals": names_x[0],
+        "ticktext": names_x[1],
+        "title": {"text": panel.column_title, **small},
+        "range": [-0.5, max(0.5, len(panel.columns) - 0.5)],
+        "tickangle": 0 if longest <= 4 else -35,
+    }
+    down = {
+        **shared,
+        "anchor": f"x{nth}",
+        "domain": ends[1],
+        "tickvals": names_y[0],
+        "ticktext": names_y[1],
+        "title": {"text": panel.row_title if first else "", **small},
+        "range": [max(0.5, len(panel.rows) - 0.5), -0.5],
+    }
+    return {f"xaxis{nth}": across, f"yaxis{nth}": down}
+
+
+def _panel_texts(panel: Panel, look: Look, nth: str, ends: Ends) -> list[dict[str, Any]]:
+    """The title above a panel, and in an empty one why it is empty."""
+    shared = {"showarrow": False, "font": {"size": 14, "color": look.ink}}
+    (left, right), (_, top) = ends
+    title = {
+        **shared,
+        "text": f"<b>{plain(panel.title)}</b>",
+        "x": (left + right) / 2,
+        "y": top,
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "center",
+        "yanchor": "bottom",
+        "yshift": 4,
+    }
+    middle = {"x": 0.5, "y": 0.5, "xref": f"x{nth} domain", "yref": f"y{nth} domain"}
+    return [title] if panel.values.size else [title, {**shared, **middle, "text": panel.nothing}]
+
+
+def _colorbar(title: str, look: Look) -> dict[str, object]:
+    return {
+        "title": {"text": title, "side": "right", "font": {"size": 12, "color": look.faint}},
+        "thickness": 12,
+        "outlinewidth": 0,
+        "tickfont": {"color": look.faint},
+    }
+
+
+def _grid_finding(panels: Sequence[Panel]) -> str:
+    parts = []
+    for p in panels:
+        mean = p.own_mean
+        if p.row_title == HELD_OUT and mean is not None:
+            beside = [v for i, j in enumerate(p.own) for c, v in enumerate(p.values[i]) if c != j]
+            parts.append(f"{p.title}, G {mean:.1f} %, P {np.nanmean(beside):.1f} %")
+            continue
+        parts.append(f"{p.title}, no data yet" if mean is None else f"{p.title}, own accuracy {mean:.1f} %")
+    return "Accuracy heatmaps. " + "; ".join(parts) + "." if parts else "No heatmaps yet."
+
+
+def _own_finding(panels: Sequence[Panel], matrix: MatrixChart) -> str:
+    parts = []
+    for p in panels:
+        if not p.values.size:
+            parts.append(f"{p.title}, {p.nothing}")
+            continue
+        own = [p.values[i, j] for i, j in enumerate(p.own) if not np.isnan(p.values[i, j])]
+        alone = f"{p.title}, a client {matrix.verb} itself: on average"
+        parts.append(f"{alone} {np.mean(own):.2f}" if own else p.title)
+    return f"{matrix.title}. {'; '.join(parts)}."
+
+
+def _points(value: float) -> str:
+    return f"{value:+.1f}"
+
+
+def panel_table(panel: Panel) -> Mapping[str, list[object]]:
+    """A panel as a table: one column per test set, numbers as printed; for ``show as table``."""
+    table: dict[str, list[object]] = {panel.row_title: list(panel.rows)}
+    for j, name in enumerate(panel.columns):
+        digits = 1 if panel.matrix is None else 3
+        table[name] = [None if np.isnan(v) else round(float(v), digits) for v in panel.values[:, j]]
+    return table

@@ -1,0 +1,207 @@
+"""Plotly figures of curves; ``heatmaps`` draws the matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+import plotly.graph_objects as go
+
+from fedcore.plots.palette import Look, dash, mark, see_through
+from fedcore.plots.theme import Chart, plain
+from fedcore.results.curves import Series, reaches_are_drawn
+
+FEW_ROUNDS = 8  # up to here every round has its mark on the axis
+NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
+OPEN_MARKS = (
+    "circle-open",
+    "square-open",
+    "diamond-open",
+    "triangle-up-open",
+    "star-open",
+    "hexagon-open",
+    "x-open",
+)
+"""Marks of the further variants of a method; with four dashes 32 lines of one colour stay apart."""
+LEGEND_ROOM = 64  # pixels of an axis with its labels and title, below which a legend begins
+TINY = 1e-3  # below it a number is written with its power of ten
+STILL = 1e-5
+"""Values that differ by less, relatively, differ by float32's rounding: a line of them does not move."""
+
+
+def curves(
+    series: Sequence[Series],
+    look: Look,
+    x_title: str,
+    y_title: str,
+    *,
+    per_cent: bool = True,
+    height: int = 380,
+    name: str = "",
+) -> Chart:
+    """Lines with a band of one standard deviation where there are several seeds."""
+    data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
+    seen: dict[str, int] = {}
+    apart = reaches_are_drawn(series)
+    tiny = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < TINY
+    for s in series:
+        nth = seen.setdefault(s.method, 0)
+        seen[s.method] += 1
+        data += _line(s, look, nth, apart, ".2e" if tiny else ".2f")
+    rows = _legend_rows(series)
+    height += LEGEND_ROW * max(0, rows - 2)  # many names make the figure longer, not its plot flatter
+    shared = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
+    shared["automargin"] = True
+    last = max((x for s in series for x in s.x), default=0)
+    few = x_title == "Round" and last <= FEW_ROUNDS
+    across = {**shared, "title": {"text": x_title}, "dtick": 1 if few else None}
+    # from 0, but with room for a mark there: rangemode "tozero" would cut it in half
+    # with round 0 alone the axis would go from -1 to 1
+    across["autorangeoptions"] = {"include": 0} if last else {"include": 0, "clipmin": -0.1}
+    down = {**shared, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
+    if tiny:
+        down["exponentformat"] = "power"  # a number without a unit is no "0.9µ"
+    # not a range: where a chart is updated in place, one that had a range never finds its own again
+    still = _range_of_still([y for line in data for y in line["y"]], 105 if per_cent else None)
+    down["autorangeoptions"] = {"include": still}
+    layout: dict[str, Any] = {
+        "height": height,
+        "margin": {"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
+        "title": _title(name, look) if name else None,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": look.ink},
+        "hovermode": "x unified",
+        "legend": {"orientation": "h", "yanchor": "top", "y": _below_axis(height, rows), "x": 0},
+        "showlegend": len(series) > 1 if name else None,  # one line is what the title says
+        "uirevision": "curves",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+    }
+    if not any(s.x for s in series):
+        middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
+        layout["annotations"] = [{**middle, "text": "nothing recorded yet", "showarrow": False}]
+        bare = {"showticklabels": False, "showgrid": False}
+        across, down = {**across, **bare}, {**down, **bare}
+    figure = go.Figure({"data": data, "layout": {**layout, "xaxis": across, "yaxis": down}})
+    return Chart(figure, _curves_finding(series, y_title or name, " %" if per_cent else ""))
+
+
+def _range_of_still(values: Sequence[float], most: float | None) -> list[float] | None:
+    """From 0 to beyond lines that do not move: plotly would show one to both sides, or what was rounded."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    size = max(abs(low), abs(high))
+    if not values or high - low > STILL * size:
+        return None
+    end = 1.25 * size if most is None else min(1.25 * size, most)
+    if not size:
+        return [-0.08, 1.0]  # with room for marks at 0
+    return [-end, 0.0] if high < 0 else [0.0, end]
+
+
+def _legend_rows(series: Sequence[Series]) -> int:
+    """Rows that a legend takes below a chart of a third of the page: long names stand alone in theirs."""
+    longest = max((len(s.label) for s in series), default=0)
+    return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
+
+
+def _below_axis(height: int, rows: int) -> float:
+    """Where a legend begins, in shares of the plot's height, which shrinks with every row of the legend."""
+    return -LEGEND_ROOM / max(60, height - 130 - LEGEND_ROW * (rows - 1))
+
+
+def _title(text: str, look: Look) -> dict[str, object]:
+    font = {"size": 14, "color": look.ink}
+    return {"text": f"<b>{plain(text)}</b>", "font": font, "x": 0, "xanchor": "left"}
+
+
+def _line(s: Series, look: Look, nth: int, reach: bool, digits: str) -> list[dict[str, Any]]:
+    """A line, behind it its band where it has one."""
+    colour = look.colour(s.method)
+    marks = [mark(s.method), *OPEN_MARKS]
+    dashes = [dash(s.method), "dash", "dot", "dashdot"]
+    text = f"{plain(s.label)}" + (f" (n = {s.n})" if s.n > 1 else "")
+    line = {
+        "type": "scatter",
+        "x": s.x,
+        "y": s.y,
+        "name": text,
+        "legendgroup": s.label,
+        "mode": "lines+markers" if len(s.x) <= 60 else "lines",
+        "line": {"color": colour, "width": 2, "dash": dashes[(nth + nth // len(marks)) % 4]},
+        "marker": {
+            "symbol": marks[nth % len(marks)],
+            "size": 7,
+            "color": colour,
+            "line": {"width": 1.5, "color": colour},
+        },
+        "customdata": _reach(s, digits),
+        "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
+    }
+    return [*(_band(s, colour) if reach or not s.low else []), line]
+
+
+def _band(s: Series, colour: str) -> list[dict[str, Any]]:
+    """From the smallest to the largest, or one standard deviation to both sides."""
+    low, high = list(s.low), list(s.high)
+    if any(d is not None for d in s.std):
+        high = [y + (d or 0) for y, d in zip(s.y, s.std, strict=True)]
+        low = [y - (d or 0) for y, d in zip(s.y, s.std, strict=True)]
+    if not low:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "x": [*s.x, *s.x[::-1]],
+            "y": [*high, *low[::-1]],
+            "mode": "lines",
+            "fill": "toself",
+            "fillcolor": see_through(colour, 0.16),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "showlegend": False,
+            "legendgroup": s.label,
+        }
+    ]
+
+
+def _reach(s: Series, digits: str) -> list[str]:
+    """What follows a value under the pointer."""
+    if s.low:
+        return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
+    return [f" ± {d:.1f}" if d is not None else "" for d in s.std]
+
+
+def _curves_finding(series: Sequence[Series], y_title: str, unit: str) -> str:
+    ends = [(s.y[-1], s.label) for s in series if s.y]
+    if not ends:
+        return f"{y_title}: no data yet."
+    said = [
+        f"{label} {y:.1f}{unit}" if unit or abs(y) >= 1 else f"{label} {y:.3g}"
+        for y, label in sorted(ends, reverse=True)
+    ]
+    return f"{y_title} at the end: {'; '.join(said)}."
+
+
+def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapping[str, list[object]]:
+    """Lines as a table: a row per point and line; spread and reach where there are some."""
+    rows = [(s, i) for s in series for i in range(len(s.x))]
+    mean = f"mean, {unit}" if unit else "mean"
+    table: dict[str, list[object]] = {
+        "line": [s.label for s, _ in rows],
+        x_title: [round(s.x[i], 3) for s, i in rows],
+        mean: [_told(s.y[i]) for s, i in rows],
+    }
+    if any(d is not None for s in series for d in s.std):
+        table["std"] = [_told(s.std[i]) for s, i in rows]
+    if any(s.low for s in series):
+        table["smallest"] = [_told(s.low[i]) if s.low else None for s, i in rows]
+        table["largest"] = [_told(s.high[i]) if s.high else None for s, i in rows]
+    return table
+
+
+def _told(value: float | None) -> float | None:
+    """Two decimals, or three digits of what is smaller: an error of 0.0000009 is not 0."""
+    if value is None:
+        return None
+    return round(value, 2) if abs(value) >= 0.01 else float(f"{value:.3g}")

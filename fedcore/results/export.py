@@ -1,0 +1,371 @@
+"""Comparison files: summary, rounds, clients as CSV, LaTeX, JSON. Two decimals; the numbers of the screen."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcore.errors import FedLensError
+from fedcore.papers.beside import RULES as PAPER_RULES
+from fedcore.papers.printed import Printed, printed, source
+from fedcore.papers.published import Figure
+from fedcore.results.statistics import TESTS, Paired, Stat, Test, signed
+from fedcore.results.tables import (
+    METRIC_HEADS,
+    METRICS,
+    PARTS,
+    RULES,
+    Comparison,
+    Group,
+    Metric,
+    Rule,
+    compare,
+    difference,
+    per_seed,
+    ranks,
+    shown_metrics,
+    significance,
+)
+from fedcore.store import queries
+from fedcore.store.rows import ExperimentRow
+
+SUMMARY_FIELDS = (
+    "setting", "method", "metric", "of", "selection_rule", "mean", "std", "n", "seeds", "runs",
+    "difference_to_baseline", "baseline", "test", "pairs", "p", "p_holm", "remark", "rounds", "method_name",
+    "printed", "printed_std", "printed_in",
+)  # fmt: skip
+ROUND_FIELDS = (
+    "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
+    "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
+)  # fmt: skip
+CLIENT_FIELDS = (
+    "experiment", "run", "method", "label", "seed", "held_out", "round", "client", "domain",
+    "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
+    "own_total", "own_accuracy",
+)  # fmt: skip
+SPLITS = {0: "train", 1: "validation", 2: "test"}
+POINTS = {0: "local", 1: "broadcast"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+
+
+def guarded(value: object) -> object:
+    """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay numbers."""
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.match(value):
+        return "'" + value
+    return value
+
+
+def summary_rows(
+    comparison: Comparison, baseline: str | None = None, test: Test = "t", in_print: Printed | None = None
+) -> list[dict[str, Any]]:
+    """A row per setting, method and metric, then per domain, client and held-out domain (column ``of``).
+
+    Numbers have two decimals, p-values three significant digits.
+
+    Args:
+        baseline: label of the row that differences are taken to.
+        in_print: what papers print; of several figures for one number the one that is named first.
+    """
+    rows, in_print = [], in_print or Printed()
+    for setting, title in comparison.settings.items():
+        groups = comparison.of(setting)
+        pinned = next((g for g in groups if g.label == baseline), None)
+        tested = {m: significance(groups, pinned, m, test) for m in METRICS} if pinned else {}
+        for group in groups:
+            for metric, stat in group.stats.items():
+                gap = difference(group, pinned, metric)
+                row = _summary_row(comparison, title, group, METRICS[metric], stat)
+                row["seeds"] = " ".join(map(str, per_seed(group.runs, metric)))
+                row["difference_to_baseline"] = "" if gap is None else signed(gap, 2)
+                row["baseline"] = pinned.label if pinned else ""
+                row |= _in_print(in_print.of(group, metric))
+                rows.append(row | _tested(tested.get(metric, {}).get(group.key), group.caveat))
+            for part, stats in group.parts.items():
+                for name, stat in stats.items():
+                    rows.append(_summary_row(comparison, title, group, PARTS[part], stat) | {"of": name})
+    return rows
+
+
+def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, stat: Stat) -> dict[str, Any]:
+    return dict.fromkeys(SUMMARY_FIELDS, "") | {
+        "setting": title,
+        "method": group.label,
+        "metric": metric,
+        "selection_rule": RULES[comparison.rule],
+        "mean": _two(stat.mean),
+        "std": _two(stat.std),
+        "n": stat.n,
+        "seeds": " ".join(map(str, group.seeds)),
+        "runs": " ".join(str(v.run.id) for v in group.runs),
+        "rounds": group.config.rounds,
+        "method_name": group.method,
+        "remark": group.caveat,
+    }
+
+
+def _in_print(figures: Sequence[Figure]) -> dict[str, Any]:
+    """Columns of what is printed, with the round that the paper reports: the row may be of another."""
+    if not figures:
+        return {}
+    first = figures[0]
+    where = f"{source(first)}: {first.method} ({RULES[PAPER_RULES[first.paper]]})"
+    return {"printed": _two(first.value), "printed_std": _two(first.std), "printed_in": where}
+
+
+def _tested(found: Paired | None, caveat: str) -> dict[str, Any]:
+    """Columns of a test. caveat: what else is to be remarked of the row."""
+    if found is None:
+        return {}
+    p, adjusted = ("" if p is None else f"{p:.3g}" for p in (found.p, found.adjusted))
+    remark = "; ".join(filter(None, (found.why, caveat)))
+    return {"test": TESTS[found.test], "pairs": found.n, "p": p, "p_holm": adjusted, "remark": remark}
+
+
+def _two(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def summary_csv(
+    db: str | Path,
+    experiment_ids: Iterable[int],
+    rules: Sequence[Rule] = tuple(RULES),
+    baseline: str | None = None,
+    *,
+    test: Test = "t",
+    unfinished: bool = False,
+) -> str:
+    """Mean, spread and n of every method and metric, by each rule that selects a round.
+
+    Raises:
+        FedLensError: field ``baseline``, when no row has that label.
+    """
+    ids = list(experiment_ids)
+    found = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
+    labels = dict.fromkeys(g.label for comparison in found for g in comparison.groups)
+    if baseline is not None and baseline not in labels:
+        raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
+    naming = [queries.experiment(db, i).config for i in ids]
+    rows = [row for c in found for row in summary_rows(c, baseline, test, printed(c, naming))]
+    return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
+
+
+def rounds_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
+    """Long: a row per run, round, split, point, model and test set, with counts."""
+    runs = {r.id: r for r in queries.runs_of(db, experiment_ids)}
+    names = {e.id: e.name for e in queries.experiments(db, archived=True)}
+
+    def rows() -> Iterable[list[object]]:
+        for split, point in ((2, 1), (2, 0), (1, 1)):
+            for c in queries.cells(db, runs, split, point):
+                run = runs[c.run_id]
+                yield [
+                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
+                    c.round, SPLITS[split], POINTS[point], c.model, c.model_kind, c.test_set,
+                    c.test_set_kind, c.correct, c.total, f"{100 * c.correct / c.total:.2f}",
+                    "" if c.loss is None else f"{c.loss:.4f}",
+                ]  # fmt: skip
+
+    return _csv(ROUND_FIELDS, rows())
+
+
+def clients_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
+    """Long: a row per run, round and client: whether it took part, loss, traffic, its own test accuracy."""
+    runs = queries.runs_of(db, experiment_ids)
+    names = {e.id: e.name for e in queries.experiments(db, archived=True)}
+
+    def rows() -> Iterable[list[object]]:
+        for run in runs:
+            took_part = {(c.round, c.client): c for c in queries.client_rounds(db, run.id)}
+            own = {(o.round, o.client): o for o in queries.own_accuracy(db, run.id)}
+            clients = {e.entity: e for e in queries.entities(db, run.id) if e.kind == "client"}
+            for round_, code in sorted(key for key in took_part.keys() | own.keys() if key[1] in clients):
+                part, score, client = took_part.get((round_, code)), own.get((round_, code)), clients[code]
+                yield [
+                    names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
+                    round_, client.name, client.domain or "", _blank(client.samples), int(part is not None),
+                    *([part.steps, _blank(part.train_loss, ".4f"), _blank(part.bytes_up),
+                       _blank(part.bytes_down)] if part else [""] * 4),
+                    *([score.correct, score.total, f"{100 * score.correct / score.total:.2f}"]
+                      if score else [""] * 3),
+                ]  # fmt: skip
+
+    return _csv(CLIENT_FIELDS, rows())
+
+
+def _blank(value: float | None, digits: str = "") -> str:
+    return "" if value is None else f"{value:{digits}}"
+
+
+def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(fields)
+    writer.writerows([guarded(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def summary_latex(
+    db: str | Path,
+    experiment_ids: Iterable[int],
+    rule: Rule = "last",
+    metrics: Sequence[Metric] | None = None,
+    *,
+    unfinished: bool = False,
+    in_print: bool = True,
+) -> str:
+    """A booktabs table per setting: best bold, second underlined, spread in small type.
+
+    Args:
+        in_print: what papers print, in a column of its own beside ours, where the experiments name figures.
+    """
+    ids = list(experiment_ids)
+    comparison = compare(db, ids, rule, unfinished=unfinished)
+    naming = [queries.experiment(db, i).config for i in ids] if in_print else []
+    beside, tables = printed(comparison, naming), []
+    for setting, title in comparison.settings.items():
+        there = shown_metrics(comparison.of(setting))
+        chosen = there if metrics is None else [m for m in metrics if m in comparison.metrics]
+        tables.append(_latex_table(comparison, setting, title, chosen, beside))
+    return "\n".join(tables)
+
+
+def _latex_table(
+    comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric], beside: Printed
+) -> str:
+    groups = comparison.of(setting)
+    there = beside.metrics(groups)
+    heads = [[METRIC_HEADS[m], *([f"{METRIC_HEADS[m]}, printed"] if m in there else [])] for m in metrics]
+    columns = ["Method", *(tex(h) for pair in heads for h in pair), "$n$"]
+    sources = f" Printed: {tex('; '.join(beside.of_rows(groups).sources))}." if there & set(metrics) else ""
+    marked = {m: ranks(groups, m, 2) for m in metrics}
+    several = any(g.stats[m].std is not None for g in groups for m in metrics if m in g.stats)
+    spread = r"mean $\pm$ sample standard deviation over seeds" if several else "one seed"
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        *(
+            "% " + " ".join(note.split())
+            for note in (*comparison.notes, *_printed_as(beside, groups, metrics))
+        ),
+        r"\begin{table}",
+        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, {spread}.{sources}}}",
+        rf"  \begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+        r"    \toprule",
+        "    " + " & ".join(columns) + r" \\",
+        r"    \midrule",
+    ]
+    for group in groups:
+        cells = []
+        for m in metrics:
+            cells.append(_latex_cell(group, m, marked[m]))
+            cells += [_latex_printed(beside.of(group, m))] if m in there else []
+        # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
+        label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
+        lines.append("    " + " & ".join([label, *cells, _latex_n(group, metrics)]) + r" \\")
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    for label, caveat in ((g.label, g.caveat) for g in groups if g.caveat):
+        lines.append(rf"  \par\smallskip{{\footnotesize $^\dagger$ {tex(f'{label}: {caveat}')}}}")
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _latex_n(group: Group, metrics: Sequence[Metric]) -> str:
+    """Seeds in the means: one number, or one per metric in the columns' order where they differ."""
+    counts = [group.stats[m].n if m in group.stats else 0 for m in metrics]
+    several = {n for n in counts if n}
+    return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
+
+
+def _latex_cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]]) -> str:
+    stat = group.stats.get(metric)
+    if stat is None:
+        return "--"
+    text = f"{stat.mean:.2f}"
+    if group.key in marked[0]:
+        text = rf"\textbf{{{text}}}"
+    elif group.key in marked[1]:
+        text = rf"\underline{{{text}}}"
+    return text if stat.std is None else rf"{text} {{\scriptsize $\pm$ {stat.std:.2f}}}"
+
+
+def _printed_as(beside: Printed, groups: Sequence[Group], metrics: Sequence[Metric]) -> Iterable[str]:
+    """Which figure is of what, where several that are not alike stand in one cell."""
+    for group in groups:
+        for metric in metrics:
+            names = {f"{f.value:.2f}": f.method for f in reversed(beside.of(group, metric))}
+            if len(names) > 1:
+                said = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
+                yield f"{group.label}, {METRIC_HEADS[metric]} printed: {said}"
+
+
+def _latex_printed(figures: Sequence[Figure]) -> str:
+    """What papers print of one number; several where they print it several times and not alike."""
+    texts = [
+        f"{f.value:.2f}" + ("" if f.std is None else rf" {{\scriptsize $\pm$ {f.std:.2f}}}") for f in figures
+    ]
+    return " / ".join(dict.fromkeys(texts)) or "--"
+
+
+def tex(text: str) -> str:
+    """Text as LaTeX prints it."""
+    special = {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+        "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "·": r"$\cdot$", "°": r"$^\circ$",
+        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
+    }  # fmt: skip
+    return "".join(special.get(c, c) for c in " ".join(text.split()))
+
+
+def summary_json(
+    db: str | Path,
+    experiment_ids: Iterable[int],
+    rules: Sequence[Rule] = tuple(RULES),
+    *,
+    unfinished: bool = False,
+) -> str:
+    """The summary with the config and environment of every run."""
+    ids = list(experiment_ids)
+    comparisons = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
+    runs = queries.runs_of(db, ids)
+    configs = queries.configs(db, [r.id for r in runs])
+    naming = [queries.experiment(db, i).config for i in ids]
+    content = {
+        "format": "fedlens-summary-1",
+        "summary": [row for c in comparisons for row in summary_rows(c, in_print=printed(c, naming))],
+        "runs": [
+            {
+                "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,
+                "seed": r.seed, "held_out": r.held_out, "state": r.state, "rounds_done": r.rounds_done,
+                "config": configs[r.id].model_dump(mode="json"), "environment": queries.environment(db, r.id),
+            }
+            for r in runs
+        ],
+    }  # fmt: skip
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def file_name(name: str, table: str, suffix: str, mark: str = "") -> str:
+    """``fedlens-rotated-digits-summary-20261121-1f0c2a7b.csv``: safe on every file system.
+
+    Args:
+        mark: of the data in it, see ``fingerprint``.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60].strip("-") or "experiments"
+    return (
+        "-".join(["fedlens", slug, table, time.strftime("%Y%m%d"), *([mark] if mark else [])]) + f".{suffix}"
+    )
+
+
+def fingerprint(experiments: Iterable[ExperimentRow]) -> str:
+    """Eight letters that change when the recorded data does: two files with the same ones agree."""
+    content = [
+        [e.token, *([r.group_hash, r.label, r.seed, r.held_out, r.state, r.rounds_done] for r in e.runs)]
+        for e in experiments
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]

@@ -1,0 +1,159 @@
+"""What lies on this machine: pictures of a data set, cached encodings, a run's config as a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedcore.clip import encodings as files
+from fedcore.config import SHARED, DataConfig, Experiment, dumps
+from fedcore.config.field_names import data_words
+from fedcore.data.images import ImageSet
+from fedcore.errors import FedLensError
+from fedcore.store import queries
+from fedcore.store.database import artifacts_folder
+
+
+@dataclass(frozen=True)
+class DataCounts:
+    """Images per domain and class. Shape: counts (domains, classes)."""
+
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    counts: np.ndarray
+
+
+def count(images: ImageSet) -> DataCounts:
+    """Images per domain and class."""
+    counts = np.zeros((len(images.domains), len(images.classes)), dtype=np.int64)
+    np.add.at(counts, (np.asarray(images.domain), np.asarray(images.labels)), 1)
+    return DataCounts(images.domains, images.classes, counts)
+
+
+DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")
+"""What tells two encodings of one data set, backbone and depth apart; most telling first."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A file of cached image features; made again when it is needed and not there.
+
+    Attributes:
+        name: of its file without suffix; what ``delete_encoding`` takes.
+        backbone, reads: empty for files of an older release, which did not say.
+        images: rows on the disk.
+        total: rows when it is complete.
+        details: what else it depends on, by ``DETAILS``; empty for files of an older release.
+    """
+
+    name: str
+    megabytes: float
+    written: str
+    data: str = ""
+    backbone: str = ""
+    reads: str = ""
+    images: int = 0
+    total: int = 0
+    details: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The data set's name, of one's own data its folder's; the file's where that is not recorded."""
+        return data_words(DataConfig(name=self.data, root=self.details.get("folder"))) or self.name
+
+    @property
+    def complete(self) -> bool:
+        """Whether runs can use it; an interrupted one goes on where it was when a run wants it."""
+        return self.images == self.total
+
+
+def amount(size: float) -> str:
+    """Bytes in words: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            value = size / scale
+            return f"{value:,.{int(value < 9.95)}f} {unit}"
+    return f"{size:.0f} bytes"
+
+
+def encodings(db: str | Path) -> list[Encoding]:
+    """Cached encodings beside the database, unfinished ones too, largest first."""
+    folder = _encodings_folder(db)
+    found = []
+    for path in [*folder.glob("*.npy"), *folder.glob("*.part")]:
+        with suppress(FileNotFoundError):  # a part that was finished, and so renamed, since it was listed
+            found.append(_encoding(path))
+    return sorted(found, key=lambda e: (-e.megabytes, e.name))
+
+
+def apart(found: Sequence[Encoding]) -> list[str]:
+    """What tells each encoding from others of the same data set, backbone and depth; empty for a single one.
+
+    The first details that make every one of them different are named, and no more.
+    """
+    alike: dict[tuple[str, str, str], list[Encoding]] = {}
+    for e in found:
+        alike.setdefault((e.title if e.data else "", e.backbone, e.reads), []).append(e)
+    texts = {name: text for group in alike.values() for name, text in _differences(group).items()}
+    return [texts[e.name] for e in found]
+
+
+def _differences(group: Sequence[Encoding]) -> dict[str, str]:
+    parts: dict[str, list[str]] = {e.name: [] for e in group}
+    for detail in (*DETAILS, "file"):
+        if len({tuple(p) for p in parts.values()}) == len(group):
+            break
+        values = {
+            e.name: e.name.removeprefix(f"{e.data}-")[:8] if detail == "file" else e.details.get(detail, "")
+            for e in group
+        }
+        if len(set(values.values())) > 1:
+            for name, value in values.items():
+                parts[name].append(f"{detail} {value or 'not recorded'}")
+    return {name: "; ".join(p) for name, p in parts.items()}
+
+
+def delete_encoding(db: str | Path, name: str) -> float:
+    """Delete a cached encoding by its name. Returns: megabytes that came free.
+
+    Raises:
+        FedLensError: when there is none of that name, or a run reads or writes it.
+    """
+    if name not in {e.name for e in encodings(db)}:
+        raise FedLensError(f"no encoding '{name}' any more; reload the page")
+    return files.delete(_encodings_folder(db) / f"{name}.npy") / 1e6
+
+
+def _encodings_folder(db: str | Path) -> Path:
+    return artifacts_folder(db) / "encodings"
+
+
+def _encoding(path: Path) -> Encoding:
+    stat, about = path.stat(), files.about(path)
+    shape = about.get("shape")
+    total = int(shape[0]) if isinstance(shape, list) and shape else 0
+    return Encoding(
+        path.stem,
+        stat.st_size / 1e6,
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime)),
+        *(str(about.get(key, "")) for key in ("data", "backbone", "reads")),
+        total if path.suffix == ".npy" else files.rows_done(path),
+        total,
+        {key: str(about[key]) for key in DETAILS if key in about},
+    )
+
+
+def run_toml(db: str | Path, run_id: int) -> str:
+    """An experiment file that repeats one run, with all of its method's hyper-parameters written out."""
+    run = queries.run_config(db, run_id)
+    shared = run.model_dump(include=SHARED)
+    held_out = (run.held_out,) if run.held_out is not None else ()
+    experiment = Experiment(
+        name=f"Run {run_id} again", methods=(run.method,), seeds=(run.seed,), held_out=held_out, **shared
+    )
+    return dumps(experiment)

@@ -1,0 +1,112 @@
+"""One line per experiment for the list: what it compares, how far it is, what came out so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcore.config.field_names import data_words
+from fedcore.results.progress import elapsed
+from fedcore.results.tables import spread
+from fedcore.store import queries
+from fedcore.store.queries import ExperimentRow, RunRow
+
+_ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
+
+
+@dataclass(frozen=True)
+class ExperimentSummary:
+    """Accuracies are per cent, of the method that is best on validation; means over seeds.
+
+    Attributes:
+        state: the one that matters most: something running, then waiting, then gone wrong.
+        course: that method's mean personal accuracy by round.
+    """
+
+    row: ExperimentRow
+    state: str
+    states: dict[str, int]
+    methods: tuple[str, ...]
+    data: str
+    seeds: str
+    share: float
+    done: int
+    best_text: str
+    last: float | None
+    best: float | None
+    worst: float | None
+    course: tuple[float, ...]
+    seconds: float
+
+
+def load(db: str | Path, archived: bool = False) -> list[ExperimentSummary]:
+    """All experiments, newest first."""
+    rows = queries.experiments(db, archived=archived)
+    curves: dict[int, list[float]] = {}
+    validated = _validated(db, [r for e in rows for r in e.runs])
+    best = {e.id: _best_label(e.runs, validated) for e in rows}
+    drawn = [r.id for e in rows for r in e.runs if r.label == best[e.id]]
+    for point in queries.curves(db, drawn):
+        if point.personal_mean is not None:
+            curves.setdefault(point.run_id, []).append(100 * point.personal_mean)
+    return [_summary(e, best[e.id], curves) for e in rows]
+
+
+def _validated(db: str | Path, runs: Sequence[RunRow]) -> dict[int, float]:
+    """Mean validation accuracy of the clients' own models at each run's best round; not where none is."""
+    shares: dict[int, list[float]] = {}
+    at = {r.id: r.best_round for r in runs if r.best_round is not None}
+    for c in queries.cells_at(db, at, queries.VALIDATION):
+        if c.model_kind == c.test_set_kind == "client" and c.model == c.test_set:
+            shares.setdefault(c.run_id, []).append(c.correct / c.total)
+    return {run: sum(values) / len(values) for run, values in shares.items()}
+
+
+def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
+    """The method to show. Never chosen by test accuracy: without validation only where it is the only one."""
+    labels = tuple(dict.fromkeys(r.label for r in runs))
+    if len(labels) == 1:
+        return labels[0]
+    stats = {label: spread(validated.get(r.id) for r in runs if r.label == label) for label in labels}
+    known = {label: stat.mean for label, stat in stats.items() if stat is not None}
+    return max(known, key=lambda label: known[label]) if known else None
+
+
+def _mean(runs: Sequence[RunRow], label: str | None, field: str) -> float | None:
+    """Mean over the runs of one label, per cent."""
+    values = [getattr(r, field) for r in runs if r.label == label]
+    stat = spread(None if v is None else 100 * v for v in values)
+    return None if stat is None else stat.mean
+
+
+def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]]) -> ExperimentSummary:
+    states = {s: sum(r.state == s for r in e.runs) for s in _ORDER}
+    state = next((s for s in _ORDER if states[s]), "done")
+    total = sum(r.rounds_total for r in e.runs)
+    lines = [curves[r.id] for r in e.runs if r.label == best and r.id in curves]
+    length = min((len(line) for line in lines), default=0)
+    return ExperimentSummary(
+        row=e,
+        state=state,
+        states=states,
+        methods=tuple(dict.fromkeys(r.label for r in e.runs)),
+        data=data_words(e.config.data),
+        seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
+        share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
+        done=states["done"],
+        best_text=best or "",
+        last=_mean(e.runs, best, "last_test"),
+        best=_mean(e.runs, best, "best_test"),
+        worst=_mean(e.runs, best, "worst_client"),
+        course=tuple(sum(line[i] for line in lines) / len(lines) for i in range(length)),
+        seconds=sum(elapsed(r) or 0.0 for r in e.runs),
+    )
+
+
+def matches(item: ExperimentSummary, text: str, states: Sequence[str]) -> bool:
+    """Whether an experiment has all words of ``text`` somewhere, and a run in one of ``states``."""
+    content = " ".join([item.row.name, item.data, *item.methods, *item.row.tags, item.row.notes]).lower()
+    return all(word in content for word in text.lower().split()) and (
+        not states or any(item.states[s] for s in states)
+    )

@@ -1,0 +1,136 @@
+"""How far a run is, how long it will take, and what it last said."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcore.config.field_names import reason_words
+from fedcore.store import queries
+from fedcore.store.queries import RunRow
+
+RECENT_ROUNDS = 5
+LOG_BYTES = 16_384
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    share: of the rounds, 0..1. seconds_left: None while unknown. place: in the queue, from 1.
+    pace: seconds of a recent round, None before the first. megabytes: of all clients so far, None unmeasured.
+    """
+
+    run: RunRow
+    share: float
+    seconds_left: float | None
+    seconds: float | None
+    place: int | None
+    pace: float | None = None
+    megabytes_up: float | None = None
+    megabytes_down: float | None = None
+
+    @property
+    def text(self) -> str:
+        """What the reader wants to know about the run now."""
+        run = self.run
+        if run.state == "queued":
+            return f"number {self.place} in the queue" if self.place else "queued"
+        if run.state == "running":
+            left = f"about {duration(self.seconds_left)} left" if self.seconds_left is not None else ""
+            return " · ".join(t for t in (run.message or "", left) if t) or "starting"
+        if run.state == "done":
+            return f"took {duration(self.seconds)}" if self.seconds is not None else ""
+        return reason_words(run.reason or "")
+
+
+def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
+    """Progress of some runs; the time left is that of the last rounds, times the rounds to go."""
+    pace: dict[int, list[float]] = {}
+    for row in queries.rounds(db, [r.id for r in runs if r.state == "running"]):
+        parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
+        if row.round > 0 and any(p is not None for p in parts):
+            pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
+    sent = queries.traffic(db, [r.id for r in runs])
+    queued = {run_id: i for i, run_id in enumerate(queries.queue(db), start=1)}
+    now = time.time()
+    found = []
+    for run in runs:
+        recent = pace.get(run.id, [])[-RECENT_ROUNDS:]
+        left = (run.rounds_total - run.rounds_done) * sum(recent) / len(recent) if recent else None
+        share = run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done")
+        mean = sum(recent) / len(recent) if recent else None
+        up, down = (None if b is None else b / MEGABYTE for b in sent.get(run.id, (None, None)))
+        found.append(Progress(run, share, left, elapsed(run, now), queued.get(run.id), mean, up, down))
+    return found
+
+
+def elapsed(run: RunRow, now: float | None = None) -> float | None:
+    """Seconds since the run began, up to its end where it has one."""
+    if run.started_at is None:
+        return None
+    end = run.finished_at if run.finished_at is not None else (time.time() if now is None else now)
+    return max(0.0, end - run.started_at)
+
+
+def duration(seconds: float | None) -> str:
+    """``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def log_tail(db: str | Path, run_id: int, lines: int = 40) -> str:
+    """The last lines of a run's log; empty where it has not written any."""
+    path = queries.log_path(db, run_id)
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - LOG_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-lines:])
+
+
+Token = tuple[tuple[int, int, int], ...]
+"""What a figure of some runs shows: (run, round, attempt) each; round -1 where there is none yet."""
+
+
+def token(db: str | Path, run_ids: Iterable[int]) -> Token:
+    """The newest moment: it changes when a round has landed, and only then."""
+    found = queries.round_tokens(db, run_ids)
+    evaluated = queries.last_evaluated(db, found)
+    return tuple(
+        (run_id, max(done, evaluated[run_id]) if run_id in evaluated else -1, attempt)
+        for run_id, (_, done, attempt, _) in sorted(found.items())
+    )
+
+
+def pulse(db: str | Path, experiment_id: int) -> str:
+    """A short text that changes when a run of an experiment has begun, ended, gone on or said something."""
+    return hashlib.blake2b(repr(queries.pulse(db, experiment_id)).encode(), digest_size=8).hexdigest()
+
+
+def step(shown: Token, now: Token, draws: Mapping[int, int], early: int) -> Token:
+    """The next moment to draw on the way from ``shown`` to ``now``.
+
+    A run that is quicker than the eye is shown in ``early`` drawings at least, not only at its end.
+
+    Args:
+        draws: how often each run has been drawn with something new.
+    """
+    found = []
+    for (run_id, old, _), (_, new, attempt) in zip(shown, now, strict=True):
+        left = early - draws.get(run_id, 0)
+        ahead = -(-(new - old) // left) if left > 0 and new > old else new - old
+        found.append((run_id, old + ahead, attempt))
+    return tuple(found)

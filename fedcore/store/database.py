@@ -1,0 +1,316 @@
+"""Where ``runs.db`` lies, and how it is opened: WAL to write, a short read-only connection per page call."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcore.errors import FedLensError
+from fedcore.paths import PROJECT
+from fedcore.store import schema
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+BUSY_MILLISECONDS = 10_000
+NETWORK_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs3",
+        "nfs4",
+        "cifs",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ncpfs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "gpfs",
+    }
+    | {"beegfs", "9p", "afpfs", "webdav", "davfs", "davfs2"}
+    | {f"fuse.{name}" for name in ("sshfs", "glusterfs", "rclone", "s3fs", "gcsfuse", "davfs2", "ceph")}
+)
+
+
+class ReadOnlyDatabase(FedLensError):
+    """The database cannot be written; it may still be readable."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """What can be done with a database. ``why`` says in one line why it is read-only."""
+
+    path: Path
+    writable: bool
+    why: str | None = None
+
+
+def default_path() -> Path:
+    """FEDLENS_DB, or ``runs.db`` beside ``app.py``."""
+    return Path(os.environ.get("FEDLENS_DB") or PROJECT / "runs.db").expanduser()
+
+
+def resolve(db: str | Path | None) -> Path:
+    """An absolute path; None means the default database."""
+    return Path(db).expanduser().resolve() if db is not None else default_path().resolve()
+
+
+def artifacts_folder(db: str | Path) -> Path:
+    """Checkpoints, logs and encodings lie in ``artifacts/`` beside the database."""
+    return resolve(db).parent / "artifacts"
+
+
+def network_file_system(path: Path, mounts: str | None = None) -> str | None:
+    """The type of network file system that holds ``path``, or None on a local disk.
+
+    WAL needs shared memory between processes of one machine; on NFS and the like it corrupts. ``mounts`` is
+    the text of /proc/mounts (for tests); where that file does not exist, psutil's list of partitions is read.
+    """
+    target = _existing(path.resolve())
+    # the deepest mount point holds the path; of two on one point the later hides the earlier
+    holding = [
+        (len(p.parts), i, kind) for i, (p, kind) in enumerate(_mounts(mounts)) if target.is_relative_to(p)
+    ]
+    kind = max(holding)[2] if holding else ""
+    return kind if kind in NETWORK_SYSTEMS else None
+
+
+def _existing(path: Path) -> Path:
+    return next(p for p in (path, *path.parents) if p.exists())
+
+
+def _mounts(text: str | None) -> list[tuple[Path, str]]:
+    table = Path("/proc/mounts")
+    if text is None and table.exists():
+        text = table.read_text(errors="replace")
+    if text is not None:
+        fields = [line.split() for line in text.splitlines()]
+        return [(Path(f[1].replace("\\040", " ")), f[2]) for f in fields if len(f) >= 3]
+    import psutil
+
+    return [(Path(p.mountpoint), p.fstype.lower()) for p in psutil.disk_partitions(all=True)]
+
+
+def prepare(db: str | Path | None = None) -> Access:
+    """Create and migrate the database; call once before any read.
+
+    Returns: whether it can be written. A database that is there but cannot be written opens read-only.
+
+    Raises:
+        FedLensError: field ``db``, on a network file system, for a file that is no FedLens database, for one
+            of a
+            newer FedLens, or when there is none and none can be made.
+    """
+    path = resolve(db)
+    kind = network_file_system(path)
+    if kind is not None:
+        raise FedLensError(
+            f"{path} lies on a network file system ({kind}), where SQLite may corrupt; "
+            "put it on a local disk with --db or FEDLENS_DB",
+            "db",
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _migrate(path)
+    except (ReadOnlyDatabase, OSError) as error:
+        if not path.is_file():
+            raise FedLensError(
+                f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB",
+                "db",
+            ) from error
+        with reading(path) as connection:  # old or foreign files are refused here, in the same words
+            _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
+        return Access(
+            path, False, f"{path} cannot be written: recorded runs can be read, none can be started"
+        )
+    return Access(path, True)
+
+
+def _migrate(path: Path) -> None:
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
+    if _up_to_date(path):
+        return
+    from sqlite_utils import Database
+
+    migrations = schema.migrations()
+    with _opened(path) as db:
+        tables = set(db.table_names())
+        if tables:
+            _refuse_foreign(path, tables)
+        known = {m.name for m in migrations.pending(Database(memory=True))}
+        newer = {m.name for m in migrations.applied(db)} - known
+        if newer:
+            raise FedLensError(
+                f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
+            )
+        _enable_wal(db)
+        db.execute(
+            "PRAGMA foreign_keys=OFF"
+        )  # or a table that is built anew takes the rows of others with it
+        db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
+        try:
+            migrations.apply(db)
+            db.commit()
+        except BaseException:
+            db.rollback()
+            raise
+
+
+def _up_to_date(path: Path) -> bool:
+    """Whether the file has had every migration, and none of a newer FedLens.
+
+    Raises:
+        ReadOnlyDatabase: when it is, but cannot be written.
+    """
+    if not path.is_file():
+        return False
+    with _explained(path), closing(sqlite3.connect(path, timeout=BUSY_MILLISECONDS / 1000)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
+            return False
+        asked = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
+        if {name for (name,) in connection.execute(asked, [schema.MIGRATION_SET])} != set(schema.STEPS):
+            return False
+        # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
+        with connection:
+            connection.execute("DELETE FROM experiments WHERE 0")
+    return True
+
+
+def _enable_wal(db: Database) -> None:
+    """SQLite answers 'locked' at once, without its timeout, where two processes change a new file's mode."""
+    end = time.monotonic() + BUSY_MILLISECONDS / 1000
+    while True:
+        try:
+            return db.enable_wal()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+def _refuse_foreign(path: Path, tables: set[str]) -> None:
+    if not {"experiments", "runs", "accuracy"} <= tables and tables - {"_sqlite_migrations"}:
+        raise FedLensError(
+            f"{path} is an SQLite file, but not FedLens'; choose another with --db or FEDLENS_DB", "db"
+        )
+
+
+@contextmanager
+def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection for one call; rows are ``sqlite3.Row``.
+
+    Raises:
+        FedLensError: field ``db``, when there is no database or it cannot be read.
+    """
+    path = resolve(db)
+    if not path.is_file():
+        raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
+    with _explained(path):
+        connection = _read_only(path)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """A connection with mode=ro. A folder that cannot be written has no room for WAL's shared memory: then
+    immutable=1, which is only true while no writer has left a -wal file."""
+    for options in ("mode=ro", "mode=ro&immutable=1"):
+        connection = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_MILLISECONDS / 1000)
+        try:
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            full_log = path.with_name(path.name + "-wal")
+            if "immutable" in options or not _no_shared_memory(error) or full_log.exists():
+                raise
+            continue
+        connection.row_factory = sqlite3.Row
+        return connection
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
+    return "unable to open" in str(error) or "readonly" in str(error)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Database]:
+    from sqlite_utils import Database
+
+    with _explained(path):
+        connection = sqlite3.connect(path, timeout=BUSY_MILLISECONDS / 1000)
+        connection.row_factory = sqlite3.Row
+        try:
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            yield Database(connection)
+        finally:
+            connection.close()
+
+
+@contextmanager
+def writing(db: str | Path) -> Iterator[Database]:
+    """One write transaction: committed at the end, rolled back by an exception.
+
+    It takes the write lock at once (BEGIN IMMEDIATE), so that reading and then writing cannot fail half-way.
+
+    Raises:
+        ReadOnlyDatabase: when it cannot be written.
+        FedLensError: field ``db``, for a full disk and a database that stays locked.
+    """
+    path = resolve(db)
+    with _opened(path) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+            database.commit()
+        except BaseException:
+            database.rollback()
+            raise
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """SQLite's operational errors in the words of a remedy."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "full" in text:
+            raise FedLensError(
+                f"the disk that holds {path} is full; free some space, then resume: recorded rounds are kept",
+                "db",
+            ) from error
+        if "readonly" in text or "unable to open" in text:
+            raise ReadOnlyDatabase(
+                f"{path} cannot be written; check the permissions of the file and its folder, "
+                "or choose another place with --db or FEDLENS_DB",
+                "db",
+            ) from error
+        if "no such table" in text:
+            raise FedLensError(
+                f"{path} holds no tables of FedLens; start the app or run an experiment first",
+                "db",
+            ) from error
+        if "locked" in text:
+            raise FedLensError(
+                f"{path} stays locked by another program; close it (a database browser?) and try again", "db"
+            ) from error
+        raise
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error) or "malformed" in str(error):
+            raise FedLensError(
+                f"{path} is damaged or no SQLite file; restore it or choose another", "db"
+            ) from error
+        raise

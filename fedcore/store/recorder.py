@@ -1,0 +1,202 @@
+"""The open door: results of a user's own script, recorded so that they compare in the same tables.
+
+    from fedcore.store import Recorder
+
+    with Recorder("runs.db", method="mine", seed=1, dataset="rotated-digits", experiment="Mine") as run:
+        for t in range(1, 11):
+            ...  # train
+            counts = {("client_a", "client_a"): (correct, total), ("global", "client_a"): (correct, total)}
+            run.round(t, accuracy=counts, loss=0.7)
+
+The keys are (model, test set); ``global`` names the global model. A method that has one global model only
+gives its rows alone: every client then uses that model, as FedLens' own methods record it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from fedcore.config import MethodEntry
+from fedcore.engine.events import GLOBAL, Cell, Diagnostic, Entity
+from fedcore.errors import FedLensError
+from fedcore.store import attach as joining
+from fedcore.store.database import prepare, resolve, writing
+from fedcore.store.experiments import claim_new, insert_experiment, insert_runs
+from fedcore.store.lease import Lease, insert_entities
+from fedcore.store.liveness import new_owner, this_process
+from fedcore.store.rounds import OwnRound
+
+Counts = tuple[int, int]
+SPLIT_CODES = {"train": 0, "validation": 1, "test": 2}
+GLOBAL_NAME = "global"
+
+
+class Recorder:
+    """One run of the user's own, written to ``runs.db`` round by round.
+
+    Raises:
+        FedLensError: for a database that cannot be written, and for a data set or backbone that is not that
+            of the experiment to join.
+    """
+
+    def __init__(
+        self,
+        db: str | Path | None = None,
+        *,
+        method: str,
+        seed: int,
+        dataset: str | None = None,
+        experiment: str | int | None = None,
+        label: str | None = None,
+        config: Mapping[str, object] | None = None,
+        backbone: str | None = None,
+        held_out: str | None = None,
+        rounds_total: int | None = None,
+        domain_sets: Iterable[str] = (),
+        domains: Mapping[str, str] | None = None,
+        origin: Literal["recorder", "import"] = "recorder",
+    ) -> None:
+        """
+        Args:
+            dataset, backbone: their names; default: those of the experiment that is joined.
+            experiment: an experiment to join, by id or name; a name that is not there makes a new one.
+            config: hyper-parameters, kept with the run; runs that differ in them are not averaged together.
+            held_out: the domain that nobody trained on, where one was left out.
+            domain_sets: names of test sets that belong to a domain and not to a client.
+            domains: domain of each client.
+        """
+        access = prepare(db)
+        if not access.writable:
+            raise FedLensError(access.why or "", "db")
+        entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
+        owner = new_owner()
+        self._total = rounds_total
+        self._domain_sets, self._domains = frozenset(domain_sets), dict(domains or {})
+        self._codes: dict[str, int] = {GLOBAL_NAME: GLOBAL}
+        self._models: set[str] = set()
+        self._last = 0
+        with writing(access.path) as database:
+            joined = joining.find(database, experiment)
+            run = joining.run_config(
+                joined, entry, seed, rounds_total, dataset=dataset, backbone=backbone, held_out=held_out
+            )
+            self.experiment_id = (
+                joined.id
+                if joined
+                else insert_experiment(
+                    database, joining.new_experiment(None if experiment is None else str(experiment), [run])
+                )
+            )
+            (self.run_id,) = insert_runs(database, self.experiment_id, [run], device="auto", origin=origin)
+            claim_new(database, [self.run_id], owner, None, *this_process())
+            insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
+        self._lease = Lease(resolve(access.path), self.run_id, owner, 1)
+        self._lease.begin()
+
+    def round(
+        self,
+        number: int,
+        accuracy: Mapping[tuple[str, str], Counts],
+        *,
+        loss: float | None = None,
+        split: Literal["train", "validation", "test"] = "test",
+        point: Literal["local", "broadcast"] = "broadcast",
+        diagnostics: Mapping[str, float] | None = None,
+        bytes_up: int | None = None,
+        bytes_down: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Record a round, or more of it (another split, another point); what is None stays as it was.
+
+        Args:
+            number: round, from 0 (before training).
+            accuracy: (model, test set) -> (correct, total).
+            loss: mean training loss of the round.
+            bytes_up, bytes_down: traffic of all clients; None where it was not measured.
+            seconds: what the round's training took; None where it was not measured.
+
+        Raises:
+            FedLensError: for counts that cannot be.
+        """
+        if number < 0:
+            raise FedLensError(
+                f"round {number} is below 0; round 0 is the evaluation before training", "round"
+            )
+        if split not in SPLIT_CODES:
+            raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
+        if point not in ("local", "broadcast"):
+            raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
+        _check(accuracy)
+        new = self._name_all(accuracy)
+        cells = [
+            Cell(SPLIT_CODES[split], point, self._codes[m], self._codes[t], int(c), int(n), None)
+            for (m, t), (c, n) in self._with_personal(accuracy).items()
+        ]
+        figures = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
+        if new:
+            with writing(self._lease.db) as database:
+                insert_entities(database, self.run_id, tuple(new))
+        self._lease.write_round(
+            OwnRound(
+                number,
+                tuple(cells),
+                train_loss=loss,
+                seconds_train=seconds,
+                bytes_up=bytes_up,
+                bytes_down=bytes_down,
+                diagnostics=figures,
+            )
+        )
+        self._last = max(self._last, number)
+
+    def finish(self) -> None:
+        """The run is complete: it shows as ``done``."""
+        self._lease.set_total(self._last)
+        self._lease.finish("done")
+
+    def fail(self, reason: str) -> None:
+        """The run ends as ``failed``; its rounds stay."""
+        self._lease.finish("failed", reason)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.finish()
+        else:
+            self.fail(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _with_personal(self, accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
+        """With one global model only, every client's model is that one, as FedLens' own methods record it."""
+        found = dict(accuracy)
+        if self._models <= {GLOBAL_NAME}:
+            found.update({(t, t): n for (_, t), n in accuracy.items() if t not in self._domain_sets})
+        return found
+
+    def _name_all(self, accuracy: Mapping[tuple[str, str], Counts]) -> list[Entity]:
+        """Codes for names not met before, in order of appearance."""
+        self._models.update(model for model, _ in accuracy)
+        names = dict.fromkeys(name for pair in accuracy for name in pair if name not in self._codes)
+        new = []
+        for name in names:
+            self._codes[name] = len(self._codes)
+            kind = "domain" if name in self._domain_sets else "client"
+            new.append(
+                Entity(self._codes[name], kind, name, name if kind == "domain" else self._domains.get(name))
+            )
+        return new
+
+
+def _check(accuracy: Mapping[tuple[str, str], Counts]) -> None:
+    for (model, test_set), (correct, total) in accuracy.items():
+        if total < 1 or not 0 <= correct <= total:
+            raise FedLensError(
+                f"model '{model}' on '{test_set}': {correct} of {total} correct; give counts, total from 1",
+                "accuracy",
+            )

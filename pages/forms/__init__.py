@@ -1,0 +1,1 @@
+"""The New page's form, part by part."""

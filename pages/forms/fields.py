@@ -1,0 +1,338 @@
+"""The fields of an experiment that every method shares: data, partition, backbone, schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import streamlit as st
+
+from fedcore.clip.facts import MINI_MODELS, config_files
+from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
+from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.data import catalog
+from fedcore.data.entry import Entry
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from pages.forms import domains, drafts
+from pages.forms import widgets as forms
+from pages.widgets import common
+
+COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
+EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
+"""Paths as they may look, for data of one's own."""
+
+
+_NAME = re.compile(
+    r"(?<![\w./`'\"-])(?:(?:data|partition|backbone)\.)?[a-z]+(?:_[a-z0-9]+)*(?![\w/`'\"-]|\.\w)"
+)
+"""A word that may be a field's name: not a part of a path, of quoted text or of a command."""
+
+
+class Slots:
+    """A place under every field for what is wrong with it."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
+
+    def place(self, field: str) -> None:
+        """Keep room for complaints about a field, here."""
+        self._places[field] = st.empty()
+
+    def show(self, error: FedLensError) -> None:
+        """Show an error beside its field; the nearest enclosing one that has a place."""
+        field = error.field or ""
+        while field and field not in self._places:
+            field = field.rpartition(".")[0]
+        place = self._places.get(field) or self._places[""]
+        if field == "cohorts" and error.field != field:  # a line of the table cannot be marked
+            error = FedLensError(f"{field_title(error.field or '')}: {error}", error.field)
+        common.show_error(FedLensError(as_titled(str(error)), error.field), place)
+
+
+def as_titled(text: str) -> str:
+    """An error's text with fields as the form calls them: ``lower min_samples`` is lower "Fewest samples"."""
+    sections = {"data": DataConfig, "partition": PartitionConfig, "backbone": BackboneConfig}
+    paths = {
+        name: f"methods.{m}.{name}" for m, cls in registry.known().items() for name in cls.Config.model_fields
+    }
+    for section, model in sections.items():
+        paths |= {n: f"{section}.{name}" for name in model.model_fields for n in (name, f"{section}.{name}")}
+
+    def title(found: re.Match[str]) -> str:
+        name = found[0]
+        known = name in paths and ("_" in name or "." in name)  # a word without either may be a word
+        return f'"{field_title(paths[name])}"' if known else name
+
+    return _NAME.sub(title, text)
+
+
+def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
+    """Data set, folder, domains, split."""
+    entries = {e.name: e for e in catalog.entries()}
+    names = list(entries) if draft.name in entries else [draft.name, *entries]
+    left, right = st.columns(2)
+    with left:
+        name = st.selectbox(
+            "Data set",
+            names,
+            index=names.index(draft.name),
+            format_func=lambda n: entries[n].title if n in entries else n,
+            key=f"{key}.name",
+        )
+        slots.place("data.name")
+    entry = entries.get(name)
+    values: dict[str, object] = {"name": name}
+    with right:
+        if entry is not None and not entry.embedded:
+            values["root"] = (
+                st.text_input(
+                    "Folder on this machine",
+                    value=draft.root or "",
+                    key=f"{key}.root",
+                    placeholder=EXAMPLES.get(entry.name, f"/data/{entry.name}"),
+                    help=entry.how,
+                ).strip()
+                or None
+            )
+        else:
+            values["split"] = split_field(drafts.more(name).values["split"], f"{key}.split")
+            slots.place("data.split")
+    slots.place("data.root")
+    if entry is not None and not domains.is_own(entry):
+        about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
+        st.caption(common.md(". ".join(about) + "."))
+    return more_fields(values, entry, key, slots)
+
+
+def split_field(start: str, key: str) -> str:
+    """Which share of the data trains."""
+    splits = forms.options_of(DataConfig.model_fields["split"])
+    return st.selectbox(field_title("data.split"), splits, index=splits.index(start), key=key)
+
+
+def more_fields(values: dict[str, object], entry: Entry | None, key: str, slots: Slots) -> dict[str, object]:
+    """What is seldom set, drawn only while its expander is open. values: what the other fields hold.
+
+    Returns: the whole data part.
+    """
+    folded = drafts.more(str(values["name"]))
+    folded.values |= {name: v for name, v in values.items() if name in drafts.MORE}  # the split, if above
+    box = st.expander("More about the data: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
+    if folded.turned(box.open):
+        split = {"split": folded.values["split"]}
+        with box:
+            folded.values |= _more(values, folded.start | split, entry, f"{key}.{folded.version}", slots)
+    if entry is None or not has_columns(entry):
+        folded.values["columns"] = {}
+    if not folded.is_open and (said := said_of(folded.values, values)):
+        st.caption(f"Set there: {common.md(said)}")
+    return values | folded.values | {"domains": folded.values["domains"] or None}
+
+
+def said_of(now: Mapping[str, object], shown: Collection[str]) -> str:
+    """What of the data part is not as by default, in words; nothing of what is shown."""
+    usual = forms.paper_values(DataConfig)
+    words = {
+        name: columns_text(value) if name == "columns" else value_text(f"data.{name}", value)  # type: ignore[arg-type]
+        for name, value in now.items()
+        if name not in shown and (value or None) != (usual[name] or None)
+    }
+    return "; ".join(f"{field_words(f'data.{name}')} {text}" for name, text in words.items())
+
+
+def _more(
+    shown: Mapping[str, Any], start: Mapping[str, Any], entry: Entry | None, key: str, slots: Slots
+) -> dict[str, object]:
+    """The open form. shown: what the fields above hold; start: what these begin with."""
+    values: dict[str, Any] = {}
+    if entry is not None and has_columns(entry):
+        values["columns"] = columns_field(start["columns"], f"{key}.columns")
+        slots.place("data.columns")
+    known = domains.of(shown["name"], shown.get("root"), values.get("columns"))
+    if start["domains"] or len(known) > 1:
+        values["domains"] = domains.picker(
+            "Domains", known, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(known)}"
+        )
+    slots.place("data.domains")
+    fields = DataConfig.model_fields
+    rest = [name for name in ("template", "shots", "split", "decode") if name not in shown]
+    own = {"template": entry.template} if entry is not None and entry.template else {}
+    for column, name in zip(st.columns(len(rest)), rest, strict=True):
+        with column:
+            values[name] = forms.field_widget(
+                f"data.{name}", fields[name], start[name], f"{key}.{name}", None, own.get(name)
+            )
+            slots.place(f"data.{name}")
+    return values
+
+
+def has_columns(entry: Entry) -> bool:
+    """Whether it is a table, whose columns may have names of their own."""
+    return entry.loader in ("manifest", "hf")
+
+
+def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
+    """Names of columns, as ``label = species, client = writer``."""
+    text = st.text_input(
+        "Names of columns",
+        value=columns_text(start),
+        key=key,
+        placeholder="e.g. path = file, label = species, client = writer",
+        help="Where the data set calls them otherwise than path (image, of a Hugging Face data set), label, "
+        "domain, client and split: label = species, client = writer",
+    )
+    pairs = (part.partition("=") for part in text.split(",") if part.strip())
+    return {what.strip(): name.strip() for what, _, name in pairs}
+
+
+def columns_text(columns: Mapping[str, str]) -> str:
+    """As ``columns_field`` reads them."""
+    return ", ".join(f"{what} = {name}" for what, name in columns.items())
+
+
+def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str, object]:
+    """Only the fields that the kind of partition has."""
+    kinds = {
+        "domain": "By domain: clients of one domain each",
+        "iid": "IID: at random",
+        "dirichlet": "Dirichlet: skewed class shares",
+        "pathological": "Pathological: disjoint classes",
+        "natural": "Natural: the clients that the data set names",
+    }
+    kind = st.selectbox(
+        "Who holds what",
+        list(kinds),
+        index=list(kinds).index(draft.kind),
+        format_func=kinds.get,
+        key=f"{key}.kind",
+    )
+    slots.place("partition.kind")
+    names = {
+        "domain": ("clients_per_domain", "alpha", "min_samples", "dirichlet_form"),
+        "iid": ("clients", "min_samples"),
+        "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form"),
+        "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
+        "natural": ("clients", "min_samples"),
+    }[kind]
+    start = {"classes_per_client": draft.classes_per_client or 2}
+    if kind != "natural":  # empty there: all of them
+        start["clients"] = draft.clients or 6
+    if kind == "dirichlet":
+        start["alpha"] = draft.alpha or 0.3
+    empty = {"clients": "all", "alpha": "IID"}  # all that the data set names; within a domain at random
+    values: dict[str, object] = {"kind": kind}
+    for column, name in zip(st.columns(len(names)), names, strict=True):
+        if name == "dirichlet_form" and values["alpha"] is None:
+            values[name] = draft.dirichlet_form  # nothing is drawn from a Dirichlet distribution
+            continue
+        with column:
+            info = PartitionConfig.model_fields[name]
+            values[name] = forms.field_widget(
+                f"partition.{name}",
+                info,
+                start.get(name, getattr(draft, name)),
+                f"{key}.{kind}.{name}",
+                None,
+                empty.get(name),
+            )
+            slots.place(f"partition.{name}")
+    return values
+
+
+def backbone_names() -> list[str]:
+    """All CLIPs: those that come along, the common ones, then the others."""
+    files = config_files()
+    ordered = [*MINI_MODELS, *(n for n in COMMON_BACKBONES if n in files)]
+    return [*ordered, *(n for n in files if n not in ordered)]
+
+
+def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, object]:
+    """CLIP: a miniature one that comes along, or any of open_clip's."""
+    names = backbone_names()
+    names = names if draft.name in names else [draft.name, *names]
+    left, middle, right = st.columns([2, 2, 1])
+    with left:
+        name = st.selectbox(
+            "CLIP backbone",
+            names,
+            index=names.index(draft.name),
+            key=f"{key}.name",
+            help="mini-vit and mini-rn come with FedLens; the others are open_clip's and need their weights",
+        )
+        slots.place("backbone.name")
+    values: dict[str, object] = {"name": name}
+    if name not in MINI_MODELS:
+        fields = BackboneConfig.model_fields
+        with middle:
+            values["pretrained"] = forms.field_widget(
+                "backbone.pretrained",
+                fields["pretrained"],
+                draft.pretrained,
+                f"{key}.pretrained",
+                "Weights: tag or file",
+                "e.g. openai",
+            )
+            slots.place("backbone.pretrained")
+        with right:
+            values["precision"] = forms.field_widget(
+                "backbone.precision", fields["precision"], draft.precision, f"{key}.precision"
+            )
+            slots.place("backbone.precision")
+    return values
+
+
+def schedule_fields(
+    draft: Experiment, data: Mapping[str, object], key: str, slots: Slots
+) -> dict[str, object]:
+    """Rounds, seeds, participation, held-out domains. data: as the form has it."""
+    fields = Experiment.model_fields
+    values: dict[str, object] = {}
+    columns = st.columns(3)
+    with columns[0]:
+        values["rounds"] = forms.field_widget("rounds", fields["rounds"], draft.rounds, f"{key}.rounds")
+        slots.place("rounds")
+    with columns[1]:
+        text = st.text_input(
+            "Seeds",
+            value=", ".join(map(str, draft.seeds)),
+            key=f"{key}.seeds",
+            help="Whole numbers with commas: 1, 2, 3",
+        )
+        values["seeds"] = forms.from_text(text, [tuple], False)
+        slots.place("seeds")
+    with columns[2]:
+        values["participation"] = forms.field_widget(
+            "participation", fields["participation"], draft.participation, f"{key}.participation"
+        )
+        slots.place("participation")
+    values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
+    slots.place("held_out")
+    values["evaluate_every"] = draft.evaluate_every
+    return values
+
+
+def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[str]:
+    """The domains that are held out: chosen where the data set's are known, else typed.
+
+    What was held out of another data set is forgotten, unless this one has a domain of that name.
+    """
+    name, known = data["name"], domains.chosen(data)
+    before, last = st.session_state.get(key, (draft.data.name, list(draft.held_out)))
+    start = [d for d in last if before == name or d == domains.EACH or d in known]
+    help_ = "Leave-one-domain-out: a run for each domain named here, whose clients then do not train"
+    if known:
+        alone = len(known) == 1 and not start
+        found = domains.picker(
+            "Held-out domains", known, start, f"{key}.choice", each=True, help=help_, disabled=alone,
+            placeholder="only one domain" if alone else "none",
+        )  # fmt: skip
+    else:
+        text = st.text_input(
+            "Held-out domains", value=", ".join(start), key=f"{key}.{name}", placeholder="none",
+            help=f"{help_}. With commas; write each for all, one after another",
+        )  # fmt: skip
+        found = [part.strip() for part in text.split(",") if part.strip()]
+    st.session_state[key] = name, found
+    return found

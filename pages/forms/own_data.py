@@ -1,0 +1,134 @@
+"""A data set of one's own: type its folder, see it checked, start with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import streamlit as st
+
+from fedcore.config import DataConfig
+from fedcore.data import catalog
+from fedcore.data.catalog.entries import Entry
+from fedcore.data.check.check import kind_of
+from fedcore.data.check.findings import KINDS, CheckReport
+from fedcore.jobs import tasks
+from fedcore.jobs.tasks import TaskRow
+from pages.forms import drafts, fields
+from pages.forms.domains import OWN, check_key, is_own
+from pages.widgets import background, common
+
+
+def section() -> None:
+    """The form, then the check as far as it is."""
+    st.header("Add a folder")
+    st.write(
+        "A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data set, "
+        "or one of the data sets below. It stays where it is; nothing is copied."
+    )
+    titles = {OWN: "My own data"} | {e.title: e.title for e in named()}
+    left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
+    what = left.selectbox(
+        "What it is", list(titles), format_func=lambda k: titles[k], key="what", bind="query-params"
+    )
+    root = middle.text_input(
+        "Folder on this machine", key="folder", bind="query-params", placeholder="/data/my-pictures"
+    ).strip()
+    name = next((e.name for e in named() if e.title == what), None)
+    columns = columns_of(root) if name is None else {}
+    task = tasks.find(common.database(), "check", check_key(name, root, columns)) if root else None
+    busy = task is not None and not task.ended
+    label = "Check again" if task is not None and task.status == "done" else "Check"
+    if right.button(
+        label,
+        type="secondary" if label == "Check again" else "primary",
+        icon=":material/fact_check:",
+        width="stretch",
+        disabled=not root or busy or not common.writable(),
+        key="check_folder",
+    ):
+        asked = {"name": name, "root": str(Path(root).expanduser()), "columns": columns}
+        background.ask("check", check_key(name, root, columns), asked)
+        st.rerun()
+    if task is not None:
+        background.follow(task, f"Checking {root}")
+    if task is not None and task.status == "done" and task.result is not None:
+        show(task, root)
+
+
+def named() -> list[Entry]:
+    """Data sets of the catalog with a layout of their own."""
+    return [e for e in catalog.entries() if not e.embedded and not is_own(e)]
+
+
+def fill(title: str, root: str) -> None:
+    """Name a folder in the form, as a callback; the check itself is for the user to begin."""
+    st.session_state["what"], st.session_state["folder"] = title, root
+
+
+def columns_of(root: str) -> dict[str, str]:
+    """Names of the columns of a manifest or Hugging Face data set, as given; nothing else has columns."""
+    try:
+        kind = kind_of(root) if root else "folder"
+    except OSError:  # a name too long, a folder that may not be read: the check says it
+        return {}
+    if kind == "folder":
+        return {}
+    where = str(Path(root).expanduser())
+    last = next((t for t in tasks.recent(common.database(), "check") if t.args.get("root") == where), None)
+    known = (last.args.get("columns") if last is not None else None) or {}
+    return fields.columns_field(known, f"check_columns {where}")
+
+
+def show(task: TaskRow, root: str) -> None:
+    """What the check found."""
+    result = task.result or {}
+    report = CheckReport.from_dict(result["report"])
+    if report.error:
+        st.error(
+            common.md(f"It cannot be used as it is: {fields.as_titled(report.error)}"),
+            icon=":material/error:",
+        )
+    else:
+        left_out = f"; {report.left_out:,} left out" if report.left_out else ""
+        st.markdown(
+            f"**{report.images:,} images**, {len(report.classes)} classes, {len(report.domains)} domains: "
+            + common.md(", ".join(report.domains) + left_out)
+        )
+    for line in report.notes:
+        st.warning(common.md(line), icon=":material/warning:")
+    if report.findings:
+        found = {
+            "Found": [f.count for f in report.findings],
+            "What": [KINDS[f.kind][0] for f in report.findings],
+            "What happens": [KINDS[f.kind][1] for f in report.findings],
+            "Where": ["; ".join(f.paths) for f in report.findings],
+        }
+        st.dataframe(found, hide_index=True, key="check_findings")
+    if report.error:
+        return
+    if st.button(
+        "New experiment with it", type="primary", icon=":material/add:", disabled=not common.writable()
+    ):
+        _fill_form(result["name"], root, task.args.get("columns") or {})
+        st.switch_page("pages/new.py", query_params={})
+    counts = {"domain": list(report.domains)}
+    counts.update({c: [row[j] for row in report.counts] for j, c in enumerate(report.classes)})
+    _pictures_and_counts(task, counts)
+
+
+def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
+    sheet = tasks.arrays(task).get("sheet")
+    left, right = st.columns([2, 3])
+    if sheet is not None:
+        says = "A row per domain, a column per class"
+        if len(counts) > 11 or len(counts["domain"]) > 8:  # with a column of domains
+            says += "; the first eight domains and ten classes"
+        left.image(sheet, caption=says, width="content", alt=f"Sample images. {says}")
+    right.dataframe(counts, hide_index=True, key="check_counts")
+
+
+def _fill_form(name: str, root: str, columns: Mapping[str, str]) -> None:
+    demo = drafts.read_preset("demo")
+    data = DataConfig(name=name, root=str(Path(root).expanduser()), columns=dict(columns))
+    drafts.use(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")

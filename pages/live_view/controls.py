@@ -1,0 +1,343 @@
+"""The still part of the Live page: which experiment, how it is drawn, stop and resume, the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil
+
+import streamlit as st
+
+from fedcore import jobs, store
+from fedcore.errors import FedLensError
+from fedcore.plots.palette import Look
+from fedcore.results import diagnostics, panels, progress
+from fedcore.store import queries
+from fedcore.store.queries import ExperimentRow, RunRow
+from pages.widgets import common
+
+SPLITS = {queries.TEST: "test samples", queries.VALIDATION: "validation samples"}
+POINTS = {queries.BROADCAST: "after aggregation", queries.LOCAL: "before aggregation (own samples only)"}
+CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
+CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
+AUTOMATIC = "auto"
+NEWEST = -1
+STEP_SECONDS = 0.8  # of a replay
+MOST_STEPS = 50  # a long training is replayed in larger steps
+STOPPABLE = frozenset({"queued", "running", "stopping"})
+RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the figures are drawn. until: the round to go back to, None for the newest. width: pixels."""
+
+    view: panels.View
+    split: int
+    point: int
+    fitted: bool
+    columns: int
+    charts: tuple[str, ...]
+    until: int | None
+    look: Look
+    width: int
+
+
+def choose() -> ExperimentRow | None:
+    """The experiment: from the URL, else one that is at work, else the newest.
+
+    None where there is none, or none of the URL's: another must not pass for one that was deleted.
+    """
+    asked = st.query_params.get_all("id")
+    every = queries.experiments(common.database(), archived=True)
+    # an archived one opens by its link
+    known = {e.id: e for e in every if not e.archived or str(e.id) in asked}
+    if not known:
+        return None
+    if asked and not any(str(i) in asked for i in known):
+        st.session_state["live_choice"] = None
+    else:
+        busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
+        chosen = common.ids_in_url("id", known, [(busy or list(known))[0]])
+        st.session_state["live_choice"] = chosen[0]
+    st.selectbox(
+        "Experiment",
+        list(known),
+        format_func=lambda i: f"{known[i].name} (no. {i})",  # of two alike Streamlit would choose the last
+        key="live_choice",
+        placeholder="Choose an experiment",
+        on_change=lambda: common.remember_ids("id", [st.session_state["live_choice"]]),
+    )
+    return known.get(st.session_state["live_choice"])
+
+
+def nothing() -> None:
+    """What stands where there is no experiment to be watched."""
+    gone = st.query_params.get("id")
+    if gone:
+        st.info(
+            f"There is no experiment {common.md(gone[:20])} here; it may have been deleted.",
+            icon=":material/search_off:",
+        )
+        if st.button("Experiments", icon=":material/arrow_back:"):
+            st.switch_page("pages/experiments.py", query_params={})
+        return
+    st.info(
+        "Nothing has been started yet. What you launch will be seen training here.",
+        icon=":material/monitoring:",
+    )
+    if st.button("Try it", type="primary", icon=":material/play_circle:"):
+        st.switch_page("pages/new.py", query_params={"preset": "demo"})
+
+
+def variant(found: ExperimentRow) -> list[RunRow]:
+    """The runs of one seed and held-out domain: a panel for each method."""
+    variants = list(dict.fromkeys((r.seed, r.held_out) for r in found.runs))
+    if len(variants) <= 1:
+        return list(found.runs)
+    texts = [f"seed {seed}" + (f", without {out}" if out else "") for seed, out in variants]
+    busy = [(r.seed, r.held_out) for r in found.runs if r.state in ("running", "stopping")]
+    chosen = st.selectbox(
+        "Seed",
+        texts,
+        index=variants.index((busy or variants)[0]),
+        key=f"live_variant_{found.id}",
+        bind="query-params",
+    )
+    seed, out = variants[texts.index(chosen)]
+    return [r for r in found.runs if (r.seed, r.held_out) == (seed, out)]
+
+
+def settings_of(found: list[RunRow]) -> Settings:
+    """The reader's choices for the figures; all of them stand in the URL."""
+    db = common.database()
+    with st.popover("View", icon=":material/tune:"):
+        view = _view(found)
+        split = st.radio(
+            "Measured on", list(SPLITS), format_func=SPLITS.get, key="live_split", bind="query-params"
+        )
+        point = st.radio(
+            "Models", list(POINTS), format_func=POINTS.get, key="live_point", bind="query-params"
+        )
+        columns = st.selectbox(
+            "Panels in a row",
+            [AUTOMATIC, "1", "2", "3", "4"],
+            key="live_columns",
+            bind="query-params",
+            format_func=lambda c: "Automatic" if c == AUTOMATIC else c,
+        )
+        fitted = st.toggle(
+            "Fit colours to the values", key="live_fitted", help="Instead of 0 to 100 %", bind="query-params"
+        )
+        described = diagnostics.recorded(db, found)
+        titles = {**CHARTS, **{c.key: c.heading for c in described}}
+        charts = st.multiselect(
+            "Charts",
+            list(titles),
+            format_func=lambda key: titles.get(key, key),
+            placeholder="automatic",
+            key="live_charts",
+            bind="query-params",
+            help="Automatic: accuracy, loss, and the most telling figures that these methods record",
+        )
+    if not charts:
+        charts = ["personal", "loss", *(c.key for c in diagnostics.telling(described))]
+    in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
+    until = _until(found, split, point)
+    return Settings(
+        view, split, point, fitted, in_a_row, tuple(charts), until, common.look(), common.figure_width()
+    )
+
+
+def _columns(panels_: int) -> int:
+    """Panels in a row where the reader has not said: no row with a single one but on a telephone."""
+    return 1 if common.narrow() else 2 if panels_ == 4 else 3
+
+
+def _view(found: list[RunRow]) -> panels.View:
+    """Which heatmaps: those that these runs have."""
+    db = common.database()
+    clients = [[e for e in queries.entities(db, r.id) if e.kind == "client"] for r in found]
+    views: list[panels.View] = ["matrix", "clients"]
+    if any(e.domain for each in clients for e in each):
+        views.append("domains")
+    if any(r.held_out is not None for r in found):
+        views.append("held_out")
+    titles = {m.name: m.title for m in diagnostics.recorded_matrices(db, found).values()} | panels.VIEWS
+    views += [name for name in titles if name not in panels.VIEWS]
+    chosen = st.radio(
+        "Heatmaps",
+        [AUTOMATIC, *views],
+        format_func=lambda v: "Automatic" if v == AUTOMATIC else titles[v],
+        key="live_view",
+        bind="query-params",
+    )
+    return panels.default_view(max(map(len, clients), default=0)) if chosen == AUTOMATIC else chosen
+
+
+def _until(found: list[RunRow], split: int, point: int) -> int | None:
+    """The replay: all panels at a round of the past; the right end is the newest round."""
+    last = max((r.rounds_total for r in found), default=0)
+    if last < 1:
+        return None
+    idle = max(r.rounds_done for r in found) < 1
+    at_end = "live" if any(not r.ended for r in found) else "last round"
+    playing = bool(st.session_state.get("live_playing")) and not idle
+    st.button(
+        "Pause replay" if playing else "Replay",
+        icon=":material/pause:" if playing else ":material/play_arrow:",
+        key="live_play",
+        width=150,  # of the longer text: nothing beside it moves
+        disabled=idle,
+        help="Shows the training again, round by round",
+        on_click=_play_or_pause,
+        args=([r.id for r in found], split, point),
+    )
+    chosen = st.select_slider(
+        "Round",
+        [*range(last), NEWEST],
+        value=NEWEST,
+        format_func=lambda r: at_end if r == NEWEST else f"round {r}",
+        key="live_until",
+        disabled=idle,
+        bind="query-params",
+        help="All panels and charts as they were after this round",
+        width=280,
+    )
+    if playing:
+        st.session_state["live_armed"] = False
+        st.fragment(_step, run_every=STEP_SECONDS)([r.id for r in found], split, point)
+    return None if chosen == NEWEST else chosen
+
+
+def _play_or_pause(run_ids: list[int], split: int, point: int) -> None:
+    """The button: a replay that has not begun, or is at its end, starts with the first round."""
+    playing = not st.session_state.get("live_playing")
+    st.session_state["live_playing"] = playing
+    if playing and st.session_state["live_until"] == NEWEST:
+        st.session_state["live_until"] = next(iter(steps(run_ids, split, point)), NEWEST)
+
+
+def _step(run_ids: list[int], split: int, point: int) -> None:
+    """The clock of a replay. A run of the whole page comes by here too, and only sets the clock."""
+    if not st.session_state["live_armed"]:
+        st.session_state["live_armed"] = True
+        return
+    shown = st.session_state["live_until"]
+    later = [r for r in steps(run_ids, split, point) if r > shown] if shown != NEWEST else []
+    following = later[0] if later else NEWEST
+    st.session_state["live_until"] = following
+    st.session_state["live_playing"] = following != NEWEST
+    st.rerun()
+
+
+def steps(run_ids: list[int], split: int, point: int) -> list[int]:
+    """Rounds that a replay shows before the newest."""
+    db = common.database()
+    rounds = sorted({r for i in run_ids for r in queries.evaluated_rounds(db, i, split, point)})
+    return rounds[: -1 : ceil(len(rounds) / MOST_STEPS)] if rounds else []
+
+
+def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:
+    """What the still part hangs on: something to stop, to resume, to kill; runs that have a round to replay,
+    and with it figures of their own to draw."""
+    states = {r.state for r in found.runs}
+    begun = sum(r.rounds_done > 0 for r in found.runs)
+    return bool(states & STOPPABLE), bool(states & RESUMABLE), "stopping" in states, begun
+
+
+def buttons(found: ExperimentRow) -> None:
+    """Stop and resume, outside the ticking part: a click must not coincide with a tick."""
+    db, may = common.database(), common.writable()
+    stoppable = [r for r in found.runs if r.state in ("queued", "running")]
+    stuck = [r for r in found.runs if r.state == "stopping"]
+    resumable = [r for r in found.runs if r.state in RESUMABLE and r.origin == "engine"]
+    st.session_state["live_asking"] = False  # a run of the whole page would close an open dialog
+    if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may, key="live_stop"):
+        confirm_stop(stoppable)
+        st.session_state["live_asking"] = True
+    if stuck and st.button(
+        "Stop at once", icon=":material/dangerous:", disabled=not may, help="Kills the process"
+    ):
+        confirm_kill(stuck)
+        st.session_state["live_asking"] = True
+    if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may, key="live_resume"):
+        store.resume(db, [r.id for r in resumable])
+        jobs.ensure_worker(db)
+        st.rerun()
+    if st.button("Compare", icon=":material/compare:", key="live_compare"):
+        st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
+
+
+def run_names(found: list[RunRow]) -> dict[int, str]:
+    """What runs are called in a list to choose from, by run: no two alike."""
+    names = {
+        r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "") for r in found
+    }
+    alike = Counter(names.values())
+    return {i: name if alike[name] == 1 else f"{name} (run {i})" for i, name in names.items()}
+
+
+@st.dialog("Stop runs", on_dismiss="rerun")
+def confirm_stop(stoppable: list[RunRow]) -> None:
+    """Stop names the runs; finished rounds stay."""
+    names = run_names(stoppable)
+    chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
+    st.caption("Finished rounds stay and a stopped run can be resumed; the round in work is discarded.")
+    if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
+        store.stop(common.database(), chosen)
+        st.rerun()
+
+
+@st.dialog("Stop at once", on_dismiss="rerun")
+def confirm_kill(stuck: list[RunRow]) -> None:
+    """The second step, for a run that does not heed the first."""
+    st.write(
+        "These runs were asked to stop and are still in a step. Killing them loses the round in work only."
+    )
+    for name in run_names(stuck).values():
+        st.markdown(f"- {common.md(name)}")
+    if st.button("Kill", type="primary"):
+        for r in stuck:
+            try:
+                jobs.force_stop(common.database(), r.id)
+            except FedLensError as error:
+                common.show_error(error)
+        st.rerun()
+
+
+@st.fragment
+def log(found: list[RunRow]) -> None:
+    """What a run last said; a failed one's error in full."""
+    db = common.database()
+    failed = any(r.state == "failed" for r in found)
+    box = st.expander(
+        "Log", failed, key=f"live_log_open_{failed}", icon=":material/terminal:", on_change="rerun"
+    )
+    if not box.open:
+        return
+    with box:
+        names, by_id = run_names(found), {r.id: r for r in found}
+        telling = [r.id for state in ("failed", "running") for r in found if r.state == state]
+        chosen = st.selectbox(
+            "Run",
+            list(names),
+            index=list(names).index(telling[0]) if telling else 0,
+            format_func=names.get,
+            key="live_log",
+        )
+        if chosen not in by_id:
+            return
+        run = by_id[chosen]
+        with st.container(horizontal=True):
+            st.button("Refresh", icon=":material/refresh:", key="live_log_refresh")
+            if st.button("Open run", icon=":material/arrow_forward:", key="live_log_run"):
+                st.switch_page("pages/run.py", query_params={"id": str(run.id)})
+        for note in run.notices:
+            st.markdown(f"- {common.md(str(note['message']))}")
+        trace = queries.error_text(db, run.id)
+        if run.state == "failed":
+            st.error(common.md(run.reason or "failed without a word"), icon=":material/error:")
+        # scrolling by itself keeps the browser busy with every frame: for a log that grows only
+        with st.container(height=260, autoscroll=run.state == "running"):
+            st.code(trace or progress.log_tail(db, run.id) or "nothing yet", language=None, wrap_lines=True)

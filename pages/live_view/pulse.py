@@ -1,0 +1,40 @@
+"""The address at which the browser asks whether an experiment has changed: ``/pulse?experiment=3``."""
+
+from __future__ import annotations
+
+import streamlit as st
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from fedcore import store
+from fedcore.errors import FedLensError
+from fedcore.results import progress
+
+PATH = "/pulse"
+LONGEST = 18  # digits that SQLite takes for a number
+
+
+def address(experiment: int) -> str:
+    """Where the pulse of an experiment is told."""
+    return f"{PATH}?experiment={experiment}"
+
+
+def answer(request: Request) -> PlainTextResponse:
+    """The pulse as text; 400 where no experiment is named, 503 where the database cannot be read."""
+    asked = request.query_params.get("experiment", "")
+    if not asked.isdecimal() or len(asked) > LONGEST:
+        return PlainTextResponse("name an experiment by its number: /pulse?experiment=3", 400)
+    try:
+        text = progress.pulse(store.default_path().resolve(), int(asked))
+    except FedLensError as error:
+        return PlainTextResponse(str(error), 503)
+    return PlainTextResponse(text, headers={"Cache-Control": "no-store"})
+
+
+def route() -> Route:
+    """The route, for the hosts that Streamlit itself listens to."""
+    hosts = st.get_option("server.allowedHosts") or ["*"]
+    return Route(PATH, answer, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])

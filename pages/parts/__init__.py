@@ -1,1 +1,0 @@
-"""What several pages share: the database, the theme, charts with their text, tables, the methods' forms."""

@@ -1,0 +1,76 @@
+"""Work in the background as pages show it: how far it is, how it ended, and the buttons for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from fedcore import jobs
+from fedcore.config.field_names import reason_words
+from fedcore.jobs import tasks
+from fedcore.jobs.tasks import TaskRow
+from fedcore.results.progress import duration
+from pages.widgets import common
+
+LOG_CHARACTERS = 4000
+
+
+def ask(kind: str, key: str, args: Mapping[str, Any], again: bool = True) -> None:
+    """Queue a task and wake the worker; it is done again where it was done before."""
+    db = common.database()
+    tasks.submit(db, kind, key, args, again=again)
+    jobs.ensure_worker(db)
+
+
+def follow(task: TaskRow, title: str) -> None:
+    """A task that has not ended, with its bar and a stop button; or why it did not end as asked."""
+    if not task.ended:
+        _ticking(task.id, title)
+        if st.button(
+            "Stop", icon=":material/stop_circle:", key=f"stop_task_{task.id}", disabled=not common.writable()
+        ):
+            tasks.cancel(common.database(), task.id)
+            st.rerun()
+    elif task.status != "done":
+        _ended(task, title)
+
+
+def _ended(task: TaskRow, title: str) -> None:
+    """Why it did not end as asked, until the reader has had enough of it."""
+    left, right = st.columns([8, 1], vertical_alignment="center")
+    if task.status == "stopped":
+        left.info(common.md(f"{title}: stopped."), icon=":material/stop_circle:")
+    else:
+        left.error(common.md(f"{title}: {reason_words(task.error or task.status)}"), icon=":material/error:")
+    if right.button(
+        "Dismiss", key=f"dismiss_task_{task.id}", disabled=not common.writable(), type="tertiary"
+    ):
+        tasks.forget(common.database(), task.id)
+        st.rerun()
+    if task.status == "failed" and task.log.is_file():
+        with st.expander("Details", key=f"log_task_{task.id}"):
+            st.code(task.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS:], language=None)
+
+
+@st.fragment(run_every=1)
+def _ticking(task_id: int, title: str) -> None:
+    """Redraws the bar alone; the page is drawn anew once the task has ended."""
+    db = common.database()
+    jobs.ensure_worker(db)
+    task = tasks.get(db, task_id)
+    if task.ended:
+        st.rerun()
+    st.progress(task.share, text=common.md(f"{title}: {says(task)}"))
+
+
+def says(task: TaskRow) -> str:
+    """What an unfinished task is doing, in words."""
+    if task.status == "queued":
+        return "waiting for its turn"
+    if task.status == "stopping":
+        return "stopping"
+    counted = f" {task.done:,} of {task.total:,}" if task.total else ""
+    left = f", about {duration(task.seconds_left)} left" if task.seconds_left else ""
+    return f"{task.message or 'starting'}{counted}{left}"

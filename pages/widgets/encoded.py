@@ -1,0 +1,214 @@
+"""Cached encodings: what there is, deleting it, and encoding ahead of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from fedcore.clip import encodings as files
+from fedcore.clip.facts import MINI_MODELS, config_files, facts
+from fedcore.config import BackboneConfig, DataConfig
+from fedcore.config.field_names import data_words
+from fedcore.data import catalog
+from fedcore.errors import FedLensError
+from fedcore.jobs import tasks
+from fedcore.results import inventory
+from fedcore.results.inventory import Encoding
+from pages.widgets import background, common
+
+TABLE = "encodings_table"
+
+
+def section() -> None:
+    """What is cached, then the form that makes more."""
+    st.header("Cached encodings")
+    st.write(
+        "Every image is encoded once for each backbone and depth; later runs read the result. Encodings may "
+        "be deleted: they are made again when they are needed."
+    )
+    found = inventory.encodings(common.database())
+    if found:
+        _table(found)
+    else:
+        st.info(
+            "None yet: the first run of a data set makes one, or do it now.", icon=":material/image_search:"
+        )
+    st.header("Encode now")
+    _form()
+    for task in tasks.recent(common.database(), "encode", 5):
+        background.follow(task, f"Encoding {_said(task.args)}")
+        if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in found}:
+            what = f"{task.result['images']:,} images of {_said(task.args)}"
+            size = inventory.amount(task.result["bytes"])
+            st.success(common.md(f"Encoded: {what}, {size}."), icon=":material/check:")
+
+
+def _said(args: Mapping[str, Any]) -> str:
+    """What is encoded how, where it is not as by default."""
+    usual = {"embedding", "fp32", "full"}
+    odd = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in usual]
+    data = data_words(DataConfig(name=args["name"], root=args.get("root")))
+    return ", ".join([f"{data} with {args['backbone']}", *odd])
+
+
+def _table(found: list[Encoding]) -> None:
+    differ = inventory.apart(found)
+    rows = {
+        "Data": [e.title for e in found],
+        "Backbone": [e.backbone or "-" for e in found],
+        "Reads": [e.reads or "-" for e in found],
+        "Images": [f"{e.images:,}" if e.complete else f"{e.images:,} of {e.total:,}" for e in found],
+        "Size, MB": [e.megabytes for e in found],
+        "Written": [e.written for e in found],
+    }
+    if any(differ):
+        rows["Told apart by"] = differ
+    event = st.dataframe(
+        rows,
+        key=TABLE,
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="multi-row",
+        column_config={
+            "Images": st.column_config.TextColumn(alignment="right"),
+            "Size, MB": st.column_config.NumberColumn(format="%.3g"),
+        },
+    )
+    chosen = [(found[i], differ[i]) for i in event["selection"]["rows"] if i < len(found)]
+    left, right = st.columns([1, 4], vertical_alignment="center")
+    total = inventory.amount(sum(e.megabytes for e in found) * 1e6)
+    right.caption(f"{total} in all. Select in the first column to delete.")
+    if left.button(
+        "Delete",
+        icon=":material/delete:",
+        disabled=not chosen or not common.writable(),
+        key="delete_encodings",
+    ):
+        confirm(chosen)
+
+
+@st.dialog("Delete these encodings?")
+def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
+    """Names them, and what is lost: time alone."""
+    for item, difference in chosen:
+        of = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
+        of += f" ({difference})" if difference else ""
+        st.markdown(f"{common.md(of)}: {inventory.amount(item.megabytes * 1e6)}")
+    st.caption("They are made again when a run needs them. One that a run uses now is refused.")
+    if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
+        try:
+            freed = sum(inventory.delete_encoding(common.database(), item.name) for item, _ in chosen)
+        except FedLensError as error:
+            common.show_error(error)
+            return
+        st.session_state.pop(TABLE, None)
+        st.toast(f"{inventory.amount(freed * 1e6)} freed.")
+        st.rerun()
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def _size(name: str) -> int:
+    """Images of an embedded data set."""
+    return len(catalog.load(name))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set that can be encoded: an embedded one, or one that was checked; then with its ``root``."""
+
+    name: str
+    root: str | None
+    images: int
+    columns: dict[str, str]
+
+
+def _known() -> dict[str, Source]:
+    """By title."""
+    found = {e.title: Source(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
+    for task in tasks.recent(common.database(), "check"):
+        report = (task.result or {}).get("report", {})
+        if task.status == "done" and task.result is not None and report and not report["error"]:
+            name, columns = task.result["name"], task.args.get("columns") or {}
+            named = "".join(f", {own} = {theirs}" for own, theirs in columns.items())
+            root = task.args["root"]  # a manifest's own path: the report has the folder of its images
+            found.setdefault(f"{root} ({name}{named})", Source(name, root, report["images"], columns))
+    return found
+
+
+def _form() -> None:
+    known = _known()
+    first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 2, 2, 2])
+    data = known[
+        first.selectbox(
+            "Data set", list(known), key="encode_data", help="Embedded ones, and folders that were checked"
+        )
+    ]
+    backbone = second.selectbox("Backbone", list(config_files()), key="encode_backbone")
+    tag = third.text_input(
+        "Weights", key="encode_weights", placeholder="open_clip tag or file", disabled=backbone in MINI_MODELS
+    )
+    reads = fourth.text_input(
+        "Reads",
+        value="embedding",
+        key="encode_reads",
+        help="What methods read of an image: `embedding`, what CLIP makes of it; `layer:k`, the activations "
+        "that enter layer k; `patches`, what enters the first with no position added",
+    )
+    more = _more(data, fifth, sixth)
+    problem = _trouble(backbone, tag, reads.strip(), data.images)
+    if st.button(
+        "Encode now",
+        icon=":material/play_arrow:",
+        disabled=problem is not None or not common.writable(),
+        key="encode_now",
+    ):
+        args = {
+            "name": data.name,
+            "root": data.root,
+            "backbone": backbone,
+            "pretrained": tag.strip() or None if backbone not in MINI_MODELS else None,
+            "reads": reads.strip(),
+            **more,
+        }
+        background.ask("encode", json.dumps(args, sort_keys=True), args)
+        st.rerun()
+
+
+def _more(data: Source, left: DeltaGenerator, right: DeltaGenerator) -> dict[str, object]:
+    """What a run may have otherwise than by default, and then looks for another encoding.
+
+    Columns are those that the data set was checked with. Only files can be decoded in draft.
+    """
+    field = BackboneConfig.model_fields["precision"]
+    found: dict[str, object] = {
+        "precision": left.selectbox(
+            "Precision", get_args(field.annotation), key="encode_precision", help=field.description
+        )
+    }
+    if data.root is not None:
+        field = DataConfig.model_fields["decode"]
+        found["decode"] = right.selectbox(
+            "Decode", get_args(field.annotation), key="encode_decode", help=field.description
+        )
+    if data.columns:
+        found["columns"] = data.columns
+    return found
+
+
+def _trouble(backbone: str, tag: str, reads: str, images: int) -> FedLensError | None:
+    """What keeps it from being encoded, shown; otherwise its size is."""
+    try:
+        if backbone not in MINI_MODELS and not tag.strip():
+            raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
+        size = files.estimate(facts(backbone), images, reads)
+        files.check_room(size, f"{images:,} images", common.database().parent)
+        st.caption(f"{images:,} images will take {inventory.amount(size)}.")
+    except FedLensError as error:
+        st.caption(f":material/error: {common.md(str(error))}")
+        return error
+    return None

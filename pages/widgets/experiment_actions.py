@@ -1,0 +1,186 @@
+"""What can be done with experiments: one list of actions for the row menu and for the bar under the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from fedcore import store
+from fedcore.errors import FedLensError
+from fedcore.results.overview import ExperimentSummary
+from pages.widgets import common
+
+Items = Sequence[ExperimentSummary]
+MOST_NAMES = 12
+"""Runs of an experiment that a question names; the rest are counted."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One entry of the menu.
+
+    Attributes:
+        fits: whether there is anything to do for these experiments.
+        writes: changes the database, so not where that is read-only.
+    """
+
+    label: str
+    icon: str
+    fits: Callable[[Items], bool]
+    do: Callable[[Items], None]
+    writes: bool = True
+
+    def possible(self, items: Items) -> bool:
+        """Whether it can be chosen now."""
+        return bool(items) and self.fits(items) and (common.writable() or not self.writes)
+
+
+def run_ids(items: Items, states: Sequence[str]) -> list[int]:
+    """Runs in one of these states that were trained here."""
+    return [r.id for i in items for r in i.row.runs if r.state in states and r.origin == "engine"]
+
+
+def single(items: Items) -> bool:
+    """Exactly one experiment."""
+    return len(items) == 1
+
+
+def _ids(items: Items) -> list[str]:
+    return [str(i.row.id) for i in items]
+
+
+def _archive(items: Items) -> None:
+    shown = all(i.row.archived for i in items)
+    for i in items:
+        store.archive(common.database(), i.row.id, not shown)
+    st.rerun()
+
+
+def _resume(items: Items) -> None:
+    changed = store.resume(common.database(), run_ids(items, ("stopped", "interrupted", "failed")))
+    st.toast(f"Queued again: {len(changed)} run{'s' * (len(changed) != 1)}, from after the last round.")
+    st.rerun()
+
+
+@st.dialog("Stop these runs?")
+def confirm_stop(items: Items) -> None:
+    """Stop names what it stops."""
+    ids = [r.id for i in items for r in i.row.runs if r.state in ("queued", "running")]
+    _name(items, ids)
+    st.caption("Their finished rounds stay, and they can be resumed; the round in work is discarded.")
+    if st.button("Stop", type="primary", key="stop_confirmed"):
+        store.stop(common.database(), ids)
+        st.rerun()
+
+
+@st.dialog("Start the failed runs over?")
+def confirm_retry(items: Items) -> None:
+    """Starting over names what it forgets."""
+    ids = run_ids(items, ("failed",))
+    _name(items, ids)
+    st.caption(
+        "What they recorded is deleted, and they begin with round 0. Resume goes on after the last round."
+    )
+    if st.button("Start over", type="primary", key="retry_confirmed"):
+        store.retry(common.database(), ids)
+        st.rerun()
+
+
+def _name(items: Items, ids: Sequence[int]) -> None:
+    for item in items:
+        names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in ids]
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            shown = ", ".join(names[:MOST_NAMES]) + more
+            st.markdown(f"**{common.md(item.row.name)}**: {common.md(shown)}")
+
+
+@st.dialog("Edit experiment")
+def edit(items: Items) -> None:
+    """Name, tags and notes; what was measured cannot be edited."""
+    row = items[0].row
+    name = st.text_input("Name", value=row.name, max_chars=500, key=f"edit_name_{row.id}")
+    tags = st.multiselect(
+        "Tags", list(row.tags), default=list(row.tags), accept_new_options=True, key=f"edit_tags_{row.id}"
+    )
+    notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
+    if st.button("Save", type="primary", key="edit_saved"):
+        try:
+            store.edit(common.database(), row.id, name=name, notes=notes, tags=tags)
+            st.rerun()
+        except FedLensError as error:
+            common.show_error(error)
+
+
+@st.dialog("Delete this experiment?")
+def confirm_delete(items: Items) -> None:
+    """Delete asks for the name; archiving is the gentler way, and the one that is offered first."""
+    row = items[0].row
+    runs_ = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
+    st.write(f"This removes {runs_} with rounds, logs and checkpoints. It cannot be undone.")
+    st.markdown(f"**{common.md(row.name)}**")
+    if not row.archived:
+        st.caption("Archiving only hides it from the list.")
+    typed = st.text_input("Type its name to delete it", key=f"delete_name_{row.id}")
+    same = " ".join(typed.split()) == " ".join(row.name.split())
+    with st.container(horizontal=True):
+        if not row.archived and st.button("Archive instead", type="primary", icon=":material/archive:"):
+            _archive(items)
+        sure = st.button("Delete", icon=":material/delete:", disabled=not same, key="delete_confirmed")
+    if sure:
+        try:
+            store.delete(common.database(), row.id)
+            st.rerun()
+        except FedLensError as error:
+            common.show_error(error)
+
+
+ACTIONS = (
+    Action(
+        "Live", "monitoring", single,
+        lambda items: st.switch_page("pages/live.py", query_params={"id": _ids(items)[0]}), writes=False,
+    ),
+    Action(
+        "Compare", "compare", bool,
+        lambda items: st.switch_page("pages/compare.py", query_params={"ids": _ids(items)}), writes=False,
+    ),
+    Action(
+        "Clone", "content_copy", single,
+        lambda items: st.switch_page("pages/new.py", query_params={"clone": _ids(items)[0]}),
+    ),
+    Action("Edit", "edit", single, edit),
+    Action(
+        "Stop", "stop_circle",
+        lambda items: any(r.state in ("queued", "running") for i in items for r in i.row.runs), confirm_stop,
+    ),
+    Action(
+        "Resume", "resume", lambda items: bool(run_ids(items, ("stopped", "interrupted", "failed"))), _resume
+    ),
+    Action("Retry failed", "restart_alt", lambda items: bool(run_ids(items, ("failed",))), confirm_retry),
+    Action("Archive", "archive", lambda items: not all(i.row.archived for i in items), _archive),
+    Action("Unarchive", "unarchive", lambda items: all(i.row.archived for i in items), _archive),
+    Action("Delete", "delete", single, confirm_delete),
+)  # fmt: skip
+
+
+def menu(item: ExperimentSummary) -> list[str]:
+    """The labels of a row's menu."""
+    return [f":material/{a.icon}: {a.label}" for a in ACTIONS if a.possible([item])]
+
+
+def chosen(label: str) -> Action:
+    """The action that a label of ``menu`` names."""
+    return next(a for a in ACTIONS if label == f":material/{a.icon}: {a.label}")
+
+
+def bar(items: Items) -> None:
+    """A button for every action; those that make no sense for the selection are greyed."""
+    hidden = "Archive" if items and all(i.row.archived for i in items) else "Unarchive"
+    with st.container(horizontal=True):
+        for action in ACTIONS:
+            if action.label != hidden and st.button(
+                action.label, icon=f":material/{action.icon}:", disabled=not action.possible(items)
+            ):
+                action.do(items)

@@ -1,0 +1,67 @@
+"""The Export tab of Compare: files with the numbers of the page, made when clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from fedcore.results import export
+from fedcore.results.statistics import Test
+from fedcore.results.tables import RULES, Rule
+from fedcore.store import exchange as transfer
+from fedcore.store.queries import ExperimentRow
+
+
+def draw(
+    path: str,
+    experiments: Sequence[ExperimentRow],
+    rule: Rule,
+    baseline: str | None,
+    test: Test,
+    unfinished: bool,
+    in_print: bool,
+) -> None:
+    """A button per file, and the LaTeX table to look at. in_print: whether papers print any of it."""
+    ids = [e.id for e in experiments]
+    name, mark = "-".join(e.name for e in experiments), export.fingerprint(experiments)
+    wanted = in_print and st.toggle(
+        "Printed figures in the LaTeX table", value=True, key="latex_printed", bind="query-params",
+        help="A column beside ours for what the papers print, as in the summary",
+    )  # fmt: skip
+    latex = export.summary_latex(path, ids, rule, unfinished=unfinished, in_print=wanted)
+    files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
+        (
+            "Summary CSV",
+            "summary",
+            "csv",
+            lambda: export.summary_csv(path, ids, (rule,), baseline, test=test, unfinished=unfinished),
+        ),
+        ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(path, ids)),
+        ("Clients CSV", "clients", "csv", lambda: export.clients_csv(path, ids)),
+        ("LaTeX table", "summary", "tex", lambda: latex),
+        ("Whole experiment JSON", "experiment", "json", lambda: transfer.experiments_json(path, ids)),
+        (
+            "Summary JSON",
+            "summary",
+            "json",
+            lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished),
+        ),
+    )
+    with st.container(horizontal=True):
+        for label, table, suffix, made in files:
+            st.download_button(
+                label,
+                made,
+                export.file_name(name, table, suffix, mark),
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"file_{table}_{suffix}",
+            )
+    st.caption(
+        f"Summary: a row per method and metric, domain and client, two decimals, {RULES[rule]}, as on this "
+        "page. Rounds: a row per run, round, split, model and test set, with counts. Clients: a row per run, "
+        "round and client. Whole experiment: all that was recorded, to import into another FedLens "
+        "(`python -m fedcore import FILE.json`). Charts: the camera in their menu."
+    )
+    st.code(latex, language="latex", wrap_lines=True)

@@ -1,0 +1,101 @@
+"""The queue: what starts next, in which order, and how many runs share a device."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from fedcore import store
+from fedcore.jobs import devices, slots
+from fedcore.store import queries
+from pages.widgets import chosen, common
+
+MOVES = {"Top": "vertical_align_top", "Up": "arrow_upward", "Down": "arrow_downward"}
+TABLE = "queue_table"
+
+
+def section() -> None:
+    """Slots of the devices, then the queued runs with what moves them."""
+    db = common.database()
+    waiting = queries.waiting(db)
+    count = f"{len(waiting)} waiting" if waiting else "nothing waits"
+    box = st.expander(
+        f"Queue: {count}", icon=":material/low_priority:", key="queue", bind="query-params", on_change="rerun"
+    )
+    if not box.open:
+        return
+    with box:
+        _slots()
+        if not waiting:
+            st.caption("Launched runs wait here while others train.")
+            return
+        rows = {
+            "Place": list(range(1, len(waiting) + 1)),
+            "Experiment": [w.experiment for w in waiting],
+            "Method": [w.label for w in waiting],
+            "Seed": [w.seed for w in waiting],
+            "Without": [w.held_out or "" for w in waiting],
+            "Rounds": [w.rounds_total for w in waiting],
+            "Device": [w.device_asked for w in waiting],
+            "Needs, GB": [None if w.need is None else w.need / 2**30 for w in waiting],
+        }
+        selected = chosen.table(
+            rows,
+            [w.id for w in waiting],
+            TABLE,
+            column_config={
+                "Experiment": st.column_config.TextColumn(width="medium"),
+                "Needs, GB": st.column_config.NumberColumn(
+                    format="%.1f", help="Most memory that a run of this setting has taken so far"
+                ),
+            },
+            placeholder="not measured",
+        )
+        _moves(selected)
+
+
+def _slots() -> None:
+    """How many runs at once, by device."""
+    db = common.database()
+    stored = slots.slots(db)
+    with st.container(horizontal=True):
+        for device in devices.list_devices():
+            key = f"slots_{device.id}"
+            st.number_input(
+                f"Runs at once on {device.name}",
+                1,
+                slots.MOST_SLOTS,
+                value=stored.get(device.id, 1),
+                key=key,
+                disabled=not common.writable(),
+                on_change=_store,
+                args=(device.id, key),
+                width=240,
+                help="A further run starts only where the memory that runs of its setting have taken is "
+                "free. Runs that share the CPU divide its threads.",
+            )
+
+
+def _store(device: str, key: str) -> None:
+    slots.set_slots(common.database(), device, int(st.session_state[key]))
+
+
+def _moves(selected: list[int]) -> None:
+    db, idle = common.database(), not selected or not common.writable()
+    with st.container(horizontal=True):
+        for label, icon in MOVES.items():
+            if st.button(label, icon=f":material/{icon}:", disabled=idle, key=f"queue_{label}"):
+                _tell(len(selected) - len(store.prioritise(db, selected, label.lower())))
+                st.rerun()
+        if st.button("Stop", icon=":material/stop_circle:", disabled=idle, key="queue_stop"):
+            store.stop(db, selected)
+            st.rerun()
+    if not selected:
+        st.caption(
+            "Select runs in the first column (by keyboard: Shift + space) to move them, or to stop them "
+            "before they begin."
+        )
+
+
+def _tell(started: int) -> None:
+    if started:
+        st.toast(f"{started} run{'s' * (started != 1)} had started meanwhile.")

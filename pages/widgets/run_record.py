@@ -1,0 +1,66 @@
+"""The Run page's record: log and files, what the run ran under, and how to repeat it."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from fedcore.results import inventory, progress, record
+from fedcore.store import queries
+from fedcore.store.queries import RunRow
+from pages.widgets import common
+
+LOG_LINES = 400
+
+
+def log(run: RunRow) -> None:
+    """Notices, the error, the log, and the files."""
+    db = common.database()
+    for note in run.notices:
+        st.markdown(f"- {common.md(str(note['message']))}")
+    trace, tail = queries.error_text(db, run.id), progress.log_tail(db, run.id, LOG_LINES)
+    if trace and trace.strip() not in tail:
+        st.code(trace, language=None, wrap_lines=True)
+    if tail:
+        st.code(tail, language=None, wrap_lines=True)
+        st.caption(f"The last {LOG_LINES} lines, looked at {time.strftime('%H:%M:%S')}.")
+    else:
+        why = ": it was trained elsewhere, or its files were deleted" if run.rounds_done and run.ended else ""
+        st.info(f"No log of this run is here{why}.", icon=":material/description:")
+    path = queries.log_path(db, run.id)
+    if not run.ended:
+        st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
+    kept = record.files(db, run.id)
+    if kept:
+        head = [("File", "wide"), ("What", ""), ("MB", "num"), ("Written", "name")]
+        rows = [[common.esc(f.name), f.what, f"{f.megabytes:.2f}", f.written] for f in kept]
+        st.html(common.table_html(head, rows, "Files of this run"))
+        st.caption(common.md(f"In {path.parent}"))
+
+
+def reproduce(run: RunRow) -> None:
+    """Config, environment, and the command that repeats the run."""
+    db = common.database()
+    text, environment = inventory.run_toml(db, run.id), queries.environment(db, run.id)
+    if run.origin == "engine":
+        name = f"run-{run.id}.toml"
+        st.download_button(f"Download {name}", text, name, on_click="ignore", icon=":material/download:")
+        st.caption("Put it into the folder of FedLens, and there, with its environment active:")
+        st.code(record.command(name, environment), language="bash", wrap_lines=True)
+        st.caption(
+            "Same machine, same versions, same config: the same numbers, as a new experiment beside this "
+            "one. All hyper-parameters are written out below."
+        )
+    else:
+        st.info(
+            "These results were recorded by a script or imported: FedLens cannot repeat them. What was said "
+            "about them is below.",
+            icon=":material/info:",
+        )
+    st.code(text, language="toml", wrap_lines=True)
+    if environment:
+        rows = [[common.esc(k), common.esc(v)] for k, v in record.ran_under(environment).items()]
+        st.html(
+            common.table_html([("Ran under", "name"), ("Value", "prose")], rows, "What the run ran under")
+        )

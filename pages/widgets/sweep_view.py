@@ -1,0 +1,116 @@
+"""The Sweep tab of Compare: accuracy over the fields that took several values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import streamlit as st
+
+from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.plots import comparisons as comparison_figures
+from fedcore.results import sweeps
+from fedcore.results.sweeps import Family
+from fedcore.results.tables import METRICS, RULES, Comparison, Metric
+from fedcore.store.queries import ExperimentRow
+from pages.widgets import common
+
+MOST_LINES = 12
+
+
+def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric) -> None:
+    """Parallel coordinates of everything, then one method over one field and over two."""
+    families = sweeps.families(found, metric, [e.config.sweep for e in experiments if e.config.sweep])
+    if not families:
+        st.info(
+            "No field takes several values in these runs. A sweep on the page New, or variants of one "
+            "method, appear here over their values.",
+            icon=":material/tune:",
+        )
+        return
+    st.markdown(f"**{METRICS[metric]} of all combinations**")
+    chart = comparison_figures.parallel(families, common.look(), METRICS[metric])
+    common.draw(chart, "sweep_parallel", table(families, metric))
+    st.caption(common.md(chart.alt) + " Drag along an axis to keep only lines that pass there.")
+    family = families[0]
+    if len(families) > 1:
+        index = st.selectbox(
+            "Method", range(len(families)), format_func=lambda i: _name(families, i), key="sweep_family"
+        )
+        family = families[index]
+    over_one(family, metric)
+    if len(family.fields) > 1:
+        over_two(family, metric)
+    st.caption(f"Mean ± sample standard deviation over seeds; round chosen: {RULES[found.rule]}.")
+
+
+def _name(families: Sequence[Family], index: int) -> str:
+    """Titles may be equal where settings differ."""
+    family = families[index]
+    fields = ", ".join(field_words(f) for f in family.fields)
+    return f"{family.title} over {fields} ({len(family.points)} combinations)"
+
+
+def over_one(family: Family, metric: Metric) -> None:
+    """A line over one field."""
+    field = family.fields[0]
+    if len(family.fields) > 1:
+        field = st.selectbox("Over", family.fields, format_func=field_title, key="sweep_over")
+    lines = sweeps.lines(family, field)
+    shown = lines[:MOST_LINES]
+    chart = comparison_figures.sweep_lines(shown, common.look(), field, METRICS[metric])
+    name = field_title(field)
+    cells = [
+        (line.label, value_text(field, x), s)
+        for line in shown
+        for x, s in zip(line.x, line.stats, strict=True)
+    ]
+    columns = {
+        "line": [c[0] for c in cells],
+        name: [c[1] for c in cells],
+        "mean": [round(c[2].mean, 2) for c in cells],
+        "std": [None if c[2].std is None else round(c[2].std, 2) for c in cells],
+        "n": [c[2].n for c in cells],
+    }
+    common.draw(chart, "sweep_line", columns)
+    if len(lines) > len(shown):
+        st.caption(f"{len(shown)} of {len(lines)} lines; the grid below and the table above have the others.")
+
+
+def over_two(family: Family, metric: Metric) -> None:
+    """A heatmap over two fields; every other field stays at one value."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        row = st.selectbox("Down", family.fields, format_func=field_title, key="sweep_row")
+        rest = [f for f in family.fields if f != row]
+        column = st.selectbox("Across", rest, format_func=field_title, key="sweep_column")
+        fixed = {
+            f: st.selectbox(
+                field_title(f),
+                family.values(f),
+                format_func=partial(value_text, f),
+                key=f"sweep_at_{f}",
+            )
+            for f in rest
+            if f != column
+        }
+    found = sweeps.grid(family, row, column, fixed)
+    chart = comparison_figures.sweep_grid(found, common.look(), METRICS[metric])
+    columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
+    for j, value in enumerate(found.columns):
+        name = f"{field_words(column)} {value_text(column, value)}"
+        columns[name] = [None if s[j] is None else s[j].text() for s in found.stats]
+    common.draw(chart, "sweep_grid", columns)
+    st.caption(common.md(chart.alt))
+
+
+def table(families: Sequence[Family], metric: Metric) -> dict[str, list[object]]:
+    """Every combination as a row."""
+    points = [(f, p) for f in families for p in f.points]
+    columns: dict[str, list[object]] = {"method": [f.title for f, _ in points]}
+    for field in dict.fromkeys(field for f in families for field in f.fields):
+        columns[field_title(field)] = [
+            value_text(field, p.values[field]) if field in p.values else "" for _, p in points
+        ]
+    columns[METRICS[metric]] = [p.stat.text(2) for _, p in points]
+    columns["n"] = [p.stat.n for _, p in points]
+    return columns

@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedcore import store
+from fedcore.cli import main as cli
+from fedcore.jobs import job
+from fedcore.paths import PROJECT
+from fedcore.store import prepare, queries
+from fedcore.store.lease import claim
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+from tests.support.jobs import wait_for
+
+TOML = """
+name = "From a file"
+rounds = {rounds}
+seeds = [1]
+
+[backbone]
+name = "mini-vit"
+
+[[methods]]
+name = "fedot"
+config = {{ lr = 0.01 }}
+
+[[methods]]
+name = "zero-shot"
+"""
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    path = tmp_path / "experiment.toml"
+    path.write_text(TOML.format(rounds=2))
+    return path
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train without torch; what the command sets for its process is undone."""
+    monkeypatch.setattr(job, "engine", lambda: fake_engine.train)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")
+
+
+def run(*arguments: object) -> int:
+    return cli.main([str(a) for a in arguments])
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    (action,) = [a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    return action.choices
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_and_option_is_documented(name):
+    text = (PROJECT / "docs" / "cli.md").read_text() + (PROJECT / "README.md").read_text()
+    assert f"python -m fedcore {name}" in text
+    for action in commands()[name]._actions:
+        for option in [o for o in action.option_strings if o.startswith("--")]:
+            assert option in text, f"{name} {option}"
+        for choice in action.choices or ():
+            assert re.search(rf"\b{re.escape(str(choice))}\b", text), f"{name} {choice}"
+
+
+def test_documented_commands_exist():
+    text = (PROJECT / "docs" / "cli.md").read_text() + (PROJECT / "README.md").read_text()
+    assert set(re.findall(r"python -m fedcore ([a-z]+)", text)) <= set(commands())
+
+
+def test_run_trains_here_and_reports(db, toml, fake, capsys):
+    assert run("run", toml, "--db", db) == 0
+    out, err = capsys.readouterr()
+    assert "FedOT" in out and "done" in out and "% personal test accuracy" in out
+    assert "round 2" in err  # no terminal: a line per round
+    (row,) = queries.experiments(db)
+    assert [(r.state, r.rounds_done, r.attempt) for r in row.runs] == [("done", 2, 1)] * 2
+    assert queries.run_config(db, 1).method.config["blocks"] == 1  # the whole config is stored, defaults too
+
+
+def test_seeds_of_the_command_line_win(db, toml, fake):
+    assert run("run", toml, "--db", db, "--seed", 4, 5) == 0
+    (row,) = queries.experiments(db)
+    assert [r.seed for r in row.runs] == [4, 4, 5, 5]
+    assert row.config.seeds == (4, 5)
+
+
+def test_a_failed_run_is_exit_status_1_and_the_others_are_done(db, toml, fake, monkeypatch, capsys):
+    def sometimes(run, **options):
+        if run.method.name == "fedot":
+            raise ZeroDivisionError("no luck")
+        yield from fake_engine.train(run, **options)
+
+    monkeypatch.setattr(job, "engine", lambda: sometimes)
+    assert run("run", toml, "--db", db) == 1
+    assert "error: run 1: ZeroDivisionError: no luck" in capsys.readouterr().err
+    assert [r.state for r in queries.runs_of(db, [1])] == ["failed", "done"]
+
+
+def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
+    started = []
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", started.append)
+    assert run("run", toml, "--db", db, "--queue") == 0
+    assert capsys.readouterr().out == "experiment 1: 2 runs queued\n"
+    assert queries.queue(db) == [1, 2]
+    assert started == [db]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            ('name = "fedot"', 'name = "fedott"'),
+            "error: methods.0.name: unknown method 'fedott'; did you mean 'fedot'?",
+        ),
+        (("lr = 0.01", "lr = -1"), "error: methods.0.config.lr: "),
+        (("lr = 0.01", "blocks = 7"), "error: methods.0.config.blocks: "),
+        (('name = "mini-vit"', 'name = "mini-vid"'), "error: backbone.name: unknown backbone 'mini-vid'"),
+        (("seeds = [1]", "seeds = [1, 1]"), "error: seeds: a seed is named twice"),
+        (("rounds = 2", "rounds = -2"), "error: rounds: "),
+        (("seeds = [1]", "seeds = ["), "is not valid TOML"),
+        (
+            ("[backbone]", '[partition]\nkind = "iid"\nclients = 9999\n\n[backbone]'),
+            "error: partition.clients: ",
+        ),
+        (('name = "mini-vit"', 'name = "ViT-B-32"\npretrained = "none.pt"'), "error: backbone.pretrained: "),
+    ],
+)
+def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, capsys, change, line):
+    toml.write_text(toml.read_text().replace(*change))
+    assert run("run", toml, "--db", db) == 2
+    out, err = capsys.readouterr()
+    assert line in err
+    assert err.startswith("error: ") and err.count("\n") == 1 and out == ""
+    assert not db.exists() or queries.experiments(db) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "name an experiment file, or --demo"),
+        (["run", "none.toml"], "cannot read none.toml"),
+        (["run", "x.toml", "--demo"], "name an experiment file, or --demo"),
+        (["list"], "no database at"),
+        (["stop", "9"], "no database at"),
+        (["methods", "fedott"], "did you mean 'fedot'?"),
+        (["methods", "--methods", "none.py"], "no method file at"),
+        (["data", "check"], "name what to check"),
+        (["data", "check", "/nowhere"], "/nowhere"),
+        (["data", "check", "x.csv", "--columns", "label"], "columns: 'label' names no column"),
+        (["data", "encode", "shapez"], "unknown data set 'shapez'; did you mean shapes?"),
+        (["import", "none.csv", "--experiment", "x"], "cannot read none.csv"),
+        (["merge", "none.db"], "no database at"),
+    ],
+)
+def test_bad_arguments(db, capsys, arguments, message):
+    assert run(*arguments, "--db", db) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["bogus"], ["stop"], ["stop", "seven"], ["run", "--sed", "1"], []])
+def test_arguments_that_do_not_parse_are_one_line_too(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(*arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_debug_shows_the_traceback(db, capsys):
+    assert run("run", "none.toml", "--db", db, "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_unexpected_error_is_one_line_and_no_success(db, capsys, monkeypatch):
+    monkeypatch.setattr(queries, "experiments", lambda *a, **k: 1 / 0)
+    assert run("list", "--db", db) == 1
+    assert capsys.readouterr().err == "error: ZeroDivisionError: division by zero; --debug shows where\n"
+
+
+def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: None)
+    run("run", toml, "--db", db, "--queue")
+    assert run("stop", 1, "--db", db) == 0
+    assert run("stop", 1, "--db", db) == 1
+    assert "run 1 is neither queued nor running" in capsys.readouterr().err
+    assert run("stop", "--experiment", 1, "--db", db) == 1  # run 2 was stopped, run 1 had been
+    assert run("resume", "--experiment", 1, "--db", db) == 0
+    claim(db, new_owner(), "cpu").finish("failed", "no luck")
+    assert run("resume", 1, "--anew", "--db", db) == 0
+    claim(db, new_owner(), "cpu").finish("failed", "no luck")
+    capsys.readouterr()
+    assert run("list", "--db", db) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "experiment 1  From a file",
+        "  run 1  FedOT  seed 1  failed  0/2  (no luck)",
+        "  run 2  Zero-shot CLIP  seed 1  queued  0/2",
+    ]
+    assert run("stop", 77, "--db", db) == 2
+    assert run("stop", 2, "--kill", "--db", db) == 2
+    assert "stop it first" in capsys.readouterr().err
+
+
+def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
+    run("run", toml, "--db", db)
+    capsys.readouterr()
+    assert run("export", 1, "--db", db) == 0
+    printed = capsys.readouterr().out
+    assert "FedOT" in printed and printed.count("\n") > 2
+    for table, kind in (
+        ("rounds", "csv"),
+        ("clients", "csv"),
+        ("summary", "latex"),
+        ("summary", "json"),
+        ("experiment", "json"),
+    ):
+        target = tmp_path / f"out.{kind}"
+        assert run("export", 1, "--db", db, "--table", table, "--format", kind, "-o", target) == 0
+        assert "FedOT" in target.read_text()
+    assert capsys.readouterr().out == ""
+    assert run("export", 1, "--db", db, "--table", "rounds", "--format", "latex") == 2
+    assert run("export", 8, "--db", db) == 2
+    folder = tmp_path / "results"
+    folder.mkdir()
+    assert run("export", 1, "--db", db, "--format", "latex", "-o", folder) == 0
+    assert re.fullmatch(r"fedlens-from-a-file-summary-\d{8}-[0-9a-f]{8}\.tex", next(folder.iterdir()).name)
+    assert run("export", 1, "--db", db, "-o", tmp_path / "no" / "folder.csv") == 2
+    assert "choose another file" in capsys.readouterr().err
+
+
+def test_import_and_merge(db, tmp_path, capsys):
+    file = tmp_path / "results.csv"
+    file.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,3,4\n")
+    assert run("import", file, "--experiment", "Mine", "--db", db) == 0
+    assert run("import", file, "--experiment", "Mine", "--db", db) == 2
+    target = tmp_path / "other.db"
+    assert run("merge", db, "--db", target) == 0
+    assert run("merge", db, "--db", target) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("added: Mine\nhere already, left as it is: Mine\n")
+    assert [e.name for e in queries.experiments(target)] == ["Mine"]
+
+
+def test_an_experiment_travels_as_json(db, toml, fake, tmp_path, capsys):
+    run("run", toml, "--db", db)
+    file, target = tmp_path / "experiment.json", tmp_path / "other.db"
+    assert run("export", 1, "--db", db, "--table", "experiment", "--format", "json", "-o", file) == 0
+    capsys.readouterr()
+    assert run("import", file, "--db", target) == 0
+    assert run("import", file, "--db", target) == 0
+    assert capsys.readouterr().out == "added: From a file\nhere already, left as it is: From a file\n"
+    assert run("export", 1, "--db", db) == 0
+    printed = capsys.readouterr().out
+    assert run("export", 1, "--db", target) == 0
+    assert capsys.readouterr().out == printed != ""
+    assert run("import", tmp_path / "results.csv", "--db", target) == 2
+    assert "experiment: name the experiment" in capsys.readouterr().err
+
+
+def test_methods_lists_all_and_explains_one(capsys):
+    assert run("methods") == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"))
+    assert run("methods", "fedot") == 0
+    assert "blocks = 1" in capsys.readouterr().out
+
+
+def test_data_list_and_check(tmp_path, capsys):
+    from PIL import Image
+
+    assert run("data", "list") == 0
+    assert "rotated-digits" in capsys.readouterr().out
+    for domain in ("photo", "sketch"):
+        for name in ("cat", "dog"):
+            folder = tmp_path / "pets" / domain / name
+            folder.mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(folder / "1.png")
+    assert run("data", "check", tmp_path / "pets") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("4 images, 2 classes\n  photo") and "cat 1, dog 1" in out
+    assert "1 groups of identical images of different classes" in out
+    assert run("data", "check", tmp_path / "pets", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["counts"] == [[1, 1], [1, 1]]
+    (tmp_path / "pets" / "photo" / "cat" / "1.png").write_bytes(b"")
+    assert run("data", "check", tmp_path / "pets" / "photo" / "cat") == 2
+    printed = capsys.readouterr()
+    assert "1 files of zero bytes (left out): 1.png" in printed.out
+    assert "expected domain/class/image" in printed.err
+
+
+def test_columns_decoding_and_precision_reach_the_data_commands(db, tmp_path, capsys):
+    from PIL import Image
+
+    for i in range(2):
+        Image.new("RGB", (96, 96), (90 * i, 9, 9)).save(tmp_path / f"{i}.jpg")
+    path = tmp_path / "list.csv"
+    path.write_text("path,what\n0.jpg,owl\n1.jpg,dog\n")
+    assert run("data", "check", path) == 2
+    assert run("data", "check", path, "--columns", "label=what") == 0
+    assert "2 images, 2 classes" in capsys.readouterr().out
+    encode = ["data", "encode", "manifest", "--root", path, "--columns", "label=what", "--db", db]
+    for more in ([], ["--decode", "draft"], ["--precision", "bf16"], ["--precision", "bf16"]):
+        assert run(*encode, *more) == 0
+    assert len(list((db.parent / "artifacts" / "encodings").glob("manifest-*.npy"))) == 3
+
+
+def test_data_partition_shows_who_gets_what(toml, capsys):
+    assert run("data", "partition", toml) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split() == ["client", "samples", "classes", "entropy", "(bits)"]
+    assert "mean Jensen-Shannon distance" in out.splitlines()[-1]
+
+
+def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, capsys):
+    from fedcore.store.database import Access
+
+    prepare(db)
+    monkeypatch.setattr(
+        "fedcore.store.database.prepare", lambda path: Access(db, False, f"{db} cannot be written")
+    )
+    assert run("run", toml, "--db", db) == 2
+    assert capsys.readouterr().err == f"error: db: {db} cannot be written\n"
+
+
+IN_A_PROCESS = """
+import sys
+from fedcore.cli import main as cli
+from fedcore.jobs import job
+from tests.support import fake_engine
+job.engine = lambda: fake_engine.train
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_ctrl_c_stops_cleanly(db, toml):
+    """In a process of its own: exit status 130, whole rounds only, the waiting run never begins."""
+    toml.write_text(TOML.format(rounds=100_000))
+    prepare(db)
+    command = [sys.executable, "-c", IN_A_PROCESS, "run", str(toml), "--db", str(db)]
+    with (db.parent / "errors.txt").open("w+") as errors:
+        process = subprocess.Popen(command, cwd=PROJECT, stderr=errors)
+        try:
+            wait_for(lambda: any(r.rounds_done >= 2 for r in queries.runs_of(db, [1])))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(90) == 130, (db.parent / "errors.txt").read_text()
+        finally:
+            process.kill()
+    first, second = queries.runs_of(db, [1])
+    assert (first.state, second.state, second.reason) == ("stopped", "stopped", "stopped before it began")
+    assert queries.evaluated_rounds(db, first.id)[-1] == first.rounds_done >= 2
+    assert store.resume(db, [first.id]) == [first.id]
+
+
+def test_a_pipe_that_closes_is_no_traceback(db, toml, monkeypatch):
+    prepare(db)
+    line = f"{sys.executable} -m fedcore methods | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr

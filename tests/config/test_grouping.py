@@ -1,0 +1,106 @@
+"""Groups of runs outlive the fields that configs grow."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from fedcore import config
+from fedcore.config import grouping, models
+from fedcore.methods import registry
+
+STORED = json.loads((Path(__file__).parent / "stored_runs.json").read_text())
+"""Runs as the first release stored them, each with its group."""
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s['config']['method']['name']} {s['group_hash']}")
+def test_a_run_of_the_first_release_keeps_its_group(stored):
+    assert config.RunConfig.model_validate(stored["config"]).group_hash() == stored["group_hash"]
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s['config']['method']['name']} {s['group_hash']}")
+def test_a_run_of_the_first_release_goes_on_from_its_checkpoint(stored):
+    """The config is part of a checkpoint's identity, written as the first release wrote it."""
+    assert grouping.lasting(config.RunConfig.model_validate(stored["config"])) == stored["config"]
+
+
+@pytest.mark.parametrize("name", sorted({s["config"]["method"]["name"] for s in STORED} - {"not-ours"}))
+def test_planned_again_it_joins_the_same_group(name: str):
+    """Every hyper-parameter is written out anew, later ones with their defaults."""
+    for stored in (s for s in STORED if s["config"]["method"]["name"] == name):
+        run = config.RunConfig.model_validate(stored["config"])
+        whole = registry.build_config(name, run.method.config).model_dump(mode="json")
+        entry = run.method.model_copy(update={"config": whole})
+        if run.method.config:  # the one draft among them was never planned
+            assert run.model_copy(update={"method": entry}).group_hash() == stored["group_hash"]
+
+
+class _LaterData(config.DataConfig):
+    sizes: tuple[int, ...] = Field((1, 2), description="a field of a later release")
+
+
+class _LaterPart(models._Part):
+    depth: int = 3
+
+
+class _LaterRun(config.RunConfig):
+    data: _LaterData
+    extra: _LaterPart = _LaterPart()
+
+
+@pytest.fixture
+def later() -> _LaterRun:
+    return _LaterRun.model_validate(STORED[0]["config"])
+
+
+def test_a_later_field_counts_only_where_it_differs_from_its_default(later: _LaterRun):
+    assert later.group_hash() == STORED[0]["group_hash"]
+    assert "sizes" in later.model_dump()["data"], "it is there, and the model writes it as a list"
+    changed = later.model_copy(update={"data": later.data.model_copy(update={"sizes": (1, 3)})})
+    assert changed.group_hash() != STORED[0]["group_hash"]
+
+
+def test_a_later_part_counts_only_where_it_differs_from_its_default(later: _LaterRun):
+    changed = later.model_copy(update={"extra": _LaterPart(depth=4)})
+    assert changed.group_hash() != later.group_hash()
+
+
+def test_a_later_hyper_parameter_counts_only_where_it_differs(monkeypatch):
+    stored = next(s for s in STORED if s["config"]["method"]["name"] == "fedot")
+    run = config.RunConfig.model_validate(stored["config"])
+
+    class Later(registry.get("fedot").Config):
+        spice: float = Field(0.5, description="a field of a later release")
+
+    monkeypatch.setattr(registry.get("fedot"), "Config", Later)
+
+    def with_spice(value: float) -> str:
+        entry = run.method.model_copy(update={"config": {**run.method.config, "spice": value}})
+        return run.model_copy(update={"method": entry}).group_hash()
+
+    assert with_spice(0.5) == stored["group_hash"] != with_spice(0.6)
+
+
+def test_a_field_of_the_first_release_always_counts():
+    run = config.RunConfig.model_validate(STORED[0]["config"])
+    for part, change in (
+        ("data", {"shots": 3}),
+        ("partition", {"min_samples": 2}),
+        ("backbone", {"precision": "bf16"}),
+        ("method", {"config": {**run.method.config, "lr": 0.5}}),
+    ):
+        changed = run.model_copy(update={part: getattr(run, part).model_copy(update=change)})
+        assert changed.group_hash() != run.group_hash(), part
+    assert run.model_copy(update={"rounds": run.rounds + 1}).group_hash() != run.group_hash()
+
+
+def test_the_first_fields_still_exist():
+    """A field that was renamed would leave every group of before it."""
+    first = grouping._first_fields()
+    parts = {"run": config.RunConfig, "data": config.DataConfig, "partition": config.PartitionConfig,
+             "backbone": config.BackboneConfig, "method": config.MethodEntry}  # fmt: skip
+    for part, model in parts.items():
+        assert set(first[part]) <= set(model.model_fields), part
+    for name, fields in first["methods"].items():
+        assert set(fields) <= set(registry.get(name).Config.model_fields), name

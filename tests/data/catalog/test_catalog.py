@@ -1,0 +1,194 @@
+"""The catalog: every name loads or says what it needs, and cheap facts agree with what is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.data import catalog
+from fedcore.data.entry import squash
+from fedcore.errors import FedLensError
+
+EMBEDDED = ("rotated-digits", "shapes")
+
+
+def make(root: Path, domains: tuple[str, ...], classes: tuple[str, ...]) -> Path:
+    for d, domain in enumerate(domains):
+        for c, name in enumerate(classes):
+            (root / domain / name).mkdir(parents=True)
+            Image.new("RGB", (2, 2), (20 * d, 10 * c, 0)).save(root / domain / name / "0.png")
+    return root
+
+
+def test_entries_are_complete_and_named_once():
+    entries = catalog.entries()
+    assert [e.name for e in entries[:3]] == [*EMBEDDED, "folder"]
+    assert len({e.name for e in entries}) == len(entries)
+    own = {"folder", "manifest", "hf-dataset"}
+    for e in entries:
+        assert e.template.count("{}") == 1
+        assert all((e.title, e.source, e.licence, e.how))
+        assert e.citation or e.name in (*own, "shapes")
+        assert e.embedded or list(e.domains) == sorted(e.domains)
+        assert len(set(e.classes)) == len(e.classes) and len({squash(c) for c in e.classes}) == len(e.classes)
+        assert set(e.counts) <= {*e.domains, "all"}
+        assert set(e.aliases.values()) <= {*e.domains, *e.classes}
+        assert e.class_count is None or not e.classes
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "classes"),
+    [("pacs", 9_991, 7), ("office-home", 15_588, 65), ("vlcs", 10_729, 5), ("office31", 4_110, 31),
+     ("office-caltech10", 2_533, 10), ("domainnet", 586_575, 345), ("domainnet-126", 0, 126),
+     ("terra-incognita", 0, 10), ("ddr", 12_522, 5), ("cifar10", 60_000, 10), ("cifar100", 60_000, 100),
+     ("eurosat", 27_000, 10), ("oxford-pets", 7_349, 37), ("food101", 101_000, 101),
+     ("flowers102", 8_189, 102), ("dtd", 5_640, 47), ("caltech101", 8_677, 101),
+     ("tiny-imagenet", 110_000, 200)],
+)  # fmt: skip
+def test_sizes_are_those_of_the_literature(name: str, images: int, classes: int):
+    entry = catalog.entry(name)
+    assert (sum(entry.counts.values()), entry.class_count or len(entry.classes)) == (images, classes)
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_embedded_facts_are_those_of_the_loaded_set(name: str):
+    images, facts = catalog.load(name), catalog.facts(name)
+    assert (images.classes, images.domains, images.template) == (facts.classes, facts.domains, facts.template)
+    assert images.name == name
+    present = np.unique(images.domain * len(images.classes) + images.labels)
+    assert len(present) == len(images.domains) * len(images.classes)
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_embedded_domains_can_be_chosen_and_images_stay_with_their_labels(name: str):
+    whole = catalog.load(name)
+    chosen = (whole.domains[3], whole.domains[1])
+    part = catalog.load(name, domains=chosen)
+    assert part.domains == (whole.domains[1], whole.domains[3]) == catalog.facts(name, domains=chosen).domains
+    assert part.fingerprint != whole.fingerprint
+    row_of = {key: row for row, key in enumerate(whole.keys)}
+    assert len(part) == np.isin(whole.domain, [1, 3]).sum()
+    for i in range(0, len(part), 97):
+        row = row_of[part.keys[i]]
+        assert part.labels[i] == whole.labels[row]
+        assert part.domains[part.domain[i]] == whole.domains[whole.domain[row]]
+        assert part.read(i).tobytes() == whole.read(row).tobytes()
+
+
+def test_a_folder_of_ones_own_and_its_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    root = make(tmp_path, ("a", "b"), ("x", "y"))
+    (root / "a" / "x" / "broken.jpg").touch()
+    images = catalog.load("folder", str(root), template="an x-ray of {}.")
+    assert images.template == "an x-ray of {}."
+    assert len(images) == 4
+    assert "1 images left out (a/x/broken.jpg: empty file)" in caplog.text
+
+
+BAD = {
+    "near name": (("PACSS",), "data.name", "did you mean pacs"),
+    "no such name": (("zzzzzz",), "data.name", "choose one of rotated-digits, shapes"),
+    "no root": (("pacs",), "data.root", "PACS needs its folder"),
+    "missing root": (("folder", "/no/such/folder"), "data.root", "no folder"),
+    "unknown domain": (("shapes", None, ["moon"]), "data.domains", "choose from photo"),
+    "no domain": (("shapes", None, []), "data.domains", "no domain chosen"),
+}
+
+
+@pytest.mark.parametrize("call", [catalog.load, catalog.facts])
+@pytest.mark.parametrize(("arguments", "field", "text"), BAD.values(), ids=BAD.keys())
+def test_bad_names_say_what_to_do(call, arguments, field, text):
+    with pytest.raises(FedLensError, match=text) as caught:
+        call(*arguments)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("call", [catalog.load, catalog.facts])
+def test_a_named_data_set_with_other_classes_is_refused(call, tmp_path: Path):
+    pacs = catalog.entry("pacs")
+    root = make(tmp_path, pacs.domains, pacs.classes[:-1])
+    with pytest.raises(FedLensError, match="no class folder 'person', which PACS has"):
+        call("pacs", str(root))
+    for domain in pacs.domains:
+        for name in ("person", "unicorn"):
+            (root / domain / name).mkdir()
+    with pytest.raises(FedLensError, match="an unknown class folder 'unicorn', which PACS has not"):
+        call("pacs", str(root))
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_embedded_descriptions_name_every_class(name: str):
+    written = catalog.descriptions(name)
+    assert tuple(written) == catalog.facts(name).classes
+    for word, texts in written.items():
+        assert len(set(texts)) == 3
+        assert all(word in text for text in texts)
+
+
+def test_descriptions_of_a_folder(tmp_path: Path):
+    root = make(tmp_path / "data", ("a",), ("x", "y"))
+    assert catalog.descriptions("folder", str(root)) == {}
+    content = {"x": ["an x"], "y": ["a y", "a letter y"]}
+    (tmp_path / "descriptions.json").write_text(json.dumps(content))
+    assert catalog.descriptions("folder", str(root)) == content
+    (root / "descriptions.json").write_text(json.dumps({"x": ["the inner file wins"]}))
+    assert catalog.descriptions("folder", str(root)) == {"x": ["the inner file wins"]}
+
+
+def test_descriptions_name_classes_as_their_folders_do_or_as_prompts_do(tmp_path: Path):
+    root = make(tmp_path, ("a",), ("fire_engine", "snow_owl", "cat"))
+    content = {"fire engine": ["a red van."], "snow_owl": ["a white bird."], "dog": ["no class of these."]}
+    (root / "descriptions.json").write_text(json.dumps(content))
+    found = catalog.described("folder", str(root), ("cat", "fire_engine", "snow owl"))
+    assert found == {"fire_engine": ["a red van."], "snow owl": ["a white bird."]}
+
+
+def test_two_spellings_of_one_class_are_not_guessed_between(tmp_path: Path):
+    (tmp_path / "descriptions.json").write_text('{"fire_engine": ["red."], "fire engine": ["blue."]}')
+    with pytest.raises(FedLensError, match="'fire_engine' and 'fire engine' are one class") as caught:
+        catalog.described("folder", str(tmp_path), ("fire engine",))
+    assert caught.value.field == "data.root"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"x": "one sentence"}', '{"x": []}', '{"x": [""]}', '{"x": [1]}']
+)
+def test_descriptions_of_another_form_are_refused(tmp_path: Path, text: str):
+    root = make(tmp_path, ("a",), ("x",))
+    (root / "descriptions.json").write_text(text)
+    with pytest.raises(FedLensError, match=r"descriptions\.json") as caught:
+        catalog.descriptions("folder", str(root))
+    assert caught.value.field == "data.root"
+
+
+def test_order_does_not_depend_on_pythonhashseed_and_facts_load_nothing_heavy(tmp_path: Path):
+    root = make(tmp_path, tuple("dcba"), ("z_1", "y", "x", "w"))
+    script = (
+        "import sys\n"
+        "from fedcore.data import catalog\n"
+        "print(*map(catalog.facts, ('rotated-digits', 'shapes')), catalog.facts('folder', sys.argv[1]))\n"
+        "assert not {'torch', 'sklearn', 'pandas'} & set(sys.modules), sorted(sys.modules)\n"
+        "i = catalog.load('folder', sys.argv[1])\n"
+        "print(i.classes, i.domains, i.keys, i.labels, i.domain, i.fingerprint)\n"
+        "print(catalog.descriptions('shapes'))\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", script, str(root)],
+            env={**os.environ, "PYTHONHASHSEED": value},
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for value in ("1", "77")
+    ]
+    assert outputs[0] == outputs[1]
+    assert "('w', 'x', 'y', 'z 1') ('a', 'b', 'c', 'd')" in outputs[0]

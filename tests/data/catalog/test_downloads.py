@@ -1,0 +1,93 @@
+"""Fetching through torchvision, from a server of our own that hands out the fixture's archive."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torchvision.datasets as tv
+
+from fedcore.cli import main as cli
+from fedcore.data import catalog
+from fedcore.errors import FedLensError
+from tests.data.readers.test_archives import pack
+from tests.data.readers.test_torchvision_sets import fit_checksums, md5
+from tests.support.layouts import WRITE
+
+
+class Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    handler = functools.partial(Silent, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def cifar_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """CIFAR-10's archive as torchvision gets it, the fixture's; hands back the archive."""
+    written = WRITE["cifar10"](tmp_path / "written")
+    archive = pack(written, tmp_path / "served" / tv.CIFAR10.filename)
+    fit_checksums(monkeypatch, written)
+    monkeypatch.setattr(tv.CIFAR10, "tgz_md5", md5(archive))
+    with serving(archive.parent) as address:
+        monkeypatch.setattr(tv.CIFAR10, "url", f"{address}/{archive.name}")
+        yield archive
+
+
+def test_what_is_fetched_loads_and_is_not_fetched_twice(cifar_server: Path, tmp_path: Path, capsys):
+    root = tmp_path / "mine" / "cifar"
+    assert cli.main(["data", "get", "cifar10", "--root", str(root)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f'70 images of CIFAR-10; in an experiment: name = "cifar10", root = "{root}"\n'
+    assert "downloading CIFAR-10" in err and "60,000 images expected, 70 found" in err
+    cifar_server.unlink()
+    steps = list(catalog.download("cifar10", root))
+    assert steps[0].done == 0 and steps[-1].done == steps[-1].total == 171_000_000
+    assert steps[-1].message == f"CIFAR-10 is in {root}"
+
+
+def test_a_failed_download_says_why_and_what_to_do(cifar_server: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(tv.CIFAR10, "tgz_md5", "0" * 32)
+    with pytest.raises(FedLensError, match=r"cannot be downloaded into .*corrupted.*; try again") as caught:
+        list(catalog.download("cifar10", tmp_path / "a"))
+    assert caught.value.field == "data.root"
+    cifar_server.unlink()
+    assert cli.main(["data", "get", "cifar10", "--root", str(tmp_path / "b")]) != 0
+    assert "404" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FedLensError, match="cannot make the folder"):
+        list(catalog.download("cifar10", tmp_path / "file" / "below"))
+
+
+@pytest.mark.parametrize("entry", [e for e in catalog.entries() if not e.torchvision], ids=lambda e: e.name)
+def test_other_sets_say_how_to_get_them(entry, tmp_path: Path, capsys):
+    assert cli.main(["data", "get", entry.name, "--root", str(tmp_path)]) != 0
+    error = capsys.readouterr().err
+    assert ("comes with FedLens" if entry.embedded else entry.how) in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_asks_where_to(capsys):
+    assert cli.main(["data", "get", "food101"]) != 0
+    assert "--root where Food-101 shall go (about 4996 MB)" in capsys.readouterr().err
+    assert cli.main(["data", "get", "fod101", "--root", "x"]) != 0
+    assert "did you mean food101" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""Bad inputs, one a row of ``bad_inputs``: the message says where and what to do, and nothing is lost."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedcore.data import catalog
+from fedcore.data.check import check
+from fedcore.data.check.findings import CheckReport
+from fedcore.errors import FedLensError
+from tests.support import layouts
+from tests.support.bad_inputs import BAD, Bad
+
+
+def on_disk(base: Path) -> dict[str, bytes]:
+    """Every file with its content."""
+    return {str(p): p.read_bytes() for p in sorted(base.rglob("*")) if p.is_file() and not p.is_symlink()}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_bad_input_is_named_with_its_remedy_and_nothing_is_lost(bad: Bad, tmp_path: Path):
+    root = bad.given(tmp_path)
+    root = bad.spoil(root) or root
+    before = on_disk(tmp_path)
+    if bad.good is None:
+        with pytest.raises(FedLensError) as caught:
+            catalog.load_checked(bad.name, str(root), **bad.options)
+        assert caught.value.field == bad.at
+        _says(str(caught.value), bad.says)
+    else:
+        images, warnings = catalog.load_checked(bad.name, str(root), **bad.options)
+        _says("\n".join(warnings), bad.says)
+        assert len(images) == bad.good and bool(warnings) == bool(bad.says)
+        for i in range(len(images)):
+            assert layouts.label_of(images.read(i).getpixel((4, 4))) == (images.labels[i], images.domain[i])
+    assert on_disk(tmp_path).items() >= before.items(), "looking changes nothing"
+
+
+def _says(text: str, patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        assert re.search(pattern, text), f"{pattern!r} not in {text!r}"
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_a_check_of_bad_input_ends_with_a_report_that_says_the_same(
+    bad: Bad, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FEDLENS_CACHE", str(tmp_path / "cache"))
+    root = bad.given(tmp_path)
+    root = bad.spoil(root) or root
+    if not root.exists():
+        with pytest.raises(FedLensError, match="no folder"):
+            list(check.check(bad.name, str(root)))
+        return
+    *_, report = check.check(bad.name, str(root), **bad.options)
+    assert isinstance(report, CheckReport)
+    if bad.good is None:
+        assert report.error is not None
+        _says(report.error, bad.says)
+    else:
+        assert report.error is None and report.images == bad.good
+        assert bool(report.left_out) == bool(bad.says)
+
+
+def test_there_are_more_than_thirty_of_them():
+    assert len(BAD) >= 60
+    assert sum(bad.good is not None for bad in BAD.values()) >= 10

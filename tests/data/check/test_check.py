@@ -1,0 +1,372 @@
+"""``data check``: everything odd in a data set is found, nothing is lost, and loading heeds what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcore.data import catalog
+from fedcore.data.check import check
+from fedcore.data.check.check import CheckReport, Step
+from fedcore.data.check.findings import KINDS
+from fedcore.data.readers import folders
+from fedcore.errors import FedLensError
+from tests.support.layouts import WRITE
+
+DOMAINS, CLASSES = ("photo", "sketch"), ("dog", "owl")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDLENS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def noise(seed: int, size: int = 24) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8))
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """domain/class/image, three images each, all different."""
+    for d, domain in enumerate(DOMAINS):
+        for c, name in enumerate(CLASSES):
+            folder = tmp_path / "pets" / domain / name
+            folder.mkdir(parents=True)
+            for i in range(3):
+                noise(100 * d + 10 * c + i).save(folder / f"{i}.jpg")
+    return tmp_path / "pets"
+
+
+def report(name: str, root: Path | None = None, **options: object) -> CheckReport:
+    *steps, last = check.check(name, str(root) if root else None, **options)
+    assert all(isinstance(step, Step) for step in steps)
+    assert all(0 <= step.done <= step.total for step in steps if step.total)
+    assert isinstance(last, CheckReport)
+    assert CheckReport.from_dict(json.loads(last.to_json())) == last
+    return last
+
+
+def test_a_good_folder_has_nothing_odd(pets: Path):
+    found = report("folder", pets)
+    assert found.error is None and found.findings == () and found.left_out == 0
+    assert (found.images, found.domains, found.classes) == (12, DOMAINS, CLASSES)
+    assert found.counts == ((3, 3), (3, 3))
+    assert found.samples["photo"] == tuple(f"photo/{c}/{i}.jpg" for c in CLASSES for i in range(3))
+
+
+def _empty(p: Path) -> None:
+    (p / "photo/dog/x.jpg").touch()
+
+
+def _truncated(p: Path) -> None:
+    noise(7).save(p / "photo/dog/x.png")
+    content = (p / "photo/dog/x.png").read_bytes()
+    (p / "photo/dog/x.png").write_bytes(content[: len(content) // 2])
+
+
+def _broken_middle(p: Path) -> None:
+    noise(0, size=64).save(p / "photo/dog/x.jpg")
+    content = bytearray((p / "photo/dog/x.jpg").read_bytes())
+    content[len(content) // 2] = 0xFF
+    (p / "photo/dog/x.jpg").write_bytes(content)
+
+
+def _not_an_image(p: Path) -> None:
+    (p / "photo/dog/x.jpg").write_text("<html>404</html>")
+
+
+def _huge(p: Path) -> None:
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(bytes(100))),
+    )
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, body in chunks:
+        content += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    (p / "photo/dog/x.png").write_bytes(content)
+
+
+def _animated(p: Path) -> None:
+    noise(7).save(p / "photo/dog/x.webp", save_all=True, append_images=[noise(8)])
+
+
+def _cmyk(p: Path) -> None:
+    noise(7).convert("CMYK").save(p / "photo/dog/x.jpg")
+
+
+def _deep(p: Path) -> None:
+    Image.fromarray(np.arange(256, dtype=np.uint16).reshape(16, 16) * 257).save(p / "photo/dog/x.png")
+
+
+def _turned(p: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    noise(7).save(p / "photo/dog/x.jpg", exif=exif)
+
+
+def _other(p: Path) -> None:
+    (p / "photo/dog/x.txt").write_text("notes")
+
+
+def _copy(p: Path) -> None:
+    (p / "photo/dog/x.jpg").write_bytes((p / "photo/dog/0.jpg").read_bytes())
+
+
+def _copy_of_other_class(p: Path) -> None:
+    (p / "photo/owl/x.jpg").write_bytes((p / "photo/dog/0.jpg").read_bytes())
+
+
+def _copy_of_other_domain(p: Path) -> None:
+    (p / "sketch/dog/x.jpg").write_bytes((p / "photo/dog/0.jpg").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "images", "path"),
+    [
+        (_empty, "empty", 12, "photo/dog/x.jpg"),
+        (_truncated, "truncated", 12, "photo/dog/x.png"),
+        (_broken_middle, "unreadable", 12, "photo/dog/x.jpg"),
+        (_not_an_image, "not an image", 12, "photo/dog/x.jpg"),
+        (_huge, "huge", 12, "photo/dog/x.png"),
+        (_animated, "animated", 13, "photo/dog/x.webp"),
+        (_cmyk, "CMYK", 13, "photo/dog/x.jpg"),
+        (_deep, "16 bit", 13, "photo/dog/x.png"),
+        (_turned, "turned", 13, "photo/dog/x.jpg"),
+        (_other, "other", 12, "photo/dog/x.txt"),
+        (_copy, "copies", 13, "photo/dog/0.jpg = photo/dog/x.jpg"),
+        (_copy_of_other_class, "labels", 13, "photo/dog/0.jpg = photo/owl/x.jpg"),
+        (_copy_of_other_domain, "domains", 13, "photo/dog/0.jpg = sketch/dog/x.jpg"),
+    ],
+)
+def test_each_kind_of_oddity_is_found_with_its_path(pets: Path, spoil, kind: str, images: int, path: str):
+    spoil(pets)
+    found = report("folder", pets)
+    (finding,) = found.findings
+    assert (finding.kind, finding.count, finding.paths) == (kind, 1, (path,))
+    assert found.images == images == catalog.load("folder", str(pets)).labels.size
+    assert found.left_out == 12 + (spoil not in (_other,)) - images
+    assert path in finding.line and KINDS[kind][1] in finding.line
+
+
+def test_copies_in_train_and_test_are_found(tmp_path: Path):
+    for d, part in enumerate(("train", "test")):
+        for c, name in enumerate(CLASSES):
+            folder = tmp_path / "set" / part / name
+            folder.mkdir(parents=True)
+            for i in range(3):
+                noise(100 * d + 10 * c + i).save(folder / f"{i}.png")
+    leaked = tmp_path / "set/test/dog/leak.png"
+    leaked.write_bytes((tmp_path / "set/train/dog/1.png").read_bytes())
+    found = report("folder", tmp_path / "set")
+    (finding,) = found.findings
+    assert finding.kind == "train and test"
+    assert finding.paths == ("test/dog/leak.png = train/dog/1.png",)
+
+
+def test_only_files_of_one_size_are_hashed(pets: Path, monkeypatch: pytest.MonkeyPatch):
+    (pets / "photo/dog/x.jpg").write_bytes((pets / "photo/dog/0.jpg").read_bytes())
+    hashed = []
+    own = check._file_hash
+    monkeypatch.setattr(check, "_file_hash", lambda f: (hashed.append(f), own(f))[1])
+    sizes = [f.stat().st_size for f in pets.rglob("*.jpg")]
+    report("folder", pets)
+    assert len(hashed) == sum(sizes.count(size) > 1 for size in sizes) < len(sizes)
+
+
+def test_a_class_without_images_in_a_domain_is_found(pets: Path):
+    for file in (pets / "sketch/owl").iterdir():
+        file.unlink()
+    found = report("folder", pets)
+    assert found.finding("no images").paths == ("sketch/owl",)
+    assert found.counts == ((3, 3), (3, 0))
+
+
+def test_links_that_leave_the_folder_are_listed_and_refused(pets: Path, tmp_path: Path):
+    noise(7).save(tmp_path / "outside.jpg")
+    (tmp_path / "elsewhere").mkdir()
+    (pets / "photo/dog/link.jpg").symlink_to(tmp_path / "outside.jpg")
+    (pets / "photo/dog/inside.jpg").symlink_to(pets / "photo/dog/0.jpg")
+    (pets / "far").symlink_to(tmp_path / "elsewhere")
+    (pets / "photo/owl/x.jpg").touch()
+    found = report("folder", pets)
+    assert found.error and "is a link that leaves the folder" in found.error
+    assert found.images == 0
+    assert found.finding("link").paths == ("far", "photo/dog/link.jpg")
+    assert found.finding("empty").paths == ("photo/owl/x.jpg",), "the rest is looked at all the same"
+
+
+def test_what_does_not_load_is_looked_at_all_the_same(pets: Path):
+    for name in ("lists", "more"):
+        (pets / name).mkdir()
+        noise(7).save(pets / name / "stray.png")
+    _cmyk(pets)
+    found = report("folder", pets)
+    assert found.error and "expected domain/class/image" in found.error
+    assert found.finding("CMYK").paths == ("photo/dog/x.jpg",)
+
+
+def test_images_of_no_class_are_said(pets: Path):
+    noise(7).save(pets / "photo/cover.png")
+    found = report("folder", pets, domains=["sketch"])
+    assert found.images == 6
+    assert found.finding("unused").count == 7
+
+
+def test_long_lists_are_counted_and_cut(pets: Path):
+    for i in range(120):
+        (pets / f"photo/dog/e{i:03d}.jpg").touch()
+    finding = report("folder", pets).finding("empty")
+    assert finding.count == 120 and len(finding.paths) == 50
+    assert finding.line.endswith("; ...") and finding.line.startswith("120 files of zero bytes")
+
+
+def test_what_the_check_finds_broken_is_left_out_by_loading(pets: Path):
+    """The ends of the file are whole, so loading alone does not see it: a run would stop on it."""
+    _broken_middle(pets)
+    before = catalog.load("folder", str(pets))
+    row = before.keys.index("photo/dog/x.jpg")
+    message = r"photo/dog/x\.jpg: cannot be decoded .*`data check` leave it out"
+    with pytest.raises(FedLensError, match=message):
+        before.read(row)
+    report("folder", pets)
+    after, warnings = catalog.load_checked("folder", str(pets))
+    assert len(after) == 12 and after.fingerprint != before.fingerprint
+    assert "1 images left out (photo/dog/x.jpg: unreadable" in warnings[0]
+    os.utime(pets / "photo/dog/x.jpg", ns=(0, 0))
+    assert len(catalog.load("folder", str(pets))) == 13, "a changed file is judged anew"
+
+
+def test_verdicts_that_cannot_be_kept_or_read_cost_nothing_but_time(pets: Path, cache: Path):
+    cache.write_text("no folder")
+    assert report("folder", pets).images == 12
+    cache.unlink()
+    report("folder", pets)
+    (kept,) = (cache / "verdicts").iterdir()
+    kept.write_text("{damaged")
+    _empty(pets)
+    assert len(folders.read(pets)[0]) == 12
+
+
+def test_large_folders_are_opened_once_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from fedcore.data.check import verdicts
+
+    monkeypatch.setattr(verdicts, "WORTH_KEEPING", 10)
+    (tmp_path / "s/a").mkdir(parents=True)
+    for i in range(10):
+        noise(i).save(tmp_path / f"s/a/{i}.png")
+    (tmp_path / "s/a/9.png").write_bytes(b"")
+    first = catalog.load("folder", str(tmp_path / "s"))
+    monkeypatch.setattr(verdicts, "faults", lambda files: pytest.fail("opened again"))
+    second = catalog.load("folder", str(tmp_path / "s"))
+    assert len(first) == len(second) == 9 and first.fingerprint == second.fingerprint
+
+
+def test_a_manifest_is_checked_with_its_lines(pets: Path):
+    rows = [f"{d}/{c}/{i}.jpg,{c},{d}" for d in DOMAINS for c in CLASSES for i in range(3)]
+    path = pets / "list.csv"
+    path.write_text("\n".join(["path,label,domain", *rows, "gone.jpg,dog,photo"]))
+    assert check.kind_of(path) == "manifest" and check.kind_of(pets) == "folder"
+    found = report("manifest", path)
+    assert found.images == 12 and found.left_out == 1
+    assert found.finding("missing").paths == ("gone.jpg",)
+    assert [f.kind for f in found.findings] == ["missing"]  # the manifest itself was looked at
+
+
+def test_columns_of_other_names_reach_the_loader(pets: Path):
+    rows = [f"{d}/{c}/{i}.jpg,{c},{d}" for d in DOMAINS for c in CLASSES for i in range(3)]
+    path = pets / "list.csv"
+    path.write_text("\n".join(["path,diagnosis,domain", *rows]))
+    assert "rename one or name it in data.columns" in report("manifest", path).error
+    assert report("manifest", path, columns={"label": "diagnosis"}).counts == ((3, 3), (3, 3))
+
+
+def test_ungradable_photographs_are_called_so(tmp_path: Path):
+    root = WRITE["ddr"](tmp_path)
+    found = report("ddr", root)
+    assert [(f.kind, f.count) for f in found.findings if f.kind in ("no grade", "unreadable")] == [
+        ("no grade", 3)
+    ]
+    assert found.left_out == 3
+    again = report("ddr", root)
+    assert (tmp_path / "DR_grading" / "fedlens-brightness.json").is_file() and again == found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ddr", "domainnet", "domainnet-126", "oxford-pets", "food101", "flowers102", "dtd", "tiny-imagenet"],
+)
+def test_files_of_labels_are_not_called_unread(name: str, tmp_path: Path):
+    root = WRITE[name](tmp_path / "set")
+    (root / "notes.txt").write_text("mine")
+    other = report(name, root).finding("other")
+    names = [p.rpartition("/")[2] for p in other.paths]
+    unread = ("classes.txt", "labels.txt", "list.txt", "train.txt", "test.txt")  # upstream, and no loader's
+    upstream = [n for n in names if n.endswith("_boxes.txt") or (n in unread and name not in ("ddr", "dtd"))]
+    assert [n for n in names if n not in upstream] == ["notes.txt"]
+
+
+def test_a_saved_data_set_is_checked_row_by_row(tmp_path: Path):
+    datasets.disable_progress_bars()
+    buffers = []
+    for i, image in enumerate((noise(1), noise(2), noise(3).convert("CMYK"), noise(1))):
+        image.save(tmp_path / f"{i}.jpg")
+        buffers.append({"bytes": (tmp_path / f"{i}.jpg").read_bytes(), "path": None})
+    buffers += [{"bytes": b"x", "path": None}, {"bytes": buffers[0]["bytes"][:99], "path": None}]
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])}
+    )
+    content = {"image": [*buffers, buffers[1]], "label": [0, 1, 1, 1, 0, 0, -1]}
+    datasets.Dataset.from_dict(content, features=features).save_to_disk(str(tmp_path / "saved"))
+    assert check.kind_of(tmp_path / "saved") == "hf-dataset"
+    found = report("hf-dataset", tmp_path / "saved")
+    assert {f.kind: f.paths for f in found.findings} == {
+        "truncated": ("row/0000005",),
+        "not an image": ("row/0000004",),
+        "no label": ("row/0000006",),
+        "no images": ("all/c",),
+        "labels": ("row/0000000 = row/0000003",),
+        "CMYK": ("row/0000002",),
+    }
+    assert found.images == 4 and found.left_out == 3
+
+
+def test_embedded_data_are_checked_too():
+    found = report("rotated-digits", domains=["rot0", "rot15"])
+    assert found.error is None and found.domains == ("rot0", "rot15") and found.left_out == 0
+
+
+def test_what_is_not_there_is_an_error():
+    with pytest.raises(FedLensError, match="no folder /nowhere; give the folder of PACS") as caught:
+        list(check.check("pacs", "/nowhere"))
+    assert caught.value.field == "data.root"
+
+
+def test_the_documentation_lists_every_kind_of_finding():
+    page = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text(encoding="utf-8")
+    for what, treatment in KINDS.values():
+        assert f"| {what} | {treatment} |" in page
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_breaks_after_the_check_stops_the_encoding_with_its_path(pets: Path, workers: int):
+    from fedcore.clip.decoding import batches
+
+    report("folder", pets)
+    images = catalog.load("folder", str(pets))
+    (pets / "sketch/dog/1.jpg").write_bytes(b"gone")
+    pixels = batches(images.read, lambda i: torch.zeros(3, i.height, i.width), len(images), workers=workers)
+    with pytest.raises(
+        FedLensError, match=r"sketch/dog/1\.jpg: cannot be decoded any more .*restore or remove"
+    ):
+        list(pixels)
+    assert len(catalog.load("folder", str(pets))) == 11, "the next start leaves it out"

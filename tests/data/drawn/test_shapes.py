@@ -1,0 +1,120 @@
+"""The drawn data set: the same pixels in every process, right labels, errors that say what can be written."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedcore.data.drawn import drawing, shapes
+from fedcore.data.drawn.drawing_styles import STYLES
+
+# Mean grey level of a drawing in each style: on another machine a last bit may round another way.
+MEANS = {
+    "photo": 73.83,
+    "cartoon": 81.34,
+    "clipart": 91.75,
+    "silhouette": 113.64,
+    "painting": 182.62,
+    "neon": 44.05,
+    "pixel": 180.03,
+    "sketch": 226.87,
+    "mosaic": 45.73,
+    "night": 19.91,
+    "halftone": 205.3,
+}
+
+
+def checksum(arrays) -> str:
+    return hashlib.sha256(b"".join(np.asarray(a).tobytes() for a in arrays)).hexdigest()[:16]
+
+
+def test_labels_domains_and_keys_agree():
+    data = shapes.load(domains=("photo", "sketch+30"), per_class=3)
+    assert len(data) == 2 * 10 * 3
+    for i in range(len(data)):
+        domain, name, _ = data.keys[i].split("/")
+        assert data.domains[data.domain[i]] == domain
+        assert data.classes[data.labels[i]] == name
+    assert len(set(data.keys)) == len(data)
+
+
+def test_default_has_about_300_images_a_domain():
+    data = shapes.load()
+    assert set(np.bincount(data.domain)) == {300}
+    assert data.domains == shapes.DOMAINS
+
+
+def test_read_gives_rgb_of_the_asked_size():
+    assert shapes.load(per_class=1).read(0).size == (64, 64)
+    image = shapes.load(per_class=1, size=48).read(3)
+    assert image.size == (48, 48) and image.mode == "RGB"
+
+
+def test_a_key_is_its_image_whatever_else_is_loaded():
+    few, many = (
+        shapes.load(domains=("night",), per_class=2),
+        shapes.load(domains=("photo", "night"), per_class=4),
+    )
+    key = few.keys[5]
+    assert np.array_equal(few.read(5), many.read(many.keys.index(key)))
+
+
+def test_fingerprint_moves_with_content():
+    prints = {
+        shapes.load(**k).fingerprint for k in ({}, {"per_class": 2}, {"size": 48}, {"domains": ("photo",)})
+    }
+    assert len(prints) == 4
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_pixels_do_not_depend_on_the_hash_seed(seed):
+    keys = [f"{style}+30/star/000" for style in STYLES]
+    here = checksum(shapes.draw_key(k) for k in keys)
+    code = (
+        "import hashlib, sys; from fedcore.data.drawn import shapes;"
+        "print(hashlib.sha256(b''.join(shapes.draw_key(k).tobytes() for k in sys.argv[1:])).hexdigest()[:16])"
+    )
+    env = os.environ | {"PYTHONHASHSEED": seed}
+    out = subprocess.run(
+        [sys.executable, "-c", code, *keys], env=env, capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == here
+
+
+@pytest.mark.parametrize("style", MEANS)
+def test_drawings_are_as_they_were(style):
+    assert shapes.draw_key(f"{style}+30/fish/004").mean() == pytest.approx(MEANS[style], abs=0.3)
+
+
+def test_every_shape_is_visible_in_every_size_and_place():
+    rng = np.random.default_rng(0)
+    for name in drawing.SHAPES:
+        for size in drawing.SIZES:
+            for place in drawing.PLACES:
+                what = drawing.Drawing(name, "clipart", "red", "white", size, place, 45.0)
+                mask = drawing.mask_of(drawing.OUTLINES[name], drawing.placement(what, rng))
+                assert mask.sum() > 60, (name, size, place)
+
+
+def test_positive_angles_turn_counter_clockwise():
+    rng = np.random.default_rng(0)
+    up = drawing.Drawing("arrow", "clipart", "black", "white", "large", "in the middle", 90.0)
+    mask = drawing.mask_of(drawing.OUTLINES["arrow"], drawing.placement(up, rng))
+    widths = (mask > 0.5).sum(1)
+    assert widths[:32].max() > 1.5 * widths[32:].max()  # the head, wider than the shaft, points up
+
+
+def test_periodic_shapes_look_upright_again():
+    assert drawing.visible_angle("circle", 50) == 0
+    assert drawing.visible_angle("star", 72) == pytest.approx(0)
+    assert drawing.visible_angle("square", 60) == pytest.approx(-30)
+    assert drawing.visible_angle("cup", 60) == 60
+
+
+@pytest.mark.parametrize("name", ["watercolour", "sketch+", "sketch 30", ""])
+def test_unknown_domain_says_what_can_stand_there(name):
+    with pytest.raises(ValueError, match="photo, cartoon"):
+        shapes.load(domains=(name,))

@@ -1,0 +1,323 @@
+"""Domain sets in the forms in which they are met: a folder more, parts, spellings, lists; DDR's rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.data import catalog
+from fedcore.data.images import ImageSet
+from fedcore.data.readers import ddr, layout
+from fedcore.data.splits import split
+from fedcore.errors import FedLensError
+from tests.support import layouts
+from tests.support.layouts import WRITE, domains, image, label_of
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def follow(images: ImageSet) -> None:
+    """Every image is of the class and domain of its row."""
+    for row in range(len(images)):
+        assert label_of(images.read(row).getpixel((3, 3))) == (images.labels[row], images.domain[row])
+
+
+HOME = ("Art", "Clipart", "Product")
+VARIATIONS = {
+    "pacs, as DomainBed has it": ("pacs", "{domain}/{cls}/{n}.png", {}),
+    "pacs, with images/": ("pacs", "PACS/images/{domain}/{cls}/pic_{n}.JPEG", {}),
+    "office-home, Real_World": ("office-home", "{domain}/{cls}/{n}.png", {"folders": [*HOME, "Real_World"]}),
+    "office-home, real": ("office-home", "{domain}/{cls}/{n}.jpg", {"folders": [*HOME, "real"]}),
+    "office-home, RealWorld and lower case": (
+        "office-home", "{domain}/{cls}/{n}.jpg", {"folders": ["art", "clipart", "product", "RealWorld"]}),
+    "vlcs, first release with class numbers": (
+        "vlcs", "VLCS/{domain}/full/{label}/{n}.jpg", {"folders": ["CALTECH", "LABELME", "SUN", "PASCAL"]}),
+    "terra, short names": (
+        "terra-incognita", "{domain}/{cls}/{n}.jpg", {"folders": ["L100", "L38", "L43", "L46"]}),
+    "office31, without images/": ("office31", "domain_adaptation_images/{domain}/{cls}/{n}.jpg", {}),
+    "office31, other class spelling": (
+        "office31", "{domain}/images/{cls}/{n}.jpg",
+        {"classes": ["Backpack", *(c.title() for c in catalog.entry("office31").classes[1:])]}),
+    "office-caltech10, Caltech256's classes": (
+        "office-caltech10", "office_caltech_10/{domain}/{cls}/{n}.jpg",
+        {"classes": ["003.backpack", "224.touring-bike", "027.calculator", "101.head-phones",
+                     "045.computer-keyboard", "127.laptop-101", "046.computer-monitor", "047.computer-mouse",
+                     "041.coffee-mug", "238.video-projector"]}),
+    "domainnet, unzipped into folders of their own": ("domainnet-126", "{domain}/{domain}/{cls}/{n}.jpg", {}),
+    "eurosat, its folders alone": ("eurosat", "{cls}/{cls}_{n}.jpg", {}),
+    "caltech101, a folder more": ("caltech101", "caltech-101/101_ObjectCategories/{cls}/image_{n}.jpg", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "pattern", "more"), VARIATIONS.values(), ids=VARIATIONS.keys())
+def test_upstream_variations_are_one_data_set(name: str, pattern: str, more: dict, tmp_path: Path):
+    """The same names, rows and keys (which every draw goes by) as the usual form has."""
+    images = catalog.load(name, str(domains(tmp_path, name, pattern, **more)))
+    follow(images)
+    entry = catalog.entry(name)
+    assert images.domains == entry.domains
+    assert len(images) == 2 * len(entry.classes) * len(entry.domains)
+    above = "" if entry.domains == ("all",) else f"{entry.domains[0]}/"
+    assert images.keys[0].startswith(f"{above}{entry.classes[0]}/")
+    assert images.split is None
+
+
+def test_parts_above_the_domains_are_pooled_and_are_the_official_split(tmp_path: Path):
+    for d, domain in enumerate(catalog.entry("pacs").domains):
+        for c, cls in enumerate(catalog.entry("pacs").classes):
+            for part, count in (("train", 3), ("val", 1), ("test", 2)):
+                for n in range(count):
+                    image(tmp_path / part / domain / cls / f"{n}.png", c, d)
+    images = catalog.load("pacs", str(tmp_path))
+    follow(images)
+    assert np.bincount(split(images, "official", seed=1)).tolist() == [3 * 28, 28, 2 * 28]
+    assert len(images.keys) == len(set(images.keys)) == 6 * 28
+    assert images.keys[0] == "train/art_painting/dog/0.png"
+
+
+def test_parts_below_the_domains_without_the_copies_in_full(tmp_path: Path):
+    for d, domain in enumerate(("CALTECH", "LABELME", "SUN", "PASCAL")):
+        for c in range(5):
+            for part, n in (("train", 0), ("crossval", 1), ("test", 2), ("full", 0), ("full", 2)):
+                image(tmp_path / domain / part / str(c) / f"{n}.jpg", c, d)
+    images = catalog.load("vlcs", str(tmp_path))
+    follow(images)
+    assert images.classes == ("bird", "car", "chair", "dog", "person")
+    assert np.bincount(split(images, "official", seed=1)).tolist() == [20, 20, 20]
+
+
+def test_a_folder_of_ones_own_with_parts_and_a_folder_more(tmp_path: Path):
+    for part, n in (("train", 3), ("test", 1)):
+        for c, cls in enumerate(("b", "a")):
+            for i in range(n):
+                image(tmp_path / "flat" / part / cls / f"{i}.png", c)
+                image(tmp_path / "deep" / "release-2" / part / "photo" / cls / f"{i}.png", c)
+                image(tmp_path / "below" / "photo" / part / cls / f"{i}.png", c)
+                image(tmp_path / "domains" / part / cls / f"{i}.png", c)
+    for name, found in (("flat", ("all",)), ("deep", ("photo",)), ("below", ("all",))):
+        images = catalog.load("folder", str(tmp_path / name))
+        assert (images.domains, images.classes) == (found, ("a", "b"))
+        assert np.bincount(split(images, "official", seed=1)).tolist() == [6, 0, 2]
+    as_domains = catalog.load("folder", str(tmp_path / "domains"), ["train", "test"])
+    assert as_domains.domains == ("test", "train") and as_domains.split is None
+
+
+def test_a_set_without_a_split_says_what_it_offers(tmp_path: Path):
+    images = catalog.load("pacs", str(WRITE["pacs"](tmp_path)))
+    with pytest.raises(FedLensError, match="pacs brings no official split; choose 60/20/20 or 80/20"):
+        split(images, "official", seed=1)
+
+
+def test_domains_are_in_the_sets_order_and_unknown_ones_are_refused(tmp_path: Path):
+    root = str(WRITE["office-home"](tmp_path))
+    images = catalog.load("office-home", root, ["Real World", "Art"])
+    assert (
+        images.domains
+        == ("Art", "Real World")
+        == catalog.facts("office-home", root, ["Real World", "Art"]).domains
+    )
+    for chosen, text in ((["Reel World"], "did you mean 'Real World'"), ([], "no domain chosen")):
+        with pytest.raises(FedLensError, match=text) as caught:
+            catalog.load("office-home", root, chosen)
+        assert caught.value.field == "data.domains"
+
+
+def test_counts_that_the_literature_gives_are_compared(tmp_path: Path):
+    root = str(WRITE["pacs"](tmp_path))
+    (line,) = catalog.load_checked("pacs", root)[1]
+    assert line == (
+        "PACS: 9,991 images expected, 56 found (art_painting 14 of 2,048, cartoon 14 of 2,344, "
+        "photo 14 of 1,670, sketch 14 of 3,929)"
+    )
+    (line,) = catalog.load_checked("pacs", root, ["sketch"])[1]
+    assert line == "PACS: 3,929 images expected, 14 found"
+    lines = catalog.load_checked("domainnet", str(WRITE["domainnet"](tmp_path / "d")))[1]
+    assert "DomainNet: 345 classes expected, 3 found" in lines
+
+
+def test_counts_that_agree_are_no_warning():
+    entry = catalog.entry("office31")
+    domain = np.repeat(np.arange(3), [entry.counts[d] for d in entry.domains])
+    n = len(domain)
+    images = ImageSet(
+        "office31", entry.classes, entry.domains, entry.template, np.zeros(n, dtype=np.int64), domain,
+        tuple(map(str, range(n))), "", lambda index: Image.new("RGB", (1, 1)),
+    )  # fmt: skip
+    assert catalog.count_warnings(entry, images) == []
+
+
+def test_the_lists_of_domainnet_126_choose_the_images(tmp_path: Path):
+    """One image of every domain is not listed, and the folder holds a class that is none of the 126."""
+    root = WRITE["domainnet-126"](tmp_path)
+    images = catalog.load("domainnet-126", str(root))
+    assert not any(key.endswith("_000003.jpg") for key in images.keys) and images.split is None
+    for path in root.glob("*_list.txt"):
+        path.unlink()
+    whole = catalog.load("domainnet-126", str(root))
+    follow(whole)
+    assert len(whole) == len(images) + 4 and whole.classes == images.classes
+    assert set(images.keys) < set(whole.keys)
+
+
+def test_domainnet_without_its_lists_is_all_that_is_in_the_folders(tmp_path: Path):
+    root = WRITE["domainnet"](tmp_path)
+    listed = catalog.load("domainnet", str(root))
+    for path in root.glob("*.txt"):
+        path.unlink()
+    whole = catalog.load("domainnet", str(root))
+    assert (whole.keys, whole.classes, whole.split) == (listed.keys, listed.classes, None)
+
+
+def line_of(file: str, number: int, text: str):
+    def spoil(root: Path) -> None:
+        path = root / file
+        lines = path.read_text().splitlines()
+        lines[number] = text
+        path.write_text("\n".join(lines))
+
+    return spoil
+
+
+def rename(old: str, new: str):
+    def spoil(root: Path) -> None:
+        (root / old).rename(root / new)
+
+    return spoil
+
+
+EIFFEL = "clipart/The_Eiffel_Tower/clipart_000_000001.jpg"
+BAD = {
+    "a domain is missing": ("pacs", rename("kfold/photo", "kfold/fotos"), "no domain folder 'photo'"),
+    "nothing of it is there": ("pacs", rename("kfold", ".kfold"), "'art_painting' (nothing found)"),
+    "a class is missing in one": ("pacs", rename("kfold/photo/dog", "kfold/photo/.dog"), "no class folder"),
+    "a class by another name": ("pacs", rename("kfold/photo/dog", "kfold/photo/hound"), "no class folder"),
+    "a line without number": ("domainnet", line_of("clipart_train.txt", 0, EIFFEL), "is not 'clipart/class"),
+    "a line of another domain": (
+        "domainnet", line_of("real_test.txt", 0, f"{EIFFEL} 0"), "is not 'real/class/image.jpg number'"),
+    "a line that leads outside": (
+        "domainnet", line_of("clipart_test.txt", 0, f"../../{EIFFEL} 0"), "is not 'clipart/class/image.jpg"),
+    "two numbers of one class": ("domainnet", line_of("clipart_train.txt", 0, f"{EIFFEL} 7"), "7 and 0"),
+    "a class that is none of the 126": (
+        "domainnet-126", line_of("clipart_list.txt", 0, "clipart/zigzag/clipart_345_000001.jpg 0"),
+        "an unknown class folder 'zigzag', which DomainNet-126 has not"),
+    "ddr: a grade that is none": (
+        "ddr", line_of("DR_grading/train.txt", 3, "20170413000000003.jpg 6"), "with grades 0 to 5"),
+    "ddr: a path": ("ddr", line_of("DR_grading/test.txt", 0, "../x.jpg 1"), "with grades 0 to 5"),
+    "ddr: no list": ("ddr", rename("DR_grading/valid.txt", "DR_grading/val.txt"), "no folder with"),
+    "ddr: no images": ("ddr", lambda r: [p.write_bytes(b"") for p in r.rglob("*.jpg")], "none of the images"),
+    "ddr: one size": (
+        "ddr", lambda r: [Image.new("L", (9, 9), 90).save(p) for p in r.rglob("*.jpg")], "the same reso"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "spoil", "message"), BAD.values(), ids=BAD.keys())
+def test_other_folders_are_named_with_path_and_remedy(name, spoil, message, tmp_path: Path):
+    root = WRITE[name](tmp_path)
+    spoil(root)
+    with pytest.raises(FedLensError) as caught:
+        catalog.load(name, str(root))
+    assert message in str(caught.value) and str(root) in str(caught.value)
+    assert caught.value.field == "data.root"
+
+
+def test_ddr_domains_follow_resolution_and_brightness(tmp_path: Path):
+    images = catalog.load("ddr", str(WRITE["ddr"](tmp_path)))
+    for row in range(len(images)):
+        photo = images.read(row)
+        shade = photo.getpixel((photo.width // 2, photo.height // 2))[0]
+        light = "B" if shade > 150 else "D"
+        assert images.domains[images.domain[row]] == ("H" if photo.width == 32 else "L") + light
+        assert (shade - layouts.DDR_SHADES[light] + 1) // 2 == images.labels[row]
+
+
+def test_ddr_domains_do_not_depend_on_which_are_used_and_ungradable_ones_are_counted(tmp_path: Path):
+    root = str(WRITE["ddr"](tmp_path))
+    whole = catalog.load("ddr", root)
+    images, warnings = catalog.load_checked("ddr", root, ["LD", "HB"])
+    assert images.domains == ("HB", "LD")
+    chosen = np.isin(whole.domain, [whole.domains.index(d) for d in images.domains])
+    assert set(images.keys) == {k for k, kept in zip(whole.keys, chosen, strict=True) if kept}
+    assert "3 images left out" in warnings[0] and "ungradable (grade 5)" in warnings[0]
+
+
+def test_ddr_measures_every_photograph_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = WRITE["ddr"](tmp_path)
+    first = catalog.load("ddr", str(root))
+    measured: list[str] = []
+    real = ddr.measure
+    monkeypatch.setattr(ddr, "measure", lambda path: (measured.append(path.name), real(path))[1])
+    assert catalog.load("ddr", str(root)).keys == first.keys and measured == []
+    changed = root / "DR_grading" / "test" / "20170413000000000.jpg"
+    os.utime(changed, ns=(1, 1))
+    catalog.load("ddr", str(root))
+    assert measured == [changed.name]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [([1, 2, 3, 4], 3), ([1, 1, 1, 2], 2), ([1, 2, 2, 2], 2), ([1, 2, 3], 2), ([5, 5], None), ([], None)],
+)
+def test_the_dividing_line_parts_as_evenly_as_can_be(values: list[float], line: float | None):
+    assert ddr.dividing_line(np.array(values)) == line
+
+
+def test_brightness_is_of_the_eye_not_of_the_black_around_it(tmp_path: Path):
+    photo = Image.new("L", (40, 40), 0)
+    photo.paste(120, (10, 10, 30, 30))
+    photo.save(tmp_path / "a.png")
+    assert ddr.measure(tmp_path / "a.png") == (1600, 120.0)
+    Image.new("L", (40, 40), 0).save(tmp_path / "dark.png")
+    assert ddr.measure(tmp_path / "dark.png") == (1600, 0.0)
+    (tmp_path / "b.png").write_bytes(b"no image")
+    assert ddr.measure(tmp_path / "b.png") is None
+
+
+def test_no_order_depends_on_pythonhashseed(tmp_path: Path):
+    names = (
+        "pacs",
+        "domainnet",
+        "domainnet-126",
+        "ddr",
+        "femnist",
+        "oxford-pets",
+        "food101",
+        "tiny-imagenet",
+    )
+    roots = {name: str(WRITE[name](tmp_path / name)) for name in names}
+    script = (
+        "import json, sys\n"
+        "from fedcore.data import catalog\n"
+        "for name, root in json.loads(sys.argv[1]).items():\n"
+        "    i = catalog.load(name, root)\n"
+        "    print(i.classes, i.domains, i.keys, *i.labels, *i.domain, i.fingerprint, i.owner)\n"
+        "    print(None if i.split is None else i.split.tolist(), catalog.facts(name, root))\n"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script, json.dumps(roots)],
+            env={**os.environ, "PYTHONHASHSEED": value},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for value in ("1", "77")
+    ]
+    assert outputs[0] == outputs[1] and len(outputs[0].splitlines()) == 2 * len(names)
+
+
+def test_layout_names_are_of_the_entry(tmp_path: Path):
+    """What is drawn by keys must not depend on how a folder is spelled on this machine."""
+    entry = catalog.entry("office-home")
+    usual = catalog.load("office-home", str(domains(tmp_path / "a", entry.name, "{domain}/{cls}/{n}.jpg")))
+    other = domains(tmp_path / "b", entry.name, "x/{domain}/{cls}/{n}.jpg", folders=[*HOME, "real_world"])
+    assert catalog.load("office-home", str(other)).keys == usual.keys
+    found = layout.named(entry, [other])
+    assert found.sources["Real World", "TV"][0].path == other / "x" / "real_world" / "TV"

@@ -1,0 +1,111 @@
+"""Every data set of the catalog in its upstream layout: classes, counts, split, and each image's row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.data import catalog
+from fedcore.data.images import SPLITS, ImageSet
+from tests.support import layouts
+from tests.support.layouts import WRITE, label_of
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Every data set, written when it is first asked for; tests only read them."""
+
+    class Written(dict[str, Path]):
+        def __missing__(self, name: str) -> Path:
+            self[name] = WRITE[name](tmp_path_factory.mktemp(name) / "data")
+            return self[name]
+
+    return Written()
+
+
+def parts(images: ImageSet) -> dict[str, int] | None:
+    if images.split is None:
+        return None
+    return {SPLITS[mark]: n for mark, n in sorted(Counter(images.split.tolist()).items())}
+
+
+EXPECTED = {
+    # name: classes, images, the official split
+    "pacs": (7, 4 * 7 * 2, None),
+    "office-home": (65, 4 * 65 * 2, None),
+    "vlcs": (5, 4 * 5 * 2, None),
+    "terra-incognita": (10, 4 * 10 * 2, None),
+    "domainnet": (3, 6 * 3 * 2, {"train": 18, "test": 18}),
+    "domainnet-126": (126, 4 * 126 * 2, None),
+    "office31": (31, 3 * 31 * 2, None),
+    "office-caltech10": (10, 4 * 10 * 2, None),
+    "ddr": (5, 3 * 4 * 5, {"train": 20, "validation": 20, "test": 20}),
+    "femnist": (62, 3 * 22, None),
+    "femnist-digits": (10, 3 * 20, None),
+    "cifar10": (10, 70, {"train": 50, "test": 20}),
+    "cifar100": (100, 300, {"train": 200, "test": 100}),
+    "eurosat": (10, 20, None),
+    "oxford-pets": (37, 74, {"train": 37, "test": 37}),
+    "food101": (101, 202, {"train": 101, "test": 101}),
+    "flowers102": (102, 408, {"train": 102, "validation": 102, "test": 204}),
+    "dtd": (47, 141, {"train": 47, "validation": 47, "test": 47}),
+    "caltech101": (101, 202, None),
+    "tiny-imagenet": (3, 9, {"train": 6, "test": 3}),
+}
+
+
+def test_every_entry_has_a_layout():
+    on_disk = {e.name for e in catalog.entries() if not e.embedded}
+    assert on_disk - {"folder", "manifest", "hf-dataset"} == set(WRITE) == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_upstream_layout_loads(name: str, roots: dict[str, Path]):
+    classes, count, split = EXPECTED[name]
+    entry = catalog.entry(name)
+    images, warnings = catalog.load_checked(name, str(roots[name]))
+    assert (len(images.classes), len(images), parts(images)) == (classes, count, split)
+    assert images.domains == (entry.domains or ("all",))
+    assert images.template == entry.template and images.name == name
+    assert len(set(images.keys)) == len(images) and len(set(images.classes)) == classes
+    facts = catalog.facts(name, str(roots[name]))
+    assert (facts.classes, facts.domains, facts.template) == (images.classes, images.domains, images.template)
+    per_class = np.bincount(images.labels, minlength=classes)
+    assert name.startswith("femnist") or len(set(per_class.tolist())) == 1
+    for line in warnings:
+        assert "expected" in line or "ungradable" in line, line
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"ddr", "femnist", "femnist-digits"}))
+def test_every_image_comes_to_its_row(name: str, roots: dict[str, Path]):
+    images = catalog.load(name, str(roots[name]))
+    for row in range(len(images)):
+        assert label_of(images.read(row).getpixel((3, 3))) == (images.labels[row], images.domain[row])
+
+
+def test_class_names_stand_at_their_labels(roots: dict[str, Path]):
+    """One name of each set, where the set's own order is not the alphabet's or its spelling is changed."""
+    for name, label, expected in (
+        ("office-home", 0, "Alarm Clock"),
+        ("domainnet-126", 114, "teapot"),
+        ("eurosat", 9, "Sea Lake"),
+        ("cifar100", 1, "aquarium fish"),
+        ("oxford-pets", 1, "American Bulldog"),
+        ("flowers102", 0, "pink primrose"),
+        ("food101", 1, "baby back ribs"),
+        ("caltech101", 0, "Faces"),
+        ("ddr", 4, "proliferative diabetic retinopathy"),
+        ("femnist", 61, "small z"),
+        ("tiny-imagenet", 1, "crane"),
+    ):
+        assert catalog.facts(name, str(roots[name])).classes[label] == expected
+
+
+def test_tiny_imagenet_takes_all_words_where_two_classes_share_the_first(tmp_path: Path):
+    root = layouts.tiny_imagenet(tmp_path)
+    path = root / "tiny-imagenet-200" / "words.txt"
+    path.write_text(path.read_text().replace("Egyptian cat", "crane, machine"))
+    assert catalog.load("tiny-imagenet", str(root)).classes == ("goldfish", "crane, bird", "crane, machine")

@@ -1,0 +1,154 @@
+"""FEMNIST in LEAF's json: writers by name and place, digits, LEAF's split, and arrays kept from before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.data import catalog
+from fedcore.data.images import ImageSet
+from fedcore.data.readers import leaf
+from fedcore.errors import FedLensError
+from tests.support.layouts import WRITERS, femnist, leaf_file, leaf_user
+
+
+def follow(images: ImageSet) -> list[str]:
+    """Every image is of its row's class; hands back who wrote each."""
+    found = []
+    for row in range(len(images)):
+        image = np.asarray(images.read(row))
+        assert image.shape == (28, 28, 3) and (image[5, 5] == images.labels[row]).all()
+        found.append(WRITERS[image[0, 0, 0] - 1])
+    return found
+
+
+def test_all_writers_own_their_images(tmp_path: Path):
+    images = catalog.load("femnist", str(femnist(tmp_path)))
+    assert images.domains == ("all",)
+    assert tuple(follow(images)) == images.owner
+    names, owner = images.owners()
+    assert names == WRITERS and np.bincount(owner).tolist() == [22, 22, 22]
+    assert images.keys[:2] == ("f0000_14/0000", "f0000_14/0001") and images.keys[22] == "f0001_41/0000"
+
+
+def test_named_writers_are_domains_in_the_order_asked_for(tmp_path: Path):
+    """By name or by place in LEAF's order, in which file 2 comes before file 10."""
+    root = str(femnist(tmp_path))
+    images = catalog.load("femnist-digits", root, ["2", "f0000_14"])
+    assert (
+        images.domains
+        == ("2", "f0000_14")
+        == catalog.facts("femnist-digits", root, ["2", "f0000_14"]).domains
+    )
+    wrote = follow(images)
+    assert {images.domains[d]: w for d, w in zip(images.domain, wrote, strict=True)} == {
+        "2": WRITERS[2], "f0000_14": WRITERS[0],
+    }  # fmt: skip
+    assert images.owner is None and len(images) == 40
+
+
+@pytest.mark.parametrize("domains", [None, ["f0002_12", "0"], ["f9999_99"], ["0", "f0000_14"], []])
+def test_facts_say_what_loading_will(domains, tmp_path: Path):
+    root = str(femnist(tmp_path))
+
+    def outcome(read) -> object:
+        try:
+            found = read("femnist", root, domains)
+        except FedLensError as error:
+            return str(error), error.field
+        return found.classes, found.domains
+
+    assert outcome(catalog.facts) == outcome(catalog.load)
+
+
+def test_the_keys_of_digits_do_not_change_with_what_else_is_used(tmp_path: Path):
+    root = str(femnist(tmp_path))
+    everything = catalog.load("femnist", root)
+    row = {key: i for i, key in enumerate(everything.keys)}
+    for name, chosen in (("femnist-digits", None), ("femnist-digits", ["1"]), ("femnist", ["2", "0"])):
+        images = catalog.load(name, root, chosen)
+        for i, key in enumerate(images.keys):
+            assert everything.labels[row[key]] == images.labels[i]
+            assert everything.read(row[key]).tobytes() == images.read(i).tobytes()
+
+
+def test_leafs_own_split(tmp_path: Path):
+    for part, labels in (("train", [3, 4, 5]), ("test", [6])):
+        users = {name: leaf_user(labels, i) for i, name in enumerate(WRITERS)}
+        leaf_file(tmp_path / "data" / part / f"all_data_0_niid_1_keep_0_{part}_9.json", users)
+    leaf_file(tmp_path / "data" / "all_data" / "all_data_0.json", {"x": leaf_user([0], 0)})
+    images = catalog.load("femnist", str(tmp_path))
+    assert np.bincount(images.split).tolist() == [9, 0, 3]
+    assert set(images.labels[images.split == 2].tolist()) == {6}
+    assert tuple(follow(images)) == images.owner
+    assert images.keys[0] == "train/f0000_14/0000" and images.keys[9] == "test/f0000_14/0000"
+
+
+def test_json_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = femnist(tmp_path)
+    first = catalog.load("femnist", str(root))
+    read: list[str] = []
+    real = leaf._content
+    monkeypatch.setattr(leaf, "_content", lambda path: (read.append(path.name), real(path))[1])
+    again = catalog.load("femnist", str(root))
+    assert read == [] and again.fingerprint == first.fingerprint and again.keys == first.keys
+    assert isinstance(again.read._pixels, np.memmap)
+    folder = root / "femnist" / "data" / "all_data"
+    leaf_file(folder / "all_data_2.json", {WRITERS[0]: leaf_user([1, 2], 0)})
+    changed = catalog.load("femnist", str(root))
+    assert read == ["all_data_2.json", "all_data_10.json"] and len(changed) == 24
+    assert changed.fingerprint != first.fingerprint
+
+
+def test_a_folder_that_cannot_be_written_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    root = femnist(tmp_path)
+    monkeypatch.setattr(leaf.os, "access", lambda *_: False)
+    assert len(follow(catalog.load("femnist", str(root)))) == 66
+    assert not list(root.rglob("converted-*"))
+
+
+def broken(**changes: object):
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / "all_data_2.json").read_text())
+        for key, value in changes.items():
+            if key in ("x", "y"):
+                content["user_data"][WRITERS[0]][key] = value
+            elif value is None:
+                del content[key]
+        (folder / "all_data_2.json").write_text(json.dumps(content))
+
+    return spoil
+
+
+BAD = {
+    "no json": (lambda f: [p.unlink() for p in f.iterdir()], None, "no json files of LEAF's"),
+    "cut": (
+        lambda f: (f / "all_data_10.json").write_text('{"users": ['),
+        None,
+        "all_data_10.json: not as LEAF",
+    ),
+    "no users": (broken(users=None), None, "expected users, num_samples and user_data"),
+    "a label too few": (broken(y=[1]), None, "user 'f0000_14' needs as many labels"),
+    "a label of no class": (broken(y=[62] * 22), None, "user 'f0000_14' needs as many labels 0 to 61"),
+    "other images": (broken(x=[[0.5] * 64] * 22), None, "images of 784 numbers"),
+    "other numbers": (broken(x=[[255] * 784] * 22), None, "numbers 0 to 1"),
+    "ragged images": (broken(x=[[0.5] * 784, [1]] * 11), None, "images of 784 numbers"),
+    "no writer of this name": (lambda f: None, ["33", "f0000_14"], "no writer '33'; name one as LEAF does"),
+    "no writer": (lambda f: None, [], "no domain chosen"),
+    "a writer twice": (lambda f: None, ["0", "f0000_14"], "'0' and 'f0000_14' are one writer"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "domains", "message"), BAD.values(), ids=BAD.keys())
+def test_other_files_are_named_with_the_remedy(spoil, domains, message, tmp_path: Path):
+    root = femnist(tmp_path)
+    spoil(root / "femnist" / "data" / "all_data")
+    with pytest.raises(FedLensError) as caught:
+        catalog.load("femnist", str(root), domains)
+    assert message in str(caught.value)
+    assert caught.value.field == ("data.root" if domains is None else "data.domains")

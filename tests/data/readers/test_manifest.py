@@ -1,0 +1,129 @@
+"""CSV manifests: every row arrives with its label, domain, client and split; bad rows are named by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.data.images import TEST, TRAIN, VALIDATION
+from fedcore.data.partition import partition
+from fedcore.data.readers import folders, manifest
+from fedcore.data.splits import split
+from fedcore.errors import FedLensError
+
+CLASSES, DOMAINS = ("cat", "snow_owl"), ("day", "night")
+
+
+def save(path: Path, colour: tuple[int, int, int]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (4, 4), colour).save(path)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> list[str]:
+    """Sixteen images whose colour says their domain, class, client and number; their rows in odd order."""
+    rows = []
+    for d, domain in enumerate(DOMAINS):
+        for c, name in enumerate(CLASSES):
+            for i in range(4):
+                path = f"pictures/{c}{d}{i}.png"
+                save(tmp_path / path, (100 * d + 10 * (i % 2), 100 * c, i))
+                rows.append(f"{path},{name},{domain},client {i % 2},{('train', 'val', 'test', 'train')[i]}")
+    return rows[::-1]
+
+
+def written(folder: Path, rows: list[str], header: str = "path,label,domain,client,split") -> Path:
+    path = folder / "list.csv"
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def load(path: Path, **options: object):
+    found = manifest.listing(manifest.read(path, **options))
+    return folders.collect(found, name="manifest", template="a {}.")
+
+
+def test_every_row_is_followed_from_the_file_to_its_pixels(tmp_path: Path, lines: list[str]):
+    images, report = load(written(tmp_path, lines))
+    assert images.classes == ("cat", "snow owl") and images.domains == DOMAINS
+    assert len(images) == 16 and report.left_out == ()
+    for i in range(len(images)):
+        red, green, number = images.read(i).getpixel((0, 0))
+        assert red // 100 == images.domain[i]
+        assert green // 100 == images.labels[i]
+        assert images.owner[i] == f"client {red % 100 // 10}"
+        assert images.split[i] == (TRAIN, VALIDATION, TEST, TRAIN)[number]
+        assert images.keys[i] == f"pictures/{green // 100}{red // 100}{number}.png"
+
+
+def test_the_order_of_the_rows_changes_nothing(tmp_path: Path, lines: list[str]):
+    one, _ = load(written(tmp_path, lines))
+    two, _ = load(written(tmp_path, lines[::-1]))
+    assert one.keys == two.keys and one.fingerprint == two.fingerprint
+    assert one.labels.tolist() == two.labels.tolist() and one.owner == two.owner
+
+
+def test_path_and_label_are_enough(tmp_path: Path, lines: list[str]):
+    rows = [",".join(line.split(",")[:2]) for line in lines]
+    images, _ = load(written(tmp_path, rows, "path,label"))
+    assert images.domains == ("all",) and images.owner is None and images.split is None
+    assert len(images) == 16
+
+
+def test_columns_may_stand_in_any_order_under_any_name(tmp_path: Path, lines: list[str]):
+    rows = [",".join(reversed([*line.split(","), "ignored"])) for line in lines]
+    path = written(tmp_path, rows, "notes, Split ,writer,domain,species,PATH")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Excel writes it
+    renamed, _ = load(path, columns={"label": "species", "client": "writer"})
+    plain, _ = load(written(tmp_path, lines))
+    assert renamed.labels.tolist() == plain.labels.tolist() and renamed.owner == plain.owner
+
+
+def test_its_clients_are_a_natural_partition(tmp_path: Path, lines: list[str]):
+    images, _ = load(written(tmp_path, lines))
+    a = partition(images, split(images, "60/20/20", 1), kind="natural", seed=1)
+    assert a.clients == ("client 0", "client 1")
+    for k, rows in enumerate(zip(a.train, a.validation, a.test, strict=True)):
+        assert {images.owner[r] for r in np.concatenate(rows)} == {a.clients[k]}
+    assert len(a.unassigned) == 0
+
+
+def test_some_domains(tmp_path: Path, lines: list[str]):
+    images, _ = load(written(tmp_path, lines), domains=["night"])
+    assert images.domains == ("night",) and len(images) == 8 and len(images.classes) == 2
+    with pytest.raises(FedLensError, match="no domain 'nigth'; did you mean 'night'") as caught:
+        load(written(tmp_path, lines), domains=["nigth"])
+    assert caught.value.field == "data.domains"
+
+
+def test_files_that_are_missing_or_unreadable_are_left_out_with_their_line(tmp_path: Path, lines: list[str]):
+    path = written(tmp_path, lines)
+    (tmp_path / "pictures/000.png").unlink()
+    (tmp_path / "pictures/111.png").write_bytes(b"")
+    images, report = load(path)
+    assert len(images) == 14
+    reasons = {x.path: x.reason for x in report.left_out}
+    line = 2 + [row.split(",")[0] for row in lines].index("pictures/000.png")
+    assert reasons == {
+        "pictures/000.png": f"no such file (line {line} of list.csv)",
+        "pictures/111.png": "empty file",
+    }
+
+
+def test_other_types_than_of_folders_will_do(tmp_path: Path):
+    Image.new("RGB", (4, 4), (1, 2, 3)).save(tmp_path / "a.bmp")
+    save(tmp_path / "b.png", (4, 5, 6))
+    images, _ = load(written(tmp_path, ["a.bmp,x", "b.png,y"], "path,label"))
+    assert [images.read(i).getpixel((0, 0)) for i in (0, 1)] == [(1, 2, 3), (4, 5, 6)]
+
+
+def test_classes_stay_when_a_domain_lacks_them(tmp_path: Path):
+    for name in "ab":
+        save(tmp_path / f"{name}.png", (0, 0, 0))
+    images, report = load(written(tmp_path, ["a.png,x,one", "b.png,y,two"], "path,label,domain"))
+    assert images.classes == ("x", "y")
+    assert report.empty == (("one", "y"), ("two", "x"))
+    assert np.bincount(images.domain).tolist() == [1, 1]

@@ -1,0 +1,189 @@
+"""Unpacking, converting and measuring: never where it is put off, once and with progress elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import Experiment, parse
+from fedcore.data import catalog
+from fedcore.data.check import check, verdicts
+from fedcore.data.readers import archives, ddr, leaf
+from fedcore.data.readers.prepare import NotPrepared, Prepared, put_off
+from fedcore.engine import setup
+from fedcore.engine.plan import plan
+from fedcore.progress import Progress
+from tests.data.readers.test_archives import pack
+from tests.support.layouts import WRITE
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDLENS_CACHE", str(tmp_path / "cache"))
+
+
+def packed(folder: Path) -> Path:
+    return pack(WRITE["pacs"](folder / "w"), folder / "my own" / "pacs.zip")
+
+
+SLOW = {
+    "pacs": (packed, "has to be unpacked into", "unpacking pacs.zip", 56),
+    "femnist": (lambda f: WRITE["femnist"](f / "set"), "LEAF's json in", "reading all_data_2.json", 66),
+    "ddr": (lambda f: WRITE["ddr"](f / "set"), "photographs in", "measuring photographs", 20),
+}
+"""Name -> writer, what is said, a step, images (at least)."""
+
+
+def experiment(root: str) -> Experiment:
+    return parse({"data": {"name": "pacs", "root": root}, "methods": [{"name": "zero-shot"}], "seeds": [1]})
+
+
+def tree(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_nothing_slow_is_begun_where_it_is_put_off(name: str, tmp_path: Path):
+    write, said, _, _ = SLOW[name]
+    root = write(tmp_path)
+    before = tree(tmp_path)
+    with put_off(), pytest.raises(NotPrepared) as caught:
+        catalog.load(name, str(root))
+    line = str(caught.value)
+    assert said in line and caught.value.field == "data.root" and tree(tmp_path) == before
+    written = f"'{root}'" if " " in str(root) else str(root)
+    assert f"`python -m fedcore data check {name} --root {written}`" in line
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_it_is_done_once_with_progress_and_is_no_trouble_afterwards(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write, _, step, images = SLOW[name]
+    root = str(write(tmp_path))
+    work = Prepared(lambda: catalog.load(name, root))
+    steps = list(work)
+    assert step in {s.message.removesuffix(" into").split(" into ")[0] for s in steps}
+    assert len(work.result) >= images
+    for module, does in ((archives, "unpack"), (leaf, "_parse"), (ddr, "measure")):
+        monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
+    with put_off():
+        again = catalog.load(name, root)
+        assert catalog.facts(name, root).classes == again.classes
+    assert again.keys == work.result.keys and again.fingerprint == work.result.fingerprint
+    assert list(Prepared(lambda: catalog.load(name, root))) == []
+
+
+def test_a_folder_of_images_needs_nothing(tmp_path: Path):
+    root = str(WRITE["pacs"](tmp_path))
+    before = tree(tmp_path)
+    with put_off():
+        assert len(catalog.load("pacs", root)) == len(catalog.load("folder", root)) == 56
+    assert list(Prepared(lambda: catalog.load("pacs", root))) == [] and tree(tmp_path) == before
+
+
+def test_an_unreadable_photograph_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = WRITE["ddr"](tmp_path / "set")
+    bad = next((root / "DR_grading" / "test").glob("*.jpg"))
+    bad.write_bytes(b"no picture")
+    first = catalog.load("ddr", str(root))
+    monkeypatch.setattr(ddr, "measure", lambda _: pytest.fail("measured again"))
+    with put_off():
+        assert catalog.load("ddr", str(root)).keys == first.keys
+
+
+def test_measuring_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = WRITE["ddr"](tmp_path / "set")
+    monkeypatch.setattr(ddr, "_EVERY", 1)
+    steps = iter(Prepared(lambda: catalog.load("ddr", str(root))))
+    for _ in range(6):
+        next(steps)
+    steps.close()
+    with put_off(), pytest.raises(NotPrepared) as caught:
+        catalog.load("ddr", str(root))
+    whole = len(catalog.load("ddr", str(root)))
+    assert str(caught.value).startswith(f"{whole - 5} photographs")
+
+
+@pytest.mark.parametrize("name", ["femnist", "ddr"])
+def test_a_place_that_cannot_be_written_is_read_each_time(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    root = SLOW[name][0](tmp_path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with put_off():
+        assert len(catalog.load(name, str(root))) >= SLOW[name][3]
+
+
+def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    *steps, report = check.check("pacs", str(packed(tmp_path / "a")))
+    assert report.images == 56
+    assert [s.done for s in steps if s.message == "unpacking pacs.zip"][-1] > 0
+    root = str(packed(tmp_path / "b"))
+    wanted = experiment(root)
+    with put_off(), pytest.raises(NotPrepared):
+        plan(wanted)
+    run = wanted.expand()[0]
+    for event in setup.make_ready(run, tmp_path, "cpu"):
+        assert isinstance(event, Progress) and event.message.startswith("unpacking")
+        if event.done and event.done == event.total:
+            break
+
+
+def test_the_form_does_not_unpack_and_looks_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from pages.forms import drafts, planning
+
+    monkeypatch.setattr(planning, "PATIENCE", 60)
+    monkeypatch.setattr(planning, "KEPT_ERROR", 0.0)  # "later" is at once
+    root = str(packed(tmp_path))
+    values = experiment(root).model_dump()
+    before = tree(tmp_path)
+    _, planned, error = drafts.checked(values)
+    assert planned is None and "check the data set first" in str(error) and tree(tmp_path) == before
+    assert drafts.preview(values, error) is None
+    list(check.check("pacs", root))
+    assert len(drafts.checked(values)[1].clients) == 4
+
+
+@pytest.mark.parametrize("name", ["femnist", "ddr"])
+def test_what_is_made_of_a_folder_that_cannot_be_written_is_kept_in_the_cache(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    root = SLOW[name][0](tmp_path)
+    before, real = tree(root), os.access
+    monkeypatch.setattr(
+        os, "access", lambda place, mode: root not in (place, *Path(place).parents) and real(place, mode)
+    )
+    with put_off(), pytest.raises(NotPrepared):
+        catalog.load(name, str(root))
+    work = Prepared(lambda: catalog.load(name, str(root)))
+    assert list(work)
+    for module, does in ((leaf, "_parse"), (ddr, "measure")):
+        monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
+    with put_off():
+        assert catalog.load(name, str(root)).fingerprint == work.result.fingerprint
+    assert tree(root) == before
+
+
+def test_many_images_that_nobody_has_looked_at_are_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verdicts, "AT_ONCE", 50)
+    root = str(WRITE["pacs"](tmp_path / "my own"))
+    with put_off(), pytest.raises(NotPrepared) as caught:
+        catalog.load("folder", root)
+    assert "56 images in" in str(caught.value) and f"data check '{root}'`" in str(caught.value)
+    work = Prepared(lambda: catalog.load("folder", root))
+    assert [s.message for s in work] == ["looking through images"]
+    monkeypatch.setattr(verdicts, "faults", lambda _: pytest.fail("looked at again"))
+    with put_off():
+        assert len(catalog.load("folder", root)) == len(work.result) == 56
+
+
+def test_a_check_spares_the_page_the_look_at_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verdicts, "AT_ONCE", 50)
+    root = str(WRITE["pacs"](tmp_path / "set"))
+    list(check.check("folder", root))
+    with put_off():
+        assert len(catalog.load("folder", root)) == 56

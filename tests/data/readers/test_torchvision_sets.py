@@ -1,0 +1,270 @@
+"""The readers of torchvision's data sets agree with torchvision's own classes on the same files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torchvision.datasets as tv
+from PIL import Image
+
+from fedcore.data import catalog
+from fedcore.data.images import TEST, TRAIN, VALIDATION
+from fedcore.data.readers import torchvision_sets
+from fedcore.errors import FedLensError
+from tests.support import layouts
+from tests.support.layouts import WRITE
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+def fit_checksums(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    """torchvision compares CIFAR's and the flowers' label files with those of the real set: give it ours."""
+    for cls in (tv.CIFAR10, tv.CIFAR100):
+        folder = root / cls.base_folder
+        if folder.is_dir():
+            for listed in ("train_list", "test_list"):
+                files = [[name, md5(folder / name)] for name, _ in getattr(cls, listed)]
+                monkeypatch.setattr(cls, listed, files)
+            monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": md5(folder / cls.meta["filename"])})
+    flowers = root / "flowers-102"
+    if flowers.is_dir():
+        files = {
+            key: (name, md5(flowers / name) if key != "image" else value)
+            for key, (name, value) in tv.Flowers102._file_dict.items()
+        }
+        monkeypatch.setattr(tv.Flowers102, "_file_dict", files)
+
+
+def theirs(name: str, root: Path) -> Iterator[tuple[int, Image.Image, int, list[str]]]:
+    """(part, image, label, class names) of every sample, as torchvision gives them."""
+    split = {"train": TRAIN, "val": VALIDATION, "test": TEST, "trainval": TRAIN}
+    made = {
+        "cifar10": [(TRAIN, tv.CIFAR10(root, train=True)), (TEST, tv.CIFAR10(root, train=False))]
+        if name == "cifar10" else [],
+        "cifar100": [(TRAIN, tv.CIFAR100(root, train=True)), (TEST, tv.CIFAR100(root, train=False))]
+        if name == "cifar100" else [],
+        "eurosat": [(-1, tv.EuroSAT(root))] if name == "eurosat" else [],
+        "caltech101": [(-1, tv.Caltech101(root))] if name == "caltech101" else [],
+    }.get(name)  # fmt: skip
+    if made is None:
+        cls, splits = {
+            "oxford-pets": (tv.OxfordIIITPet, ("trainval", "test")),
+            "food101": (tv.Food101, ("train", "test")),
+            "flowers102": (tv.Flowers102, ("train", "val", "test")),
+            "dtd": (tv.DTD, ("train", "val", "test")),
+        }[name]
+        made = [(split[part], cls(root, split=part)) for part in splits]
+    for part, data in made:
+        names = getattr(data, "classes", None) or data.categories
+        for image, label in (data[i] for i in range(len(data))):
+            yield part, image, label, names
+
+
+TORCHVISION = [e.name for e in catalog.entries() if e.torchvision]
+
+
+def test_the_eight_sets_name_a_class_of_torchvision():
+    assert len(TORCHVISION) == 8
+    assert all(hasattr(tv, catalog.entry(name).torchvision) for name in TORCHVISION)
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_torchvision_reads_the_same_images_labels_classes_and_parts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    root = WRITE[name](tmp_path)
+    fit_checksums(monkeypatch, root)
+    images = catalog.load(name, str(root))
+    ours = sorted(
+        (
+            -1 if images.split is None else int(images.split[i]),
+            int(images.labels[i]),
+            images.read(i).tobytes(),
+        )
+        for i in range(len(images))
+    )
+    samples = list(theirs(name, root))
+    assert ours == sorted((part, label, image.convert("RGB").tobytes()) for part, image, label, _ in samples)
+    names = samples[0][3]
+    assert images.classes == tuple(torchvision_sets.readable(n) for n in names)
+
+
+def test_no_reader_brings_torch_into_the_process(tmp_path: Path):
+    roots = {name: str(WRITE[name](tmp_path / name)) for name in ("cifar10", "flowers102", "caltech101")}
+    script = (
+        "import json, sys\n"
+        "from fedcore.data import catalog\n"
+        "for name, root in json.loads(sys.argv[1]).items():\n"
+        "    catalog.load(name, root).read(0)\n"
+        "assert not {'torch', 'torchvision'} & set(sys.modules)\n"
+    )
+    command = [sys.executable, "-c", script, json.dumps(roots)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_cifar_reads_pixels_when_they_are_asked_for(tmp_path: Path):
+    root = WRITE["cifar10"](tmp_path)
+    images = catalog.load("cifar10", str(root))
+    (root / "cifar-10-batches-py" / "test_batch").unlink()
+    rows = np.flatnonzero(images.split == TRAIN)
+    assert layouts.label_of(images.read(int(rows[-1])).getpixel((0, 0)))[0] == images.labels[rows[-1]]
+    with pytest.raises(FedLensError, match="test_batch: damaged"):
+        images.read(int(np.flatnonzero(images.split == TEST)[0]))
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("this ran",)
+
+
+def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    root = WRITE["cifar10"](tmp_path)
+    (root / "cifar-10-batches-py" / "data_batch_3").write_bytes(pickle.dumps({"data": Evil()}))
+    with pytest.raises(FedLensError, match=r"data_batch_3: damaged \(names builtins\.print"):
+        catalog.load("cifar10", str(root))
+    assert "this ran" not in capsys.readouterr().out
+
+
+def edit(file: str, old: str, new: str):
+    def spoil(root: Path) -> None:
+        (path,) = root.rglob(file)
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return spoil
+
+
+def drop(file: str):
+    def spoil(root: Path) -> None:
+        (path,) = root.rglob(file)
+        path.unlink()
+
+    return spoil
+
+
+def cut(file: str):
+    def spoil(root: Path) -> None:
+        (path,) = root.rglob(file)
+        path.write_bytes(path.read_bytes()[:100])
+
+    return spoil
+
+
+def rename(old: str, new: str):
+    def spoil(root: Path) -> None:
+        (path,) = root.rglob(old)
+        path.rename(path.with_name(new))
+
+    return spoil
+
+
+def labels(*, drop_last: bool = False, number: int | None = None):
+    def spoil(root: Path) -> None:
+        path = root / "cifar-10-batches-py" / "data_batch_2"
+        held = pickle.loads(path.read_bytes())
+        held["labels"] = held["labels"][:-1] if drop_last else [number, *held["labels"][1:]]
+        path.write_bytes(pickle.dumps(held))
+
+    return spoil
+
+
+BAD = {
+    "cifar: a batch is missing": ("cifar10", drop("data_batch_5"), "no folder with 'batches.meta'"),
+    "cifar: a batch ends early": ("cifar10", cut("data_batch_5"), "data_batch_5: damaged"),
+    "cifar: an empty file": ("cifar100", lambda r: (r / "cifar-100-python/meta").write_bytes(b""), "damaged"),
+    "cifar: other classes": (
+        "cifar10", lambda r: (r / "cifar-10-batches-py/batches.meta").write_bytes(
+            pickle.dumps({"label_names": ["a"]})), "not the classes of CIFAR-10"),
+    "cifar: no table": (
+        "cifar10", lambda r: (r / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps([1])),
+        "damaged"),
+    "cifar: a label too few": ("cifar10", labels(drop_last=True), "data_batch_2: not a file of CIFAR's"),
+    "cifar: a label too large": ("cifar10", labels(number=10), "data_batch_2: not a file of CIFAR's"),
+    "eurosat: a class is missing": (
+        "eurosat", rename("SeaLake", "Oceans"), "no class folder 'SeaLake', which EuroSAT has"),
+    "eurosat: one class more": (
+        "eurosat",
+        lambda root: layouts.image(next(root.rglob("SeaLake")).parent / "Oceans" / "Oceans_1.jpg", 0),
+        "an unknown class folder 'Oceans', which EuroSAT has not",
+    ),
+    "caltech101: one class more": (
+        "caltech101",
+        lambda root: layouts.image(next(root.rglob("yin_yang")).parent / "tao" / "image_0001.jpg", 0),
+        "an unknown class folder 'tao', which Caltech-101 has not",
+    ),
+    "eurosat: another folder": ("eurosat", rename("eurosat", ".hidden"), "no class folder of EuroSAT in it"),
+    "caltech: a class is missing": (
+        "caltech101", rename("yin_yang", "tao"), "no class folder 'yin_yang', which Caltech-101 has"),
+    "pets: no test list": ("oxford-pets", drop("test.txt"), "no folder with 'annotations/trainval.txt' and"),
+    "pets: a label of another breed": (
+        "oxford-pets", edit("trainval.txt", "Abyssinian_1 1", "Abyssinian_1 2"), "'Abyssinian_1 2 1 1' is"),
+    "pets: an unknown breed": (
+        "oxford-pets", edit("trainval.txt", "beagle_1", "eagle_1"), "'eagle_1 5 2 1' is not"),
+    "pets: a short line": ("oxford-pets", edit("test.txt", "beagle_10 5 2 10", "beagle_10 5"), "is not"),
+    "food: no json": ("food101", cut("train.json"), "train.json: damaged"),
+    "food: another form": (
+        "food101", lambda r: (r / "food-101/meta/test.json").write_text("[]"), "expected a list of images"),
+    "food: a class is missing": (
+        "food101", edit("test.json", "baklava", "baklawa"), "no class folder 'baklava', which Food-101 has"),
+    "food: a path that leads outside": (
+        "food101", edit("test.json", "baklava/1011328", "../../../baklava/1011328"), "lies outside"),
+    "flowers: no labels": ("flowers102", drop("imagelabels.mat"), "no folder with 'imagelabels.mat'"),
+    "flowers: labels cut": ("flowers102", cut("imagelabels.mat"), "imagelabels.mat: damaged"),
+    "flowers: fewer labels than images": (
+        "flowers102", lambda r: layouts.savemat(
+            r / "flowers-102/imagelabels.mat", {"labels": np.ones((1, 300), dtype=np.uint8)}),
+        "names image 301, which imagelabels.mat gives no class of 1 to 102"),
+    "dtd: no list": ("dtd", drop("val1.txt"), "no folder with 'labels/train1.txt'"),
+    "dtd: an unknown class": ("dtd", edit("test1.txt", "banded/", "bandit/"), "names no class of DTD"),
+    "tiny: no words": ("tiny-imagenet", drop("words.txt"), "no folder with 'wnids.txt' and 'words.txt'"),
+    "tiny: a class without words": (
+        "tiny-imagenet", edit("words.txt", "n02123045", "n09999999"), "no words for 'n02123045'"),
+    "tiny: no text": (
+        "tiny-imagenet", lambda r: (r / "tiny-imagenet-200/words.txt").write_bytes(b"\xff\xfe"), "damaged"),
+    "tiny: a class without folder": (
+        "tiny-imagenet", edit("wnids.txt", "n02123045", "n00001740"), "no folder 'n00001740'"),
+    "tiny: a label of no class": (
+        "tiny-imagenet", edit("val_annotations.txt", "n02123045", "n09999999"), "names no class of wnids"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "spoil", "message"), BAD.values(), ids=BAD.keys())
+def test_damaged_sets_are_named_with_file_and_remedy(name, spoil, message, tmp_path: Path):
+    root = WRITE[name](tmp_path)
+    spoil(root)
+    with pytest.raises(FedLensError, match=message) as caught:
+        catalog.load(name, str(root))
+    assert caught.value.field == "data.root" and str(root) in str(caught.value)
+
+
+@pytest.mark.parametrize("case", [c for c in BAD if c.startswith(("eurosat", "caltech101"))])
+def test_class_folders_are_refused_before_an_image_is_opened_too(case: str, tmp_path: Path):
+    name, spoil, message = BAD[case]
+    root = WRITE[name](tmp_path)
+    assert catalog.facts(name, str(root)).classes == catalog.load(name, str(root)).classes
+    spoil(root)
+    with pytest.raises(FedLensError, match=message):
+        catalog.facts(name, str(root))
+
+
+def test_missing_images_are_counted_and_left_out(tmp_path: Path):
+    root = WRITE["dtd"](tmp_path)
+    (root / "dtd/dtd/images/banded/banded_0004.jpg").unlink()
+    images, warnings = catalog.load_checked("dtd", str(root))
+    assert len(images) == 140 and "images/banded/banded_0004.jpg" not in images.keys
+    assert any("1 images left out" in line and "banded_0004.jpg" in line for line in warnings)
+    assert "DTD: 5,640 images expected, 140 found" in warnings

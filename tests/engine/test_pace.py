@@ -1,0 +1,19 @@
+from fedcore.engine.pace import Pace, span
+
+
+def test_speed_and_time_left_count_from_the_first_look():
+    now = iter([0.0, 2.0, 4.0])
+    pace = Pace(clock=lambda: next(now))
+    assert pace.text(640, 1000) == ""  # rows of an interrupted attempt
+    assert pace.text(700, 1000) == "30 images/s, 10 s left"
+    assert pace.text(656, 1000) == "4.0 images/s, 1 min 26 s left"
+
+
+def test_spans_are_said_in_two_units():
+    assert [span(s) for s in (0, 59, 60, 3599, 7500)] == [
+        "0 s",
+        "59 s",
+        "1 min 0 s",
+        "59 min 59 s",
+        "2 h 5 min",
+    ]

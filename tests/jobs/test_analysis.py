@@ -1,0 +1,87 @@
+"""Analyses as tasks: a run trained here is looked into from its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore import store
+from fedcore.config import parse
+from fedcore.engine.plan import plan
+from fedcore.jobs import analysis, job, task_job, tasks
+from fedcore.jobs.heartbeat import Heart
+from fedcore.store import queries
+from fedcore.store.lease import claim
+from fedcore.store.liveness import TASKS, new_owner
+
+EXPERIMENT = {
+    "name": "to look into",
+    "methods": [{"name": "promptfl", "config": {"context_length": 2}}],
+    "data": {"name": "rotated-digits", "domains": ["rot0", "rot15"], "shots": 1},
+    "rounds": 1,
+}
+
+
+@pytest.fixture
+def trained(db: Path) -> int:
+    experiment = parse(EXPERIMENT)
+    (run_id,) = store.create_experiment(db, experiment, plan(experiment).runs).run_ids
+    lease = claim(db, new_owner(), "cpu")
+    assert lease is not None
+    with Heart(db, lease.owner) as heart:
+        assert job.execute(lease, heart) == "done"
+    return run_id
+
+
+def do(db: Path) -> tasks.TaskRow:
+    waiting = tasks.claim(db, new_owner(), "cpu")
+    assert waiting is not None
+    with Heart(db, waiting.owner, work=TASKS) as heart:
+        task_job.execute(waiting, heart)
+    return tasks.get(db, waiting.id)
+
+
+def test_a_trained_run_can_be_looked_into(db, trained):
+    asked = analysis.ask(db, trained, "predictions")
+    assert analysis.ask(db, trained, "predictions") == asked, "the same question is asked once"
+    assert analysis.answer(db, trained, "predictions").status == "queued"
+    task = do(db)
+    assert (task.status, task.error) == ("done", None)
+    assert task.result["round"] == 1
+    assert task.result["classes"] == list(plan(parse(EXPERIMENT)).classes)
+    arrays = tasks.arrays(task)
+    right = arrays["label"] == arrays["predicted"]
+    for cell in queries.heatmap(db, trained, 1):
+        chosen = (arrays["model"] == cell.model) & (arrays["test_set"] == cell.test_set)
+        if chosen.any():
+            assert (int(right[chosen].sum()), int(chosen.sum())) == (cell.correct, cell.total)
+    assert set(arrays["model"].tolist()) == {0, 1, 2}
+
+    analysis.ask(db, trained, "nearest_words", 1)
+    words = do(db)
+    assert [row["position"] for row in words.result["rows"]] == [1, 2]
+
+    analysis.ask(db, trained, "evidence", 1, 1)
+    maps = tasks.arrays(do(db))
+    assert maps["pixels"].shape[0] == 8
+    assert np.isfinite(maps["map/prediction"].astype(float)).all()
+
+
+def test_a_run_without_a_checkpoint_says_so(db, trained):
+    for path in queries.log_path(db, trained).parent.glob("round-*"):
+        path.unlink()
+    analysis.ask(db, trained, "feature_space", 1, 1)
+    task = do(db)
+    assert task.status == "failed"
+    assert f"run {trained} has no checkpoint" in task.error
+
+
+def test_a_run_that_has_gone_on_is_asked_anew(db, trained):
+    analysis.ask(db, trained, "predictions")
+    from fedcore.store.database import writing
+
+    with writing(db) as database:
+        database.execute("UPDATE runs SET rounds_done = 2 WHERE id=?", [trained])
+    assert analysis.answer(db, trained, "predictions") is None

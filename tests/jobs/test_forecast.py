@@ -1,0 +1,73 @@
+"""What planned runs will take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+from fedcore.jobs import forecast
+from fedcore.results import progress
+from fedcore.store import queries
+from fedcore.store.database import artifacts_folder
+from fedcore.store.lease import run_folder
+from tests.support import fill
+
+
+def test_an_estimate_needs_a_precedent_for_every_run(filled: Path) -> None:
+    finished = [r.id for r in queries.runs_of(filled, [1])]
+    configs = list(queries.configs(filled, finished).values())
+    seconds = forecast.seconds(forecast.precedents(filled), configs)
+    took = sum(progress.elapsed(r) or 0 for r in queries.runs_of(filled, [1]))
+    assert seconds == pytest.approx(took, rel=0.2)
+    unknown = configs[0].model_copy(
+        update={"backbone": configs[0].backbone.model_copy(update={"name": "RN50"})}
+    )
+    assert forecast.seconds(forecast.precedents(filled), [*configs, unknown]) is None
+
+
+def test_a_run_that_is_deleted_meanwhile_is_no_precedent(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two reads of the database, and between the database and the folder."""
+    configs, everything = queries.configs, forecast.precedents(filled)
+    gone = max(queries.configs(filled, [r.id for r in queries.runs_of(filled, [1])]))
+    monkeypatch.setattr(
+        queries, "configs", lambda db, ids: {i: c for i, c in configs(db, ids).items() if i != gone}
+    )
+    assert forecast.precedents(filled).seconds.keys() <= everything.seconds.keys()
+
+    def missing(db: Path, run_id: int) -> Path:
+        raise FedLensError(f"no run {run_id}")
+
+    monkeypatch.setattr(forecast, "run_folder", missing)
+    assert forecast.precedents(filled).written == {}
+
+
+def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) -> None:
+    planned = plan(queries.experiment(filled, 1).config)
+    methods = {r.method.name for r in planned.runs}
+    finished = [r for r in queries.runs_of(filled, [1]) if r.state == "done"]
+    for run in finished:
+        folder = run_folder(filled, run.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "round-1.safetensors").write_bytes(b"x" * 1000)
+    found = forecast.disk(filled, forecast.precedents(filled), planned)
+    encoded = sum(e.size for e in planned.encodings)
+    assert encoded > 0 and len(methods) > 1
+    assert found == forecast.Disk(encoded + 1000 * len(planned.runs), True)
+    first = planned.encodings[0]
+    cache = artifacts_folder(filled) / "encodings"
+    cache.mkdir(parents=True, exist_ok=True)
+    (cache / "a.npy").write_bytes(b"")
+    about = {"data": first.data, "backbone": first.backbone, "reads": first.reads}
+    about |= {"shape": [first.images, 64]}
+    (cache / "a.json").write_text(json.dumps(about))
+    assert forecast.disk(filled, forecast.precedents(filled), planned).size == found.size - first.size
+    (cache / "a.json").write_text(json.dumps(about | {"shape": [first.images - 1, 64]}))
+    assert forecast.disk(filled, forecast.precedents(filled), planned).size == found.size
+    unknown = plan(fill.an_experiment(methods=("zero-shot", "clip-fc"), seeds=(1,)))
+    assert not forecast.disk(filled, forecast.precedents(filled), unknown).whole

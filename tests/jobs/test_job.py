@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import pytest
+
+from fedcore import store
+from fedcore.errors import FedLensError
+from fedcore.jobs import job
+from fedcore.jobs.heartbeat import Heart
+from fedcore.progress import Progress
+from fedcore.store import queries
+from fedcore.store.database import writing
+from fedcore.store.lease import LostRun, claim
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+from tests.support.jobs import recorded, wait_for
+
+
+def execute(db, train=fake_engine.train, **options: object) -> tuple[int, str]:
+    lease = claim(db, new_owner(), "cpu")
+    with Heart(db, lease.owner, beat_seconds=0.05, look_seconds=0.01) as heart:
+        return lease.run_id, job.execute(lease, heart, train=train, **options)
+
+
+def row(db, run_id: int) -> queries.RunRow:
+    return queries.runs(db, [run_id])[0]
+
+
+def test_two_runs_of_one_config_record_the_same(db, queued):
+    a, b = queued(seeds=(1,))[0], queued(seeds=(1,))[0]
+    assert [execute(db), execute(db)] == [(a, "done"), (b, "done")]
+    assert recorded(db, a) == recorded(db, b)
+    assert recorded(db, a)["accuracy"]
+
+
+def test_a_failing_run_says_why_and_keeps_its_rounds(db, queued):
+    (run_id,) = queued(rounds=5, fail_at=3)
+    assert execute(db) == (run_id, "failed")
+    run = row(db, run_id)
+    assert run.reason == "ZeroDivisionError: the fake engine was told to"
+    assert "Traceback" in queries.error_text(db, run_id)
+    assert "Traceback" in queries.log_path(db, run_id).read_text()
+    assert run.rounds_done == 2 and run.last_test is not None
+
+
+def test_bad_input_found_late_is_named_by_its_field(db, queued):
+    (run_id,) = queued()
+
+    def refuse(run, **options):
+        raise FedLensError("no file at x.pt; download it", "backbone.pretrained")
+        yield
+
+    assert execute(db, refuse) == (run_id, "failed")
+    assert row(db, run_id).reason == "backbone.pretrained: no file at x.pt; download it"
+
+
+def test_an_engine_that_forgets_the_end_is_a_failure(db, queued):
+    (run_id,) = queued(forget_the_end=True)
+    assert execute(db) == (run_id, "failed")
+    assert "before its last round" in row(db, run_id).reason
+
+
+def test_a_stop_discards_the_unfinished_round(db, queued):
+    (run_id,) = queued(rounds=50, seconds=0.05)
+
+    def stop_at_three(event):
+        if getattr(event, "round", 0) == 3:
+            store.stop(db, [run_id])
+
+    assert execute(db, listen=stop_at_three) == (run_id, "stopped")
+    run = row(db, run_id)
+    assert (run.status, run.reason) == ("stopped", "stopped as asked")
+    assert queries.evaluated_rounds(db, run_id) == list(range(run.rounds_done + 1))
+    assert 3 <= run.rounds_done < 50
+
+
+def test_a_stop_before_the_first_step_is_heeded(db, queued):
+    (run_id,) = queued(rounds=5)
+    lease = claim(db, new_owner(), "cpu")
+    store.stop(db, [run_id])
+    with Heart(db, lease.owner) as heart:
+        assert job.execute(lease, heart, train=fake_engine.train) == "stopped"
+    assert row(db, run_id).rounds_done == 0
+
+
+def test_a_process_asked_to_end_leaves_the_run_interrupted(db, queued):
+    (run_id,) = queued(rounds=50, seconds=0.02)
+    seen = []
+    assert execute(db, listen=seen.append, terminated=lambda: len(seen) > 6) == (run_id, "interrupted")
+    assert 0 < row(db, run_id).rounds_done < 50
+
+
+def test_a_run_taken_away_is_not_written_to_again(db, queued):
+    """What a laptop does that slept through its own reconciliation."""
+    (run_id,) = queued(rounds=50, seconds=0.05)
+    taken = {}
+
+    def take_away(event):
+        if getattr(event, "round", 0) == 2 and not taken:
+            with writing(db) as connection:
+                connection.execute("UPDATE runs SET owner='other', attempt=attempt+1 WHERE id=?", [run_id])
+            taken.update(recorded(db, run_id))
+
+    assert execute(db, listen=take_away) == (run_id, "lost")
+    run = row(db, run_id)
+    assert (run.status, run.rounds_done) == ("running", 2)
+    assert recorded(db, run_id) == taken
+
+
+def test_the_heart_beats_for_all_runs_of_its_owner_and_stops_with_it(db, queued):
+    queued(seeds=(1, 2))
+    leases = [claim(db, "me", "cpu") for _ in range(2)]
+
+    def beats() -> list[float]:
+        return [r.heartbeat_at for r in queries.runs(db, [lease.run_id for lease in leases])]
+
+    first = beats()
+    with Heart(db, "me", beat_seconds=0.02, look_seconds=0.01):
+        wait_for(lambda: all(b > a for a, b in zip(first, beats(), strict=True)))
+    last = beats()
+    leases[0].finish("done")
+    with Heart(db, "me", beat_seconds=0.02, look_seconds=0.01):
+        wait_for(lambda: beats()[1] > last[1])
+    assert queries.runs(db, [leases[0].run_id])[0].status == "done"
+
+
+def test_progress_is_shown_and_cleared(db, queued):
+    (run_id,) = queued(rounds=1)
+    shown = []
+
+    def look(event):
+        if isinstance(event, Progress):
+            shown.append(row(db, run_id).message)
+
+    execute(db, listen=look)
+    assert shown == ["encoding 3/3"]
+    assert row(db, run_id).message is None
+
+
+def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
+    (run_id,) = queued(rounds=6, fail_at=4)
+    assert execute(db) == (run_id, "failed")
+    store.resume(db, [run_id])
+    seen = {}
+
+    def spy(run, **options):
+        seen.update(options)
+        yield from fake_engine.train(
+            run.model_copy(update={"method": run.method.model_copy(update={"config": {}})}), **options
+        )
+
+    assert execute(db, spy) == (run_id, "done")
+    assert seen["environment"] == {"threads": 1, "chunk": 32}
+    assert seen["resume_from"].endswith("round-3.safetensors")
+    assert queries.evaluated_rounds(db, run_id) == list(range(7))
+
+
+def test_without_checkpoints_a_resumed_run_starts_anew(db, queued):
+    (run_id,) = queued(rounds=6, fail_at=4)
+    execute(db)
+    for file in queries.log_path(db, run_id).parent.glob("round-*"):
+        file.unlink()
+    store.resume(db, [run_id])
+    assert execute(db, lambda run, **o: fake_engine.train(without_failure(run), **o)) == (run_id, "done")
+    (fresh,) = queued(rounds=6)
+    assert execute(db) == (fresh, "done")
+    assert recorded(db, run_id) == recorded(db, fresh)
+
+
+def without_failure(run):
+    return run.model_copy(update={"method": run.method.model_copy(update={"config": {}})})
+
+
+def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
+    mine = queued(methods=3, rounds=3, fail_at=2)
+    others = queued(rounds=2)
+    assert job.work(claim(db, new_owner(), "cpu"), "cpu", train=fake_engine.train) == 0
+    assert [row(db, i).status for i in mine] == ["failed", "done", "done"]
+    assert [row(db, i).status for i in others] == ["queued"]
+
+
+def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
+    (run_id,) = queued()
+    lease = claim(db, "somebody", "cpu")
+    thief = type(lease)(lease.db, run_id, "thief", 1)
+    assert job.work(thief, "cpu", train=fake_engine.train) == 0
+    with pytest.raises(LostRun):
+        thief.finish("done")
+    assert row(db, run_id).status == "running"
+
+
+def test_a_checkpoint_of_round_0_without_its_round_is_not_resumed_from(db, queued):
+    (run_id,) = queued(rounds=2)
+    lease = claim(db, new_owner(), "cpu")
+    lease.folder.mkdir(parents=True)
+    (lease.folder / "round-0.safetensors").write_text("0 a state nobody recorded")
+    assert queries.newest_checkpoint(lease.db, lease.run_id) is None
+    lease.finish("interrupted", "its process ended")
+    store.resume(db, [run_id])
+    assert execute(db) == (run_id, "done")
+    assert queries.evaluated_rounds(db, run_id) == [0, 1, 2]
+
+
+def test_a_recorded_round_0_is_resumed_from(db, queued):
+    (run_id,) = queued(rounds=2, fail_at=1)
+    assert execute(db) == (run_id, "failed")
+    store.resume(db, [run_id])
+    found = queries.newest_checkpoint(db, run_id)
+    assert found is not None and found[0] == 0

@@ -1,0 +1,177 @@
+"""kill -9 of job, supervisor or both: no row keeps saying "running", resuming changes no number."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from fedcore import store
+from fedcore.engine.events import Event
+from fedcore.jobs import job
+from fedcore.jobs.heartbeat import Heart
+from fedcore.store import queries, reconcile
+from fedcore.store.database import reading
+from fedcore.store.lease import claim
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+from tests.support.jobs import recorded, wait_for
+
+ROUNDS = 12
+SLOW = {"rounds": ROUNDS, "seconds": 0.1}
+
+
+def row(db: Path, run_id: int) -> queries.RunRow:
+    return queries.runs(db, [run_id])[0]
+
+
+def pid(db: Path, run_id: int) -> int:
+    with reading(db) as connection:
+        return connection.execute("SELECT pid FROM runs WHERE id=?", [run_id]).fetchone()[0]
+
+
+def in_the_middle(db: Path, run_id: int) -> int:
+    """Wait until it has recorded three rounds; its process."""
+    wait_for(lambda: row(db, run_id).rounds_done >= 3)
+    return pid(db, run_id)
+
+
+def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
+    """The same run in one go, in this process."""
+    (run_id,) = queued(rounds=ROUNDS, seconds=0)
+    lease = claim(db, new_owner(), "cpu")
+    assert lease is not None and lease.run_id == run_id
+    with Heart(db, lease.owner) as heart:
+        assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    return recorded(db, run_id)
+
+
+def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, queued, supervise):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(**SLOW)
+    supervise()
+    os.kill(in_the_middle(db, run_id), signal.SIGKILL)
+    wait_for(lambda: row(db, run_id).status == "interrupted")
+    assert "signal 9" in row(db, run_id).reason
+    done = row(db, run_id).rounds_done
+    assert 3 <= done < ROUNDS
+    time.sleep(0.2)
+    assert row(db, run_id).status == "interrupted"  # nobody queues it again unasked
+
+    assert store.resume(db, [run_id]) == [run_id]
+    wait_for(lambda: row(db, run_id).status == "done")
+    assert row(db, run_id).attempt == 2
+    assert recorded(db, run_id) == expected
+    assert f"resuming after round {done}" in queries.log_path(db, run_id).read_text()
+
+
+def test_supervisor_killed_leaves_the_job_to_the_next_supervisor(db, queued, supervise):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(**SLOW)
+    first = supervise()
+    worker_pid = in_the_middle(db, run_id)
+    first.kill()
+    first.wait(5)
+    supervise()
+    before = row(db, run_id).rounds_done
+    wait_for(lambda: row(db, run_id).rounds_done > before)
+    assert pid(db, run_id) == worker_pid  # the same process went on
+    wait_for(lambda: row(db, run_id).status == "done")
+    assert row(db, run_id).attempt == 1
+    assert recorded(db, run_id) == expected
+
+
+def test_adopted_job_killed_is_marked_by_the_new_supervisor(db, queued, supervise):
+    (run_id,) = queued(**SLOW)
+    first = supervise()
+    worker_pid = in_the_middle(db, run_id)
+    first.kill()
+    first.wait(5)
+    supervise()
+    os.kill(worker_pid, signal.SIGKILL)
+    wait_for(lambda: row(db, run_id).status == "interrupted")
+    assert row(db, run_id).attempt == 1  # marked, not queued again
+    assert recorded(db, run_id)  # what it had recorded stays
+
+
+def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, queued, supervise):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(**SLOW)
+    first = supervise()
+    worker_pid = in_the_middle(db, run_id)
+    first.kill()
+    first.wait(5)
+    os.kill(worker_pid, signal.SIGKILL)
+    wait_for(lambda: not psutil.pid_exists(worker_pid) or psutil.Process(worker_pid).status() == "zombie")
+    shown = row(db, run_id)
+    assert (shown.status, shown.state) == ("running", "interrupted")  # nobody wrote it, everybody sees it
+
+    assert reconcile(db) == [run_id]
+    assert row(db, run_id).status == "interrupted"
+    store.resume(db, [run_id])
+    supervise()
+    wait_for(lambda: row(db, run_id).status == "done")
+    assert recorded(db, run_id) == expected
+
+
+def test_a_claim_whose_supervisor_died_before_starting_a_process_goes_stale(db, queued):
+    (run_id,) = queued()
+    lease = claim(db, new_owner(), "cpu")
+    assert lease is not None
+    assert row(db, run_id).state == "running"
+    assert reconcile(db, stale=30) == []
+    assert reconcile(db, stale=0) == [run_id]
+
+
+def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, supervise):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(**SLOW)
+    supervise()
+    in_the_middle(db, run_id)
+    assert store.stop(db, [run_id]) == [run_id]
+    wait_for(lambda: row(db, run_id).status == "stopped")
+    assert row(db, run_id).rounds_done < ROUNDS
+    store.resume(db, [run_id])
+    wait_for(lambda: row(db, run_id).status == "done")
+    assert recorded(db, run_id) == expected
+
+
+def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
+    """The job dies between saving a round and recording it: the round is trained again."""
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(rounds=ROUNDS, seconds=0)
+
+    def die_before_recording(event: Event) -> None:
+        if getattr(event, "round", 0) == 5:
+            raise KeyboardInterrupt
+
+    lease = claim(db, new_owner(), "cpu")
+    write = lease.write_round
+    try:
+        with Heart(db, lease.owner) as heart:
+            job.execute(lease, heart, train=fake_engine.train, listen=die_before_recording)
+    except KeyboardInterrupt:
+        assert row(db, run_id).rounds_done == 5
+    (lease.folder / "round-6.safetensors").write_text("6 a state that was never recorded")
+    assert write == lease.write_round
+    lease.finish("interrupted")
+    store.resume(db, [run_id])
+    again = claim(db, new_owner(), "cpu")
+    assert queries.newest_checkpoint(again.db, again.run_id)[0] == 5
+    with Heart(db, again.owner) as heart:
+        assert job.execute(again, heart, train=fake_engine.train) == "done"
+    assert recorded(db, run_id) == expected
+
+
+def test_sigterm_to_the_supervisor_interrupts_its_runs_and_exits(db, queued, supervise):
+    (run_id,) = queued(**SLOW)
+    handle = supervise()
+    in_the_middle(db, run_id)
+    handle.terminate()
+    assert handle.wait(10) == 0
+    assert row(db, run_id).status == "interrupted"
+    assert recorded(db, run_id)  # its rounds stay

@@ -1,0 +1,83 @@
+"""The engine under the job model: killed and stopped runs end with the bits of an uninterrupted one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fedcore import store
+from fedcore.config import parse
+from fedcore.engine.plan import plan
+from fedcore.jobs import job
+from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.supervisor import Supervisor
+from fedcore.store import queries, reconcile
+from fedcore.store.lease import claim
+from fedcore.store.liveness import new_owner
+from tests.jobs.test_kill import pid, row
+from tests.support.jobs import recorded, wait_for
+
+ROUNDS = 12
+
+
+@pytest.fixture
+def queue(db: Path):
+    """FedOT with momentum kept across rounds: shared, local and optimiser state must all come back."""
+    config = {"lr": 0.01, "optimiser_state": "kept"}
+    chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
+    planned = plan(chosen).runs
+    return lambda: store.create_experiment(db, chosen, planned).run_ids[0]
+
+
+def train_here(db: Path, run_id: int, **options: object) -> str:
+    lease = claim(db, new_owner(), "cpu")
+    assert lease is not None and lease.run_id == run_id
+    with Heart(db, lease.owner, look_seconds=0.05) as heart:
+        return job.execute(lease, heart, **options)
+
+
+def test_a_stopped_run_ends_like_an_uninterrupted_one(db, queue):
+    expected_id = queue()
+    assert train_here(db, expected_id) == "done"
+    expected = recorded(db, expected_id)
+    assert len(expected["rounds"]) == ROUNDS + 1
+
+    stopped = queue()
+
+    def stop_in_the_middle(event: object) -> None:
+        if getattr(event, "round", 0) == 5:
+            store.stop(db, [stopped])
+
+    assert train_here(db, stopped, listen=stop_in_the_middle) == "stopped"
+    assert 5 <= row(db, stopped).rounds_done < ROUNDS
+    store.resume(db, [stopped])
+    assert train_here(db, stopped) == "done"
+    assert recorded(db, stopped) == expected
+
+
+def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
+    """The job process is the real one, started by a supervisor, killed with signal 9, resumed here."""
+    monkeypatch.setenv("FEDLENS_THREADS", "1")
+    killed = queue()
+    supervisor = Supervisor(db, device_ids=["cpu"])
+    try:
+        assert supervisor.step()
+        wait_for(lambda: row(db, killed).rounds_done >= 2 or row(db, killed).ended, 240)
+        os.kill(pid(db, killed), signal.SIGKILL)
+        wait_for(lambda: not supervisor.step())
+    finally:
+        for child in supervisor._children.values():
+            child.handle.kill()
+    assert reconcile(db) == []  # the supervisor has said it already
+    assert row(db, killed).status == "interrupted" and "signal 9" in row(db, killed).reason
+    assert 2 <= row(db, killed).rounds_done < ROUNDS
+
+    store.resume(db, [killed])
+    assert train_here(db, killed) == "done"
+    assert "resuming after round" in queries.log_path(db, killed).read_text()
+    expected_id = queue()
+    assert train_here(db, expected_id) == "done"
+    assert recorded(db, killed) == recorded(db, expected_id)

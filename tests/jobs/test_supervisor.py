@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedcore import store
+from fedcore.errors import FedLensError
+from fedcore.jobs import devices, processes
+from fedcore.jobs import supervisor as worker
+from fedcore.jobs.locks import SupervisorLock
+from fedcore.paths import PROJECT
+from fedcore.store import queries
+from fedcore.store.lease import claim
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+from tests.support.jobs import wait_for
+
+
+def statuses(db, ids) -> list[str]:
+    return [r.status for r in queries.runs(db, ids)]
+
+
+def test_the_queue_is_worked_off_by_one_process_per_experiment(db, queued, supervise):
+    first, second = queued(methods=3, rounds=2, seconds=0.02), queued(rounds=2)
+    supervise()
+    wait_for(lambda: set(statuses(db, first + second)) == {"done"})
+    assert len(list((db.parent / "artifacts").glob("run-*/process.log"))) == 2
+
+
+def test_one_supervisor_per_database_the_second_says_so_and_exits_0(db, supervise):
+    supervise()
+    wait_for(lambda: not SupervisorLock(db).is_free())
+    command = [sys.executable, "-m", "fedcore", "worker", "--db", str(db)]
+    second = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert second.returncode == 0
+    assert "serving" in second.stdout and "already" in second.stdout
+
+
+def test_the_lock_goes_with_the_process_that_held_it(db, supervise):
+    handle = supervise()
+    wait_for(lambda: not SupervisorLock(db).is_free())
+    handle.kill()
+    handle.wait(5)
+    assert SupervisorLock(db).is_free()
+
+
+def test_idle_supervisor_leaves(db, supervise):
+    handle = supervise(idle=0.2)
+    assert handle.wait(20) == 0
+    assert SupervisorLock(db).is_free()
+
+
+def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
+    """A run queued while the lock was still held found nobody to start: it must not be left."""
+    lock = SupervisorLock(db)
+    assert lock.acquire()
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn=fake_engine.spawn)
+    queued()
+    assert not supervisor._leave(lock)
+    assert not SupervisorLock(db).is_free()
+    store.stop(db, [1])
+    assert supervisor._leave(lock)
+    assert SupervisorLock(db).is_free()
+
+
+def test_slots_and_devices(db, queued):
+    """Every device has its slots; 'auto' goes to a GPU where there is one, 'cpu' never does."""
+    queued(seeds=(1, 2, 3, 4))
+    (on_cpu,) = store.create_experiment(db, queries.experiments(db)[0].config, device="cpu").run_ids[:1]
+    spawned = []
+
+    def spawn(lease, device):
+        spawned.append((lease.run_id, device))
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    supervisor = worker.Supervisor(db, device_ids=["GPU-a", "GPU-b", "cpu"], spawn=spawn)
+    try:
+        assert supervisor.step()
+        assert spawned == [(1, "GPU-a"), (2, "GPU-b"), (on_cpu, "cpu")]
+        assert supervisor.step()
+        assert len(spawned) == 3  # all are busy
+    finally:
+        for child in supervisor._children.values():
+            child.handle.communicate()
+
+
+def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
+    (run_id,) = queued()
+
+    def spawn(lease, device):
+        raise OSError(12, "Cannot allocate memory")
+
+    worker.Supervisor(db, device_ids=["cpu"], spawn=spawn).step()
+    (run,) = queries.runs(db, [run_id])
+    assert (run.status, run.reason) == ("failed", "its process could not be started: Cannot allocate memory")
+
+
+def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued):
+    (run_id,) = queued()
+    log = db.parent / "log"
+    supervisor = worker.Supervisor(
+        db, device_ids=["cpu"], spawn=lambda lease, device: processes.start(["no_such_module"], log)
+    )
+    supervisor.step()
+    wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["interrupted"])[1])
+    assert "exit status 1" in queries.runs(db, [run_id])[0].reason
+    assert "no_such_module" in log.read_text()
+
+
+def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
+    owner = new_owner()
+    store.create_claimed(db, make(), None, owner, "cpu")
+    (waiting,) = queued()
+    spawned = []
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn=lambda lease, device: spawned.append(lease))
+    supervisor.step()
+    assert spawned == []
+    assert statuses(db, [waiting]) == ["queued"]
+
+
+def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatch, supervise):
+    started = []
+
+    class Handle:
+        def poll(self) -> None:
+            return None
+
+    monkeypatch.setattr(worker.processes, "start", lambda *a, **k: started.append(a) or Handle())
+    monkeypatch.setattr(worker, "_STARTED", {})
+    assert not worker.ensure_worker(db)
+    queued()
+    assert worker.ensure_worker(db)
+    assert started[0][0] == ["fedcore", "worker", "--db", str(db)]
+    assert not worker.ensure_worker(db)  # it is given time to take the lock
+    monkeypatch.setattr(worker, "RESTART_SECONDS", 0)
+    lock = SupervisorLock(db)
+    assert lock.acquire()
+    assert not worker.ensure_worker(db)
+    lock.release()
+    assert worker.ensure_worker(db)
+    assert len(started) == 2
+
+
+def test_ensure_worker_comes_for_dead_rows_too(db, queued, monkeypatch):
+    (run_id,) = queued()
+    claim(db, new_owner(), "cpu")
+    started = []
+    monkeypatch.setattr(worker.processes, "start", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(worker, "_STARTED", {})
+    assert not worker.ensure_worker(db)
+    monkeypatch.setattr(worker, "orphans", lambda path: [run_id])
+    assert worker.ensure_worker(db)
+
+
+def test_force_stop_only_escalates(db, queued, supervise):
+    (run_id,) = queued(rounds=3, seconds=0.05)
+    with pytest.raises(FedLensError, match="stop it first"):
+        worker.force_stop(db, run_id)
+    supervise()
+    wait_for(lambda: queries.runs(db, [run_id])[0].rounds_done >= 1)
+    with pytest.raises(FedLensError, match="stop it first"):
+        worker.force_stop(db, run_id)
+
+
+def test_force_stop_kills_what_does_not_heed(db, queued):
+    (run_id,) = queued()
+    lease = claim(db, new_owner(), "cpu")
+    deaf = subprocess.Popen(
+        [sys.executable, "-c", "import signal, time; signal.signal(15, lambda *a: 0); time.sleep(60)"]
+    )
+    import psutil
+
+    lease.set_process(deaf.pid, psutil.Process(deaf.pid).create_time())
+    store.stop(db, [run_id])
+    assert worker.force_stop(db, run_id)
+    assert deaf.wait(5) == -9
+    assert statuses(db, [run_id]) == ["stopped"]
+
+
+def test_the_supervisor_is_torch_free():
+    code = "import sys, fedcore.jobs.supervisor, fedcore.store.queries; sys.exit('torch._C' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, timeout=60).returncode == 0
+
+
+def test_devices_of_this_machine():
+    found = devices.list_devices()
+    assert found[-1].id == "cpu"
+    assert 0 < found[-1].memory_used < found[-1].memory_total
+    assert devices.accepts("cpu", None) == ("cpu", "auto")
+    assert devices.accepts("cpu", "GPU-a") == ("cpu",)
+    assert "auto" in devices.accepts("GPU-a", "GPU-a")
+    assert devices.environment_for("GPU-a")["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert devices.environment_for("cpu")["CUDA_VISIBLE_DEVICES"] == ""
+    assert (devices.torch_name("cpu"), devices.torch_name("GPU-a")) == ("cpu", "cuda")
+
+
+def test_is_torch_built_with_cuda_is_read_right():
+    import torch
+
+    assert devices.torch_has_cuda() == (torch.version.cuda is not None)
+
+
+def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
+    (run_id,) = queued(rounds=1)
+    answers = iter([FedLensError("the disk is full", "db"), FedLensError("the disk is full", "db")])
+    plain = worker.claim
+
+    def sometimes(*args, **kwargs):
+        error = next(answers, None)
+        if error is not None:
+            raise error
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(worker, "claim", sometimes)
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn=fake_engine.spawn)
+    assert not supervisor.step()
+    assert not supervisor.step()
+    assert supervisor.step()
+    wait_for(lambda: statuses(db, [run_id]) == ["done"])
+    time.sleep(0.05)
+    wait_for(lambda: not supervisor.step())

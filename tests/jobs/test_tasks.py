@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from fedcore import store
+from fedcore.cli import main as cli
+from fedcore.data import catalog
+from fedcore.errors import FedLensError
+from fedcore.jobs import supervisor as worker
+from fedcore.jobs import task_job, tasks
+from fedcore.jobs.heartbeat import Heart
+from fedcore.paths import PROJECT
+from fedcore.store import prepare, schema
+from fedcore.store.claims import LostRun
+from fedcore.store.database import reading
+from fedcore.store.liveness import TASKS, new_owner, reconcile
+from tests.support import fake_engine
+from tests.support.jobs import wait_for
+
+
+def do(db: Path, task_id: int) -> str:
+    """Do a queued task in this process."""
+    claim = tasks.claim(db, new_owner(), "tasks", task_id)
+    with Heart(db, claim.owner, look_seconds=0.01, work=TASKS) as heart:
+        return task_job.execute(claim, heart, handler=fake_engine.handle)
+
+
+def status(db: Path, task_id: int) -> str:
+    return tasks.get(db, task_id).status
+
+
+def pid(db: Path, task_id: int) -> int:
+    with reading(db) as connection:
+        return connection.execute("SELECT pid FROM tasks WHERE id=?", [task_id]).fetchone()[0]
+
+
+def test_a_task_is_done_once_and_its_result_stays(db):
+    assert tasks.find(db, "check", "a") is None
+    number = tasks.submit(db, "check", "a", {"result": 5, "steps": 3, "arrays": 4})
+    assert tasks.find(db, "check", "a").status == "queued"
+    assert do(db, number) == "done"
+    task = tasks.find(db, "check", "a")
+    assert (task.status, task.result, task.error, task.done, task.total) == ("done", {"sum": 5}, None, 3, 3)
+    assert task.ended and task.finished_at >= task.started_at >= task.created_at
+    assert tasks.arrays(task)["squares"].tolist() == [0, 1, 4, 9]
+    assert tasks.submit(db, "check", "a", {"result": 6}) == number
+    assert tasks.find(db, "check", "a").result == {"sum": 5}
+
+
+def test_the_same_question_is_asked_once_others_are_others(db):
+    first = tasks.submit(db, "check", "a", {})
+    assert tasks.submit(db, "check", "a", {}) == first
+    assert len({first, tasks.submit(db, "check", "b", {}), tasks.submit(db, "encode", "a", {})}) == 3
+    assert [t.key for t in tasks.recent(db, "check")] == ["b", "a"]
+    assert len(tasks.recent(db)) == 3
+    with pytest.raises(FedLensError, match="unknown kind of task 'chekc'; choose one of check, encode"):
+        tasks.submit(db, "chekc", "a", {})
+
+
+def test_a_done_one_is_done_again_only_if_asked(db):
+    number = tasks.submit(db, "check", "a", {"result": 1, "arrays": 2})
+    do(db, number)
+    assert tasks.submit(db, "check", "a", {"result": 2}, again=True) == number
+    task = tasks.find(db, "check", "a")
+    assert (task.status, task.result, task.done, task.started_at) == ("queued", None, 0, None)
+    do(db, number)
+    task = tasks.find(db, "check", "a")
+    assert task.result == {"sum": 2}
+    assert tasks.arrays(task) == {}  # the first answer's file is not the second's
+
+
+def test_a_failure_is_one_line_the_traceback_is_printed(db, capfd):
+    number = tasks.submit(db, "check", "a", {"fail": True})
+    assert do(db, number) == "failed"
+    assert tasks.find(db, "check", "a").error == "ZeroDivisionError: the fake task was told to"
+    assert "Traceback" in capfd.readouterr().err
+    assert tasks.submit(db, "check", "a", {"result": 3}) == number  # failed ones are queued anew
+    assert do(db, number) == "done"
+    assert tasks.find(db, "check", "a").error is None
+
+
+@pytest.mark.parametrize("last", [None, {"loss": float("nan")}])
+def test_what_is_no_result_fails(db, last, capfd):
+    def handler(args, context):
+        yield from [] if last is None else [last]
+
+    number = tasks.submit(db, "check", "a", {})
+    claim = tasks.claim(db, new_owner(), "tasks")
+    with Heart(db, claim.owner, work=TASKS) as heart:
+        assert task_job.execute(claim, heart, handler=handler) == "failed"
+    assert status(db, number) == "failed"
+
+
+def test_the_one_that_waits_longest_is_claimed_first_and_by_one_only(db):
+    first, second = tasks.submit(db, "check", "a", {}), tasks.submit(db, "check", "b", {})
+    claims = [tasks.claim(db, new_owner(), "tasks") for _ in range(3)]
+    assert [c and c.id for c in claims] == [first, second, None]
+
+
+def test_who_lost_a_task_cannot_write_to_it(db):
+    number = tasks.submit(db, "check", "a", {})
+    lost = tasks.claim(db, new_owner(), "tasks")
+    assert reconcile(db, stale=0, work=TASKS) == [number]
+    tasks.submit(db, "check", "a", {})
+    second = tasks.claim(db, new_owner(), "tasks")
+    assert second.attempt == 2
+    with pytest.raises(LostRun, match=f"task {number}, attempt 1, is no longer"):
+        lost.finish("done", result={"sum": 1})
+    second.finish("done", result={"sum": 2})
+    assert tasks.get(db, number).result == {"sum": 2}
+
+
+def test_a_queued_one_is_stopped_at_once_an_ended_one_is_not(db):
+    number = tasks.submit(db, "check", "a", {})
+    assert tasks.cancel(db, number)
+    assert status(db, number) == "stopped"
+    assert not tasks.cancel(db, number)
+
+
+def test_forgetting_removes_row_and_files_but_nothing_that_runs(db):
+    number = tasks.submit(db, "check", "a", {"arrays": 2})
+    do(db, number)
+    folder = tasks.get(db, number).folder
+    assert folder.is_dir()
+    tasks.forget(db, number)
+    assert not folder.exists()
+    with pytest.raises(FedLensError, match=f"no task {number}"):
+        tasks.forget(db, number)
+    number = tasks.submit(db, "check", "a", {})
+    claim = tasks.claim(db, new_owner(), "tasks")
+    claim.begin()
+    with pytest.raises(FedLensError, match="is running; stop it first"):
+        tasks.forget(db, number)
+
+
+def test_tasks_go_with_their_run(db, queued):
+    (run_id,) = queued()
+    number = tasks.submit(db, "analyse", f"confusion:{run_id}", {"arrays": 2}, run_id)
+    do(db, number)
+    folder = tasks.get(db, number).folder
+    assert f"run-{run_id}-" in str(folder) and folder.is_dir()
+    store.stop(db, [run_id])
+    store.retry(db, [run_id])
+    assert tasks.recent(db) == []
+    assert not folder.exists()
+    tasks.submit(db, "analyse", "again", {}, run_id)
+    store.delete(db, 1)
+    assert tasks.recent(db) == []
+
+
+def test_progress_and_time_left(db):
+    number = tasks.submit(db, "check", "a", {})
+    claim = tasks.claim(db, new_owner(), "tasks")
+    claim.begin()
+    assert tasks.get(db, number).seconds_left is None
+    claim.progress(fake_engine.Progress("reading", 0, 100))
+    began = tasks.get(db, number).started_at
+    claim.progress(fake_engine.Progress("reading", 25, 100))
+    task = tasks.get(db, number)
+    assert (task.message, task.share, task.status) == ("reading", 0.25, "running")
+    assert 0 <= task.seconds_left < 5
+    assert task.started_at == began
+    claim.progress(fake_engine.Progress("comparing", 1, 10))  # another part has another pace
+    assert tasks.get(db, number).started_at > began
+
+
+def test_the_supervisor_does_tasks_beside_training(db, queued, supervise):
+    (run_id,) = queued(rounds=200, seconds=0.05)
+    supervise()
+    numbers = [tasks.submit(db, "check", key, {"result": i, "steps": 2}) for i, key in enumerate("abc")]
+    wait_for(lambda: {status(db, n) for n in numbers} == {"done"})
+    assert [tasks.get(db, n).result["sum"] for n in numbers] == [0, 1, 2]
+    assert store.stop(db, [run_id]) == [run_id]  # the training, which takes the only slot, went on meanwhile
+
+
+def test_stop_is_heard_between_steps(db, supervise):
+    number = tasks.submit(db, "check", "a", {"steps": 1000, "seconds": 0.02})
+    supervise()
+    wait_for(lambda: tasks.get(db, number).done >= 1)
+    assert tasks.cancel(db, number)
+    assert status(db, number) == "stopping"
+    wait_for(lambda: status(db, number) == "stopped")
+    assert tasks.get(db, number).result is None
+
+
+def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, supervise):
+    number = tasks.submit(db, "check", "a", {"steps": 1000, "seconds": 0.02})
+    supervise()
+    wait_for(lambda: tasks.get(db, number).done >= 1)
+    os.kill(pid(db, number), signal.SIGKILL)
+    wait_for(lambda: status(db, number) == "interrupted")
+    wait_for(lambda: "signal 9" in (tasks.get(db, number).error or ""))
+    assert tasks.submit(db, "check", "a", {"result": 7}) == number
+    wait_for(lambda: status(db, number) == "done")
+
+
+def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(db, monkeypatch):
+    def spawn(claim):
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    number = tasks.submit(db, "check", "a", {})
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn_task=spawn)
+    supervisor.step()
+    (child,) = supervisor._children.values()
+    look = worker.reconcile
+
+    def then_killed(*args):
+        found = look(*args)
+        child.handle.kill()
+        child.handle.wait(10)
+        return found
+
+    monkeypatch.setattr(worker, "reconcile", then_killed)
+    supervisor.step()
+    monkeypatch.setattr(worker, "reconcile", look)
+    supervisor.step()
+    child.handle.communicate()
+    assert "signal 9" in tasks.get(db, number).error
+
+
+def test_the_next_supervisor_adopts_a_task(db, supervise):
+    number = tasks.submit(db, "check", "a", {"steps": 60, "seconds": 0.02, "result": 4})
+    first = supervise()
+    wait_for(lambda: tasks.get(db, number).done >= 1)
+    worked_by = pid(db, number)
+    first.kill()
+    first.wait(5)
+    supervise()
+    assert pid(db, number) == worked_by
+    wait_for(lambda: status(db, number) == "done")
+    with reading(db) as connection:
+        assert connection.execute("SELECT attempt FROM tasks").fetchone()[0] == 1
+
+
+def test_sigterm_to_the_supervisor_ends_its_tasks(db, supervise):
+    number = tasks.submit(db, "check", "a", {"steps": 1000, "seconds": 0.02})
+    handle = supervise()
+    wait_for(lambda: tasks.get(db, number).done >= 1)
+    handle.terminate()
+    assert handle.wait(10) == 0
+    assert status(db, number) == "interrupted"
+
+
+def test_two_supervisors_never_do_one_task_twice(db):
+    """Two that both believe to be the only one: the claim decides."""
+    spawned = []
+
+    def spawn(claim):
+        spawned.append(claim.id)
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    supervisors = [worker.Supervisor(db, device_ids=["cpu"], spawn_task=spawn) for _ in range(2)]
+    numbers = [tasks.submit(db, "check", key, {}) for key in "abcde"]
+    try:
+        for supervisor in supervisors:
+            assert supervisor.step()
+        assert spawned == numbers[: worker.TASK_SLOTS]  # the second one counts the first one's processes
+    finally:
+        for supervisor in supervisors:
+            for child in supervisor._children.values():
+                if child.handle is not None:
+                    child.handle.communicate()
+
+
+def test_a_task_that_cannot_be_started_fails(db):
+    def spawn(claim):
+        raise OSError(12, "Cannot allocate memory")
+
+    number = tasks.submit(db, "check", "a", {})
+    worker.Supervisor(db, device_ids=["cpu"], spawn_task=spawn).step()
+    assert tasks.get(db, number).error == "its process could not be started: Cannot allocate memory"
+
+
+def test_a_waiting_task_wakes_a_worker(db, monkeypatch):
+    started = []
+    monkeypatch.setattr(worker.processes, "start", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(worker, "_STARTED", {})
+    assert not worker.ensure_worker(db)
+    tasks.submit(db, "check", "a", {})
+    assert worker.ensure_worker(db)
+
+
+def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
+    domains = list(catalog.entry("shapes").domains[:1])
+    args = {"name": "shapes", "domains": domains, "backbone": "mini-vit", "reads": "embedding"}
+    number = tasks.submit(db, "encode", "shapes", args)
+    claim = tasks.claim(db, new_owner(), "tasks")
+    with Heart(db, claim.owner, work=TASKS) as heart:
+        assert task_job.execute(claim, heart) == "done"
+    task = tasks.get(db, number)
+    assert task.done == task.total == task.result["images"] > 0
+    assert (tmp_path / "artifacts" / "encodings" / task.result["file"]).stat().st_size == task.result["bytes"]
+
+
+def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
+    """The encoding of a task is the one that a run with the same ``[data]`` looks for."""
+    from PIL import Image
+
+    from fedcore.clip import features
+    from fedcore.config import DataConfig
+    from fedcore.engine import setup
+    from fedcore.engine.plan import read_images
+
+    for i in range(2):
+        Image.new("RGB", (96, 96), (90 * i, 9, 9)).save(tmp_path / f"{i}.jpg")
+    path = tmp_path / "list.csv"
+    path.write_text("path,what\n0.jpg,owl\n1.jpg,dog\n")
+    data = {"name": "manifest", "root": str(path), "columns": {"label": "what"}}
+    work = {"check": data, "encode": data | {"decode": "draft", "backbone": "mini-vit"}}
+    for kind, args in work.items():
+        number = tasks.submit(db, kind, "own", args)
+        claim = tasks.claim(db, new_owner(), "tasks")
+        with Heart(db, claim.owner, work=TASKS) as heart:
+            assert task_job.execute(claim, heart) == "done"
+    assert tasks.find(db, "check", "own").result["report"]["classes"] == ["dog", "owl"]
+    backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
+    images, _ = read_images(DataConfig(**data, decode="draft"), backbone.facts.image_size)
+    wanted = features.cache_path(tmp_path, backbone, images, "embedding").name
+    assert tasks.get(db, number).result["file"] == wanted
+
+
+def test_the_supervisor_starts_the_real_command(db):
+    """With the claim, the device and the log of the task on its command line; a check needs no torch."""
+    number = tasks.submit(db, "check", "digits", {"name": "rotated-digits"})
+    supervisor = worker.Supervisor(db, device_ids=["cpu"])
+    assert supervisor.step()
+    wait_for(lambda: tasks.get(db, number).ended)
+    task = tasks.get(db, number)
+    assert task.status == "done", task.log.read_text()
+    assert task.result["report"]["images"] == 1797
+    assert tasks.arrays(task)["sheet"].ndim == 3
+    assert task.log.read_text() == f"task {number}: done\n"
+    wait_for(lambda: not supervisor.step())
+
+
+def test_the_commands_list_stop_and_forget(db, capsys):
+    first, second = tasks.submit(db, "check", "a", {"fail": True}), tasks.submit(db, "check", "b", {})
+    do(db, first)
+    capsys.readouterr()
+    assert cli.main(["task", str(first), "--db", str(db)]) == 2
+    assert f"task {first} is failed; only a queued one can be done" in capsys.readouterr().err
+    assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"task {second}  check  b  stopped",
+        f"task {first}  check  a  failed  1/1  (ZeroDivisionError: the fake task was told to)",
+    ]
+    assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 2
+    assert cli.main(["tasks", "--forget", str(second), "--db", str(db)]) == 0
+    assert [t.id for t in tasks.recent(db)] == [first]
+
+
+def test_submitting_and_asking_are_torch_free():
+    code = "import sys, fedcore.jobs.tasks, fedcore.jobs.supervisor; sys.exit('torch._C' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, timeout=60).returncode == 0
+
+
+def test_arguments_and_results_are_json(db):
+    number = tasks.submit(db, "check", "a", {"path": "/tmp/ä 😀", "classes": ["x"]})
+    assert tasks.get(db, number).args == {"path": "/tmp/ä 😀", "classes": ["x"]}
+    with pytest.raises(TypeError):
+        tasks.submit(db, "check", "b", {"bad": json})
+
+
+def test_tasks_of_an_older_database_are_kept(tmp_path):
+    path = tmp_path / "runs.db"
+    older = Database(path)
+    schema.migrations().apply(older, stop_before="0004_tasks_and_slots")
+    older.execute("INSERT INTO tasks(kind, key, args, status) VALUES ('check', 'a', '{}', 'queued')")
+    older.conn.commit()
+    older.close()
+    prepare(path)
+    assert tasks.find(path, "check", "a").status == "queued"
+    assert do(path, 1) == "done"

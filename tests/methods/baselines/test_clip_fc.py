@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.errors import FedLensError
+from fedcore.methods.registry import build_config
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.oracles import fedavg as oracle
+
+SETTINGS = {"lr": 0.05, "batch_size": 4}
+
+
+def naive_scores(values: list[torch.Tensor], x: torch.Tensor, scale: float | None) -> torch.Tensor:
+    """One image, one class at a time."""
+    h = x if scale is None else scale * x / x.norm()
+    bias = values[1] if len(values) > 1 else torch.zeros(len(values[0]), dtype=x.dtype)
+    return torch.stack([w @ h + b for w, b in zip(values[0], bias, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ({}, [1.0, 1.0, 1.0]),
+        ({"init": "text", "features": "normalised", "bias": False, "local_epochs": 2}, [1.0, 1.0, 1.0]),
+        ({"init": "text", "weighting": "samples"}, [9.0, 5.0, 7.0]),
+    ],
+    ids=["paper", "as-clip", "weighted"],
+)
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options, weights):
+    federation = tiny_federation(tiny_backbone())
+    method = build("clip-fc", federation, **SETTINGS, **options)
+    first = method.init(federation.problem.generator).shared
+    scale = federation.problem.backbone.logit_scale if method.config.features == "normalised" else None
+
+    def loss(values, received, x, y):
+        return sum(oracle.nll(naive_scores(values, h, scale), c) for h, c in zip(x, y, strict=True)) / len(y)
+
+    def sgd(values):
+        return torch.optim.SGD(values, lr=0.05, momentum=0.9, weight_decay=5e-4)
+
+    batches = engine_batches(federation, method, 3)
+    expected = oracle.run(loss, list(first.values()), *samples(federation), batches, sgd, weights)[0]
+    state = run_rounds(method, federation, 3).state
+    for got, value in zip(state.shared.values(), expected, strict=True):
+        torch.testing.assert_close(got, value, atol=1e-6, rtol=0)
+    assert (expected[0] - first["weight"]).abs().max() > 1e-3  # it did train
+    scores = torch.stack([naive_scores(expected, h, scale) for h in federation.pool.values])
+    torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
+    for own in client_logits(method, state, federation):
+        torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
+
+
+def test_from_the_class_prompts_it_starts_as_zero_shot(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    zero = build("zero-shot", federation)
+    expected = global_logits(zero, zero.init(federation.problem.generator), federation)
+    method = build("clip-fc", federation, init="text", features="normalised")
+    got = global_logits(method, method.init(federation.problem.generator), federation)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
+
+
+def test_is_fedot_without_a_transform(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    ours = build("clip-fc", federation, **SETTINGS, init="text", features="normalised", bias=False)
+    fedot = build("fedot", federation, **SETTINGS, local_transform="none")
+    one, other = (run_rounds(m, federation, 2).state.shared for m in (ours, fedot))
+    torch.testing.assert_close(one["weight"], other["classifier"], atol=1e-12, rtol=0)
+
+
+def test_only_the_layer_is_sent(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    for bias, numbers in ((True, 3 * 16 + 3), (False, 3 * 16)):
+        loop = run_rounds(build("clip-fc", federation, bias=bias), federation, 1)
+        assert [row.bytes_up for row in loop.finished[-1].clients] == [numbers * 4] * 3
+        assert loop.state.local == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"init": "zeros"}, "methods.init", "'random' or 'text'"),
+        ({"features": "unit"}, "methods.features", "'raw' or 'normalised'"),
+        ({"tau": 1.0}, "methods.tau", "no such field"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, field, message):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("clip-fc", values)
+    assert error.value.field == field

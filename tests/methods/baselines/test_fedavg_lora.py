@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.clip.facts import facts
+from fedcore.errors import FedLensError
+from fedcore.methods.base import Setting
+from fedcore.methods.baselines.fedavg_lora import FedAvgLoRA, FedAvgLoRAConfig, FedProxLoRA, FedProxLoRAConfig
+from fedcore.methods.registry import build_config
+from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from tests.support.oracles import fedalign, fedavg
+from tests.support.oracles.promptfl import mean_loss, scores
+
+SMALL = {"rank": 2, "batch_size": 4, "lr": 0.01}
+NEAR = {"atol": 1e-6, "rtol": 0}
+
+
+def federation_of(backbone, tiny_federation, **options):
+    return tiny_federation(backbone, "layer:1", **options)  # layer 2 of 12 is layer 1 of 4
+
+
+def class_texts(problem) -> torch.Tensor:
+    ids = problem.backbone.tokenizer([problem.template.format(name) for name in problem.classes])
+    return torch.stack([t / t.norm() for t in problem.backbone.model.encode_text(ids)])
+
+
+def product(values) -> torch.Tensor:
+    a, b = values
+    return b @ a
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "mu"),
+    [
+        ("fedavg-lora", {}, 0.0),
+        ("fedprox-lora", {"proximal": 5.0, "local_epochs": 2}, 5.0),
+        ("fedprox-lora", {"proximal": 1.0, "optimiser": "sgd", "lr": 0.3, "weighting": "uniform"}, 1.0),
+    ],
+    ids=["fedavg", "fedprox", "fedprox-sgd"],
+)
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, name, options, mu):
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    problem = federation.problem
+    method = build(name, federation, **{**SMALL, **options})
+    first = list(method.init(problem.generator).shared.values())
+    texts, tail = class_texts(problem), fedalign.ImageTail(problem.backbone.model.visual, 1)
+
+    def image(values, x):
+        return fedalign.image_feature(tail, tuple(values), 0.25, x)
+
+    def loss(values, received, x, y):
+        features = torch.stack([image(values, one) for one in x])
+        distance = sum(((v - w) ** 2).sum() for v, w in zip(values, received, strict=True))
+        return mean_loss(texts, features, y, 14.3) + mu / 2 * distance
+
+    def optimiser(values):
+        return fedalign.optimiser(method.config.optimiser, values, method.config.lr)
+
+    weights = [9.0, 5.0, 7.0] if method.config.weighting == "samples" else [1.0] * 3
+    batches = engine_batches(federation, method, 3)
+    expected = fedavg.run(loss, first, *samples(federation), batches, optimiser, weights)[0]
+    state = run_rounds(method, federation, 3).state
+    for got, value in zip(state.shared.values(), expected, strict=True):
+        torch.testing.assert_close(got, value, **NEAR)
+    assert product(expected).abs().max() > 1e-3  # it did train
+    predicted = torch.stack([scores(texts, image(expected, x), 14.3) for x in federation.pool.values])
+    torch.testing.assert_close(global_logits(method, state, federation), predicted, **NEAR)
+    for own in client_logits(method, state, federation):
+        torch.testing.assert_close(own, predicted, **NEAR)
+
+
+def test_the_proximal_term_shortens_updates_and_at_zero_is_fedavg(tiny_backbone, tiny_federation, run_rounds):
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    average = run_rounds(build("fedavg-lora", federation, **SMALL), federation, 2)
+    moved = []
+    for mu in (0.0, 100.0):
+        loop = run_rounds(build("fedprox-lora", federation, **SMALL, proximal=mu), federation, 2)
+        moved.append(loop.state.shared)
+        assert (max(diagnostics(loop.finished[-1], "proximal")) > 0) == (mu > 0)
+    for name, value in average.state.shared.items():
+        torch.testing.assert_close(moved[0][name], value, atol=0, rtol=0)
+    assert moved[1]["image_b"].norm() < 0.9 * moved[0]["image_b"].norm()
+
+
+def test_without_rounds_it_predicts_as_zero_shot(tiny_backbone, tiny_federation, run_rounds):
+    backbone = tiny_backbone()
+    federation, plain = federation_of(backbone, tiny_federation), tiny_federation(backbone)
+    zero = build("zero-shot", plain)
+    expected = global_logits(zero, zero.init(plain.problem.generator), plain)
+    method = build("fedavg-lora", federation, **SMALL, scale=backbone.logit_scale)
+    state = run_rounds(method, federation, 0).state
+    torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
+
+
+def test_only_the_factors_are_sent(tiny_backbone, tiny_federation, run_rounds):
+    federation = federation_of(tiny_backbone(torch.float32), tiny_federation)
+    for name in ("fedavg-lora", "fedprox-lora"):
+        loop = run_rounds(build(name, federation, **SMALL), federation, 1)
+        numbers = 3 * 3 * 2 * (24 + 24)  # three layers; q, k, v; rank 2; A and B
+        assert [row.bytes_up for row in loop.finished[-1].clients] == [numbers * 4] * 3
+        assert loop.state.local == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "config"), [(FedAvgLoRA, FedAvgLoRAConfig), (FedProxLoRA, FedProxLoRAConfig)]
+)
+def test_what_cannot_be_adapted_is_refused(method, config):
+    setting = Setting(facts("RN50"), ("a", "b"), 2, ("x",), "a {}")
+    with pytest.raises(FedLensError, match=rf"{method.title[:6]}.*RN50 is not; choose e\.g\.") as error:
+        method.check(config(), setting)
+    assert error.value.field == "backbone.name"
+    setting = Setting(facts("mini-vit"), ("a", "b"), 2, ("x",), "a {}")
+    width = facts("mini-vit").vision_width
+    with pytest.raises(FedLensError, match=f"rank {width + 1} is more than .*use at most {width}") as error:
+        method.check(config(rank=width + 1), setting)
+    assert error.value.field == "rank"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "field", "message"),
+    [
+        ("fedavg-lora", {"scale": 0}, "methods.scale", "greater than 0"),
+        ("fedavg-lora", {"rank": 0}, "methods.rank", "greater than or equal to 1"),
+        ("fedavg-lora", {"proximal": 0.1}, "methods.proximal", "no such field"),
+        ("fedprox-lora", {"proximal": -1}, "methods.proximal", "greater than or equal to 0"),
+        ("fedprox-lora", {"start_layer": 12}, "methods.start_layer", "less than or equal to 11"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(name, values, field, message):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config(name, values)
+    assert error.value.field == field

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.errors import FedLensError
+from fedcore.methods.baselines.fedclip import contrastive
+from fedcore.methods.registry import build_config
+from tests.support.against import build, client_logits, engine_batches, global_logits, samples
+from tests.support.oracles import fedavg as oracle
+
+SETTINGS = {"lr": 0.01, "batch_size": 4}
+
+
+def adapted(values: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """Normalised A(h) * h of one image. Shape: x (d,) -> (d,)."""
+    w1, b1, w2, b2 = values
+    exponents = torch.exp(w2 @ torch.tanh(w1 @ x + b1) + b2)
+    h = exponents / exponents.sum() * x
+    return h / h.norm()
+
+
+def class_texts(problem) -> list[torch.Tensor]:
+    """Encoded by open_clip itself, one at a time."""
+    backbone, found = problem.backbone, []
+    for name in problem.classes:
+        t = backbone.model.encode_text(backbone.tokenizer([problem.template.format(name)]))[0]
+        found.append(t / t.norm())
+    return found
+
+
+def naive_loss(kind: str, images, texts, labels, scale: float) -> torch.Tensor:
+    total = 0.0
+    for i, (h, y) in enumerate(zip(images, labels.tolist(), strict=True)):
+        if kind == "ce":
+            total = total + oracle.nll(torch.stack([scale * h @ t for t in texts]), y)
+            continue
+        to_texts = torch.stack([scale * h @ texts[c] for c in labels.tolist()])
+        to_images = torch.stack([scale * g @ texts[y] for g in images])
+        total = total + (oracle.nll(to_texts, i) + oracle.nll(to_images, i)) / 2
+    return total / len(labels)
+
+
+@pytest.mark.parametrize("kind", ["contrastive", "ce"])
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, kind):
+    federation = tiny_federation(tiny_backbone())
+    problem, scale = federation.problem, federation.problem.backbone.logit_scale
+    method = build("fedclip", federation, **SETTINGS, loss=kind)
+    first = method.init(problem.generator).shared
+    texts = class_texts(problem)
+
+    def loss(values, received, x, y):
+        return naive_loss(kind, [adapted(values, h) for h in x], texts, y, scale)
+
+    def adam(values):
+        return torch.optim.Adam(values, lr=0.01, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.2)
+
+    batches = engine_batches(federation, method, 3)  # client-a's and client-b's last batches hold one sample
+    assert [len(steps[-1]) for steps in batches[0]] == [1, 1, 3]
+    start = list(first.values())
+    expected = oracle.run(loss, start, *samples(federation), batches, adam, [1.0] * 3)[0]
+    state = run_rounds(method, federation, 3).state
+    for got, value in zip(state.shared.values(), expected, strict=True):
+        torch.testing.assert_close(got, value, atol=1e-6, rtol=0)
+    assert (expected[0] - start[0]).abs().max() > 1e-3  # it did train
+    images = [adapted(expected, h) for h in federation.pool.values]
+    scores = torch.stack([torch.stack([scale * h @ t for t in texts]) for h in images])
+    torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
+    for own in client_logits(method, state, federation):
+        torch.testing.assert_close(own, scores, atol=1e-6, rtol=0)
+
+
+def test_padding_neither_counts_nor_has_a_gradient():
+    scores = torch.randn(2, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.pad(scores, (0, 2, 0, 2), value=1e6).requires_grad_()
+    mask = torch.tensor([[True, True, True, False, False]] * 2)
+    loss = contrastive(padded, mask)
+    everyone = torch.ones(2, 3, dtype=torch.bool)
+    torch.testing.assert_close(loss.detach(), contrastive(scores, everyone), atol=1e-12, rtol=0)
+    (gradient,) = torch.autograd.grad(loss.sum(), padded)
+    assert gradient.isfinite().all()
+    assert gradient[:, 3:].abs().sum() == gradient[:, :, 3:].abs().sum() == 0
+    assert gradient[:, :3, :3].abs().amin() > 0
+
+
+def test_only_the_adapter_is_sent(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    loop = run_rounds(build("fedclip", federation), federation, 1)
+    assert [row.bytes_up for row in loop.finished[-1].clients] == [2 * (16 * 16 + 16) * 4] * 3
+    assert loop.state.local == {}
+
+
+def test_other_methods_keep_adams_usual_figures():
+    assert build_config("fedclip", {}).adam == (0.9, 0.98, 1e-6)
+    assert build_config("fedclip", {"beta1": 0.5, "beta2": 0.6, "eps": 0.1}).adam == (0.5, 0.6, 0.1)
+    assert build_config("fedalign", {}).adam == (0.9, 0.999, 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"loss": "mse"}, "methods.loss", "'contrastive' or 'ce'"),
+        ({"beta2": 1.0}, "methods.beta2", "less than 1"),
+        ({"eps": 0.0}, "methods.eps", "greater than 0"),
+        ({"batch_size": 1}, "methods", "without negatives; use 2 or more, or loss = ce"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, field, message):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("fedclip", values)
+    assert error.value.field == field

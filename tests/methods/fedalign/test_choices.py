@@ -1,0 +1,78 @@
+"""FedAlign's readings that the oracle does not hold: what is uploaded, what the point ``local`` is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcore.engine.transport import Transport
+from fedcore.methods.fedalign.method import FedAlign, FedAlignConfig
+from fedcore.methods.fedalign.mixing import unpack
+from tests.support.against import build
+from tests.support.oracles import fedalign as oracle
+
+SMALL = {"rank": 2, "batch_size": 4, "server_batch_size": 5, "lr": 0.01, "server_lr": 0.05, "style": "st"}
+
+
+class Listening(Transport):
+    """Keeps what crosses."""
+
+    def up(self, sent):
+        self.sent = super().up(sent)
+        return self.sent
+
+    def down(self, state, clients):
+        self.received = super().down(state, clients)
+        return self.received
+
+
+def test_before_aggregation_a_model_is_scored_with_the_text_it_received(
+    tiny_backbone, tiny_federation, run_rounds
+):
+    """Own update and the text features of the round before (point ``local``), sample by sample."""
+    federation, road = tiny_federation(tiny_backbone(), "layer:1"), Listening()
+    method = build("fedalign", federation, **SMALL)
+    loop = run_rounds(method, federation, 2, transport=road)
+    tail = oracle.ImageTail(federation.problem.backbone.model.visual, 1)
+    stored = {c.model: c.loss for c in loop.finished[-1].cells if (c.split, c.point) == (2, "local")}
+    old, new = road.received["text"][0], loop.state.shared["text"]
+    for client in range(3):
+        factors = (road.sent["image_a"][client], road.sent["image_b"][client])
+        rows = federation.test.index[client][federation.test.mask[client]]
+        images = [
+            oracle.image_feature(tail, factors, method.config.gamma, x) for x in federation.pool.values[rows]
+        ]
+        losses = [
+            float(oracle.mean_loss(text, torch.stack(images), federation.pool.labels[rows], method.scale))
+            for text in (old, new)
+        ]
+        assert abs(losses[0] - losses[1]) > 1e-4
+        assert stored[client + 1] == pytest.approx(losses[0], abs=1e-9)
+
+
+def uploaded(method: FedAlign, data, correct: torch.Tensor) -> list[list[int]]:
+    """Which of its samples each client uploads: features that are their samples' numbers."""
+    state = method.init(data.problem.generator)
+    numbers = torch.arange(correct.shape[1], dtype=torch.float64).expand(correct.shape)
+    record = {"feature": numbers[..., None].expand(-1, -1, 16), "correct": correct}
+    sent = method.upload({n: v.expand(3, *v.shape[1:]) for n, v in state.personal.items()}, record, data)
+    return [[int(feature[0]) for feature in features] for features in unpack(sent["features"])]
+
+
+def test_a_share_of_the_hits_is_drawn_once_by_seed(tiny_backbone, tiny_federation):
+    """Not the first of them, not other ones every round; a hit more leaves the others' order as it is."""
+    federation = tiny_federation(tiny_backbone(), "layer:1", samples=(20, 16, 12))
+    data = federation.local_data(torch.arange(3))
+    config = FedAlignConfig(**SMALL, upload_ratio=0.5)
+    method = FedAlign(config, federation.problem)
+    chosen = uploaded(method, data, data.mask)
+    assert [len(c) for c in chosen] == [10, 8, 6]
+    assert all(c != list(range(len(c))) for c in chosen)
+    assert uploaded(method, data, data.mask) == chosen
+    other = FedAlign(config, replace(federation.problem, seed=9))
+    assert uploaded(other, data, data.mask) != chosen
+    fewer = data.mask.clone()
+    fewer[0, chosen[0][0]] = False
+    assert set(chosen[0][1:]) <= set(uploaded(method, data, fewer)[0])

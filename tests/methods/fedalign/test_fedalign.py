@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcore.clip.facts import facts
+from fedcore.engine.transport import Transport, traffic
+from fedcore.errors import FedLensError
+from fedcore.methods.base import Batch, Setting, Uploads
+from fedcore.methods.fedalign.method import FedAlign, FedAlignConfig, first_layer, orthogonality, scaled_layer
+from fedcore.methods.registry import build_config
+from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from tests.support.oracles import fedalign as oracle
+
+SMALL = {"rank": 2, "batch_size": 4, "server_batch_size": 5, "lr": 0.01, "server_lr": 0.01, "style": "st"}
+
+
+def federation_of(backbone, tiny_federation, trainable="attention", **options):
+    reads = "patches" if trainable == "table4" else "layer:1"  # layer 2 of 12 is layer 1 of 4
+    return tiny_federation(backbone, reads, **options)
+
+
+def tokens(problem) -> torch.Tensor:
+    return problem.backbone.tokenizer([problem.template.format(name) for name in problem.classes])
+
+
+def run_oracle(federation, method, rounds, **values) -> oracle.World:
+    config, problem = method.config, federation.problem
+    state = method.init(problem.generator)
+    image = tuple(v for n, v in state.server.items() if n.startswith("global_"))
+    text = tuple(v for n, v in state.server.items() if n.startswith("text_"))
+    kind = config.similarity if config.euclidean == "plain" else f"negated {config.similarity}"
+    settings = {
+        "start": 1, "text_start": 1, "gamma": config.gamma, "mu": config.orthogonality,
+        "boundary": {2: 0, 9: 2, 12: 3}[config.boundary_layer],  # of the three adapted layers of four
+        "weighting": config.weighting,
+        "scale": method.scale, "lr": config.lr, "optimiser": config.optimiser,
+        "renormalise": config.renormalise,
+        "server_lr": config.server_lr, "server_batch_size": config.server_batch_size, "similarity": kind,
+        "reduce": config.reduce, "average": config.average, "ex_query": config.ex_query, **values,
+    }  # fmt: skip
+
+    def shuffles(round_: int, pairs: int) -> list[list[int]]:
+        draws = [problem.generator("server", round_, "text", epoch) for epoch in range(config.server_epochs)]
+        return [torch.randperm(pairs, generator=generator).tolist() for generator in draws]
+
+    xs, labels = samples(federation)
+    batches = engine_batches(federation, method, rounds)
+    model = problem.backbone.model
+    return oracle.run(model, tokens(problem), xs, labels, image, text, batches, shuffles, settings)
+
+
+def products(a, b) -> torch.Tensor:
+    return b @ a
+
+
+def comparable(parts) -> list[torch.Tensor]:
+    """Parts of a tower, the low-rank factors as their products: the factors' signs are the SVD's choice."""
+    a, b, *rest = parts
+    return [products(a, b), *rest]
+
+
+def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tensor]:
+    parts = [v if client is None else v[client] for n, v in params.items() if n.startswith(f"{kind}_")]
+    return comparable(parts)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimiser": "sgd", "average": "factors", "local_epochs": 2},
+        {
+            "similarity": "euclidean",
+            "euclidean": "negated",
+            "reduce": "mean",
+            "renormalise": False,
+            "scale": "clip",
+        },
+        {"similarity": "euclidean", "server_epochs": 2},
+        {"weighting": "uniform", "boundary_layer": 12},
+        {"boundary_layer": 2},
+        {"similarity": "dot", "ex_query": False, "boundary_layer": 9, "gamma": 1.0},
+        {"trainable": "table4"},
+        {"trainable": "table4", "average": "factors", "local_epochs": 2, "lr": 0.003},
+    ],
+    ids=[
+        "paper",
+        "sgd-factors",
+        "euclidean",
+        "plain-euclidean",
+        "mean",
+        "all-attention",
+        "dot",
+        "table4",
+        "table4-factors",
+    ],
+)
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options):
+    table4 = options.get("trainable") == "table4"
+    federation = federation_of(tiny_backbone(), tiny_federation, options.get("trainable", "attention"))
+    method = build("fedalign", federation, **{**SMALL, **options})
+    first = method.init(federation.problem.generator)
+    world = run_oracle(federation, method, 3)
+    loop = run_rounds(method, federation, 3)
+    state = loop.state
+
+    near = {"atol": 1e-6, "rtol": 0}
+    torch.testing.assert_close(state.shared["text"], world.features, **near)
+    assert (state.shared["text"] - first.shared["text"]).abs().max() > 1e-3  # the server did train
+    torch.testing.assert_close(tower(state.server, "global"), comparable(world.common), **near)
+    for now, before in zip(comparable(world.common), tower(first.server, "global"), strict=True):
+        assert (now - before).abs().max() > 1e-3  # and so did the clients, every part of theirs
+    assert len(world.common) == (5 if table4 else 2)
+    for name, value in zip([n for n in state.server if n.startswith("text_")], world.text, strict=True):
+        torch.testing.assert_close(state.server[name], value, **near)
+        assert (value - first.server[name]).abs().max() > 1e-3
+    for k in range(3):
+        torch.testing.assert_close(tower(state.personal, "image", k), comparable(world.personal[k]), **near)
+        torch.testing.assert_close(tower(state.server, "serving", k), comparable(world.serving[k]), **near)
+    torch.testing.assert_close(
+        torch.tensor(diagnostics(loop.finished[-1], "attention")).view(3, 3).double(),
+        torch.tensor(world.attention, dtype=torch.float64),
+        **near,
+    )
+    assert diagnostics(loop.finished[-1], "uploaded_features") == world.pairs
+
+    naive = oracle.WholeImageTower if table4 else oracle.ImageTail
+    tail = naive(federation.problem.backbone.model.visual, 1)
+
+    def predictions(factors) -> torch.Tensor:
+        images = [oracle.image_feature(tail, factors, method.config.gamma, x) for x in federation.pool.values]
+        return torch.stack([oracle.scores(world.features, f, method.scale) for f in images])
+
+    torch.testing.assert_close(global_logits(method, state, federation), predictions(world.common), **near)
+    for got, factors in zip(client_logits(method, state, federation), world.serving, strict=True):
+        torch.testing.assert_close(got, predictions(factors), **near)
+
+
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_without_rounds_or_steps_it_is_zero_shot(tiny_backbone, tiny_federation, run_rounds, trainable):
+    backbone = tiny_backbone()
+    federation = federation_of(backbone, tiny_federation, trainable)
+    plain = tiny_federation(backbone)
+    zero = build("zero-shot", plain)
+    expected = global_logits(zero, zero.init(plain.problem.generator), plain)
+    for rounds, settings in ((0, {}), (2, {"lr": 0.0, "server_lr": 0.0})):
+        method = build("fedalign", federation, trainable=trainable, **{**SMALL, "scale": "clip", **settings})
+        state = run_rounds(method, federation, rounds).state
+        torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-12, rtol=0)
+        for own in client_logits(method, state, federation):
+            torch.testing.assert_close(own, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_one_client_has_equal_personal_and_global_updates(
+    tiny_backbone, tiny_federation, run_rounds, trainable
+):
+    federation = federation_of(tiny_backbone(), tiny_federation, trainable, samples=(9,))
+    method = build("fedalign", federation, **SMALL, ex_query=False, trainable=trainable)
+    state = run_rounds(method, federation, 2).state
+    common = tower(state.server, "global")
+    assert common[0].abs().max() > 1e-3
+    torch.testing.assert_close(tower(state.personal, "image", 0), common)
+    torch.testing.assert_close(tower(state.server, "serving", 0), common)
+
+
+def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone(
+    tiny_backbone, tiny_federation, run_rounds
+):
+    """Different prototypes make different alpha: between clients, and from the mean by sample counts."""
+    method = build("fedalign", federation := federation_of(tiny_backbone(), tiny_federation), **SMALL)
+    state = run_rounds(method, federation, 2).state
+    common = products(state.server["global_a"], state.server["global_b"])
+    for params, kind in ((state.personal, "image"), (state.server, "serving")):
+        own = products(params[f"{kind}_a"], params[f"{kind}_b"])
+        apart = (own - common).flatten(2).norm(dim=2) / common.flatten(1).norm(dim=1)
+        assert apart[:, : method.low].max() < 1e-9, "below boundary_layer it is the mean"
+        assert apart[:, method.low :].min() > 1e-3, kind
+        assert (own[0] - own[1]).abs().max() > 1e-4, "nor are two clients' the same"
+    scores = client_logits(method, state, federation)
+    assert (scores - global_logits(method, state, federation)).abs().amax((1, 2)).min() > 1e-5
+
+
+def test_one_client_without_its_own_share_takes_the_global_mean(tiny_backbone, tiny_federation, run_rounds):
+    federation = federation_of(tiny_backbone(), tiny_federation, samples=(9,))
+    loop = run_rounds(build("fedalign", federation, **SMALL, ex_query=True), federation, 2)
+    state = loop.state
+    common = products(state.server["global_a"], state.server["global_b"])
+    torch.testing.assert_close(products(state.personal["image_a"], state.personal["image_b"])[0], common)
+    assert diagnostics(loop.finished[-1], "global_fallback") == [1.0]
+
+
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_a_client_that_sat_out_keeps_what_it_last_received(
+    tiny_backbone, tiny_federation, run_rounds, trainable
+):
+    federation = federation_of(tiny_backbone(), tiny_federation, trainable, samples=(6, 5, 5, 4))
+    method = build("fedalign", federation, **SMALL, trainable=trainable)
+    first = method.init(federation.problem.generator)
+    loop = run_rounds(method, federation, 1, participation=0.5)
+    went = loop.state.taken.bool()
+    assert went.sum() == 2
+    for name, value in loop.state.personal.items():
+        moved = (value - first.personal[name]).flatten(1).abs().sum(1) > 0
+        assert torch.equal(moved, went)
+
+
+@pytest.mark.parametrize("trainable", ["attention", "table4"])
+def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds, trainable):
+    federation = federation_of(tiny_backbone(), tiny_federation, trainable)
+    method = build("fedalign", federation, **SMALL, trainable=trainable)
+    one, all_ = (run_rounds(method, federation, 2, chunk=chunk) for chunk in (1, 3))
+    torch.testing.assert_close(one.state.shared["text"], all_.state.shared["text"], atol=1e-9, rtol=0)
+    got, expected = (tower(x.state.personal, "image") for x in (one, all_))
+    torch.testing.assert_close(got, expected, atol=1e-9, rtol=0)
+    assert one.finished[-1].scalars_up == all_.finished[-1].scalars_up
+
+
+def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
+    backbone, states = tiny_backbone(), []
+    for order in (None, (2, 0, 1)):
+        federation = federation_of(backbone, tiny_federation, order=order)
+        # one batch of all pairs: the server's shuffle runs over pairs in client order
+        method = build("fedalign", federation, **{**SMALL, "server_batch_size": 64})
+        states.append(run_rounds(method, federation, 2).state)
+    one, other = states
+    torch.testing.assert_close(one.shared["text"], other.shared["text"], atol=1e-6, rtol=0)
+    got, expected = (products(s.server["serving_a"], s.server["serving_b"]) for s in states)
+    torch.testing.assert_close(got[[2, 0, 1]], expected, atol=1e-6, rtol=0)
+
+
+class Listening(Transport):
+    def __init__(self) -> None:
+        self.sent: list[dict] = []
+        self.received: list[dict] = []
+
+    def up(self, sent):
+        self.sent.append(sent)
+        return super().up(sent)
+
+    def down(self, state, clients):
+        received = super().down(state, clients)
+        self.received.append(received)
+        return received
+
+
+def test_only_what_the_paper_names_crosses(tiny_backbone, tiny_federation, run_rounds):
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    method, road = build("fedalign", federation, **SMALL), Listening()
+    loop = run_rounds(method, federation, 1, transport=road)
+    (sent,), (received,) = road.sent, road.received
+    assert set(sent) == {"image_a", "image_b", "prototypes", "counts", "features", "labels"}
+    assert set(received) == {"text", "image_a", "image_b"}
+    classes, hits = sent["prototypes"].lengths, sent["features"].lengths
+    assert 0 < int(hits.sum()) < 21  # some samples are wrong, or the next lines show nothing
+    for name in ("prototypes", "features"):
+        for values, length in zip(sent[name].values, sent[name].lengths, strict=True):
+            assert values[length:].abs().sum() == 0  # padding carries nobody's features
+    lora = 3 * 3 * 2 * (24 + 24)  # three layers; q, k, v; rank 2; A and B
+    expected = (
+        lora + 16 * classes + classes + (16 + 1) * hits
+    )  # the paper counts all but one number per class
+    assert torch.equal(traffic(sent, 3).scalars, expected)
+    assert loop.finished[-1].scalars_up == int(expected.sum())
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0])
+def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(
+    tiny_backbone, tiny_federation, run_rounds, ratio
+):
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    full = run_rounds(build("fedalign", federation, **SMALL), federation, 1).finished[-1]
+    some = run_rounds(build("fedalign", federation, **SMALL, upload_ratio=ratio), federation, 1).finished[-1]
+    assert diagnostics(some, "prototypes") == diagnostics(full, "prototypes")
+    expected = [-(-n * ratio // 1) for n in diagnostics(full, "uploaded_features")]
+    assert diagnostics(some, "uploaded_features") == expected
+
+
+def test_no_correct_prediction_falls_back_to_the_global_mean(tiny_backbone, tiny_federation):
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    method = build("fedalign", federation, **SMALL)
+    data = federation.local_data(torch.arange(3))
+    state = method.init(federation.problem.generator)
+    params = {n: v + torch.rand_like(v) for n, v in state.personal.items()}
+    longest = data.labels.shape[1]
+    correct = torch.ones(3, longest, dtype=torch.bool)
+    correct[1] = False
+    record = {"feature": torch.randn(3, longest, 16, dtype=torch.float64), "correct": correct}
+    uploads = Uploads(method.upload(params, record, data), torch.arange(3), data.rows.counts)
+    after = method.aggregate(state, uploads, federation.problem.generator)
+    found = method.diagnostics(state, params, uploads, data)
+    assert found["global_fallback"].tolist() == [False, True, False]
+    assert method.remarks(uploads) == [
+        "client 'client-b' predicted nothing correctly and takes the global mean"
+    ]
+    assert found["prototypes"][1] == 0
+    assert found["uploaded_features"][1] == 0
+    common = products(after.server["global_a"], after.server["global_b"])
+    own = products(after.personal["image_a"], after.personal["image_b"])
+    torch.testing.assert_close(own[1], common)
+    assert (own[0] - common).abs().max() > 1e-3
+    assert found["attention"][0, 1] == 0  # nobody listens to a client without prototypes
+
+
+def test_gradients_are_finite_for_one_class_batches(tiny_backbone, tiny_federation):
+    for classes in (("cat",), ("cat", "snow owl", "fire engine")):
+        federation = federation_of(tiny_backbone(), tiny_federation, classes=classes)
+        method = build("fedalign", federation, **SMALL)
+        state = method.init(federation.problem.generator)
+        x = federation.pool.values[:4].expand(3, -1, -1, -1)
+        labels = torch.zeros(3, 4, dtype=torch.int64)
+        mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=torch.bool)
+        params = {"text": state.shared["text"].expand(3, -1, -1), **state.personal}
+        params = {n: v.clone().requires_grad_() for n, v in params.items()}
+        step = method.phases[0](params, {}, Batch(x, labels, mask, torch.arange(3)))
+        ((names, loss),) = step.losses.items()
+        for gradient in torch.autograd.grad(loss.sum(), [params[n] for n in names]):
+            assert gradient.isfinite().all()
+        assert torch.equal(step.terms["orthogonality"], torch.zeros(3, dtype=torch.float64))
+
+
+def test_orthogonality_by_hand():
+    features = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [9.0, 9.0]]], dtype=torch.float64)
+    labels, mask = torch.tensor([[0, 2, 2, 1]]), torch.tensor([[True, True, True, False]])
+    plain = orthogonality(features, labels, mask, 3, renormalise=False)
+    x, y = 0.3, 0.9  # mean of class 2; class 1 is padding only, so absent
+    assert plain.item() == pytest.approx((2 * x**2 + (x**2 + y**2 - 1) ** 2) ** 0.5)
+    unit = orthogonality(features, labels, mask, 3, renormalise=True)
+    assert unit.item() == pytest.approx((2 * (x / (x**2 + y**2) ** 0.5) ** 2) ** 0.5)
+    distinct = orthogonality(features[:, :2], labels[:, :2], mask[:, :2], 3, renormalise=True)
+    assert distinct.item() == 0.0
+
+
+def test_orthogonality_has_a_gradient_at_zero():
+    features = torch.eye(2, dtype=torch.float64)[None].requires_grad_()
+    loss = orthogonality(features, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool), 2, True)
+    (gradient,) = torch.autograd.grad(loss.sum(), features)
+    assert torch.equal(gradient, torch.zeros_like(features))
+
+
+def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt(tiny_backbone, tiny_federation):
+    written = {"cat": ["a small furry animal.", "a pet that purrs."], "snow owl": ["a white bird of prey."]}
+    federation = federation_of(tiny_backbone(), tiny_federation, descriptions=written)
+    gt = build("fedalign", federation)
+    assert gt.texts == build("fedalign", federation).texts
+    assert gt.texts[0] in written["cat"]
+    assert gt.texts[1:] == ["a white bird of prey.", "a photo of a fire engine."]
+    assert build("fedalign", federation, style="st").texts[0] == "a photo of a cat."
+    problems = [replace(federation.problem, seed=s) for s in range(20)]
+    assert {FedAlign(gt.config, p).texts[0] for p in problems} == set(written["cat"])
+
+
+def test_layers_scale_with_the_depth():
+    config = FedAlignConfig()
+    assert [first_layer(config, n) for n in (4, 12, 24)] == [1, 2, 4]
+    assert [scaled_layer(config.boundary_layer, n) for n in (4, 12, 24)] == [3, 9, 18]
+    assert (
+        first_layer(FedAlignConfig(start_layer=11, boundary_layer=12), 4) == 3
+    )  # something is always adapted
+    assert FedAlign.reads(config, facts("ViT-B-32")) == "layer:2"
+    assert FedAlign.reads(FedAlignConfig(trainable="table4"), facts("ViT-B-32")) == "patches"
+
+
+def test_a_resnet_is_refused():
+    setting = Setting(facts("RN50"), ("a", "b"), 2, ("x",), "a {}")
+    with pytest.raises(FedLensError, match=r"RN50 is not; choose e\.g\. ViT-B-32") as error:
+        FedAlign.check(FedAlignConfig(), setting)
+    assert error.value.field == "start_layer"
+
+
+def test_a_foreign_text_tower_is_refused():
+    odd = replace(facts("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
+    with pytest.raises(FedLensError, match="cannot adapt the text tower of ViT-B-32") as error:
+        FedAlign.check(FedAlignConfig(), Setting(odd, ("a", "b"), 2, ("x",), "a {}"))
+    assert error.value.field == "start_layer"
+
+
+def test_a_rank_beyond_the_width_is_refused():
+    small = replace(facts("ViT-B-32"), token_width=100)
+    with pytest.raises(FedLensError, match=r"rank 128 is more than .* use at most 100") as error:
+        FedAlign.check(FedAlignConfig(rank=128), Setting(small, ("a", "b"), 2, ("x",), "a {}"))
+    assert error.value.field == "rank"
+
+
+@pytest.mark.parametrize(
+    ("values", "message", "field"),
+    [
+        ({"boundary_layer": 1}, "boundary_layer 1 is below start_layer; use 2 or more", "config"),
+        ({"scale": 0}, "scale is a number above 0 up to 1000, or 'clip'", "config"),
+        ({"scale": "own"}, "valid number", "config.scale.float"),
+        ({"rank": 0}, "greater than or equal to 1", "config.rank"),
+        ({"upload_ratio": 1.5}, "less than or equal to 1", "config.upload_ratio"),
+        ({"similarity": "manhattan"}, "'cosine', 'dot' or 'euclidean'", "config.similarity"),
+        ({"blocks": 2}, "no such field", "config.blocks"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, message, field):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("fedalign", values, "config")
+    assert error.value.field == field

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.methods.base import Ragged
+from fedcore.methods.fedalign.method import FedAlignConfig
+from fedcore.methods.fedalign.mixing import attend, mix, mix_parts, pack, personalise, relevance, unpack
+
+
+def test_pack_zeroes_what_is_not_kept():
+    values = torch.arange(1.0, 9.0).view(2, 4)
+    packed = pack(values, torch.tensor([[False, True, False, True], [False, False, False, True]]))
+    assert packed.lengths.tolist() == [2, 1]
+    assert packed.values.tolist() == [[2.0, 4.0], [8.0, 0.0]]
+    assert [part.tolist() for part in unpack(packed)] == [[2.0, 4.0], [8.0]]
+    assert pack(values, torch.zeros(2, 4, dtype=torch.bool)).values.shape == (2, 0)
+
+
+def test_relevance_by_hand():
+    e = torch.eye(2, dtype=torch.float64)
+    prototypes = Ragged(torch.stack([e, torch.stack([e[1], 0 * e[1]])]), torch.tensor([2, 1]))
+    counts = Ragged(torch.tensor([[3, 1], [5, 0]]), torch.tensor([2, 1]))
+    scores = relevance(FedAlignConfig(), prototypes, counts)
+    assert scores.tolist() == [[1.0, 0.25], [1.0, 1.0]]
+    mean = relevance(FedAlignConfig(reduce="mean"), prototypes, counts)
+    assert mean.tolist() == [[0.5, 0.25], [0.5, 1.0]]
+
+
+def test_attention_masks_before_the_softmax():
+    scores = torch.tensor([[9.0, 1.0, 1.0], [0.0, 9.0, 0.0], [0.0, 0.0, 9.0]], dtype=torch.float64)
+    fallback = torch.full((3,), 1 / 3, dtype=torch.float64)
+    weights, alone = attend(scores, torch.tensor([True, True, True]), True, fallback)
+    assert weights[0].tolist() == [0.0, 0.5, 0.5]
+    assert not alone.any()
+    weights, alone = attend(scores, torch.tensor([True, False, False]), True, fallback)
+    assert alone.tolist() == [True, True, True]
+    assert torch.equal(weights, fallback.expand(3, 3))
+
+
+@pytest.mark.parametrize("clients", [1, 3, 20])
+def test_mixing_products_is_the_best_rank_r(clients):
+    torch.manual_seed(0)
+    a = torch.randn(clients, 2, 3, 2, 10, dtype=torch.float64)
+    b = torch.randn(clients, 2, 3, 10, 2, dtype=torch.float64)
+    weights = torch.rand(4, clients, dtype=torch.float64)
+    got_a, got_b = mix(a, b, weights, "product")
+    full = torch.einsum("mc,clpij->mlpij", weights, b @ a)
+    u, s, vh = torch.linalg.svd(full)
+    best = (u[..., :2] * s[..., None, :2]) @ vh[..., :2, :]
+    torch.testing.assert_close(got_b @ got_a, best)
+    torch.testing.assert_close(got_a.norm(dim=-1), torch.full((4, 2, 3, 2), 3**-0.5, dtype=torch.float64))
+
+
+def test_mixing_factors_averages_them_apart():
+    a, b = torch.randn(2, 1, 3, 2, 5), torch.randn(2, 1, 3, 5, 2)
+    got_a, got_b = mix(a, b, torch.tensor([[0.25, 0.75]]), "factors")
+    torch.testing.assert_close(got_a[0], 0.25 * a[0] + 0.75 * a[1])
+    torch.testing.assert_close(got_b[0], 0.25 * b[0] + 0.75 * b[1])
+
+
+def test_embeddings_follow_the_mean_and_the_projection_the_highest_layers():
+    torch.manual_seed(0)
+    shapes = {"a": (2, 3, 2, 5), "b": (2, 3, 5, 2), "class": (5,), "positions": (4, 5), "projection": (5, 3)}
+    parts = {name: torch.randn(3, *shape, dtype=torch.float64) for name, shape in shapes.items()}
+    share = torch.tensor([[0.2, 0.3, 0.5]])
+    alpha = torch.tensor([[0.0, 0.4, 0.6], [0.7, 0.0, 0.3], [0.5, 0.5, 0.0]])
+    common, mixed = mix_parts(parts, share, "factors"), mix_parts(parts, alpha, "factors")
+    own = personalise(parts, common, alpha, 1, "factors")
+    assert own.keys() == parts.keys()
+    for name in ("class", "positions"):
+        torch.testing.assert_close(own[name], common[name].expand_as(parts[name]))
+    torch.testing.assert_close(own["projection"], mixed["projection"])
+    for name in ("a", "b"):
+        torch.testing.assert_close(own[name][:, 0], common[name][:, 0].expand(3, -1, -1, -1))
+        torch.testing.assert_close(own[name][:, 1], mixed[name][:, 1])
+    for low in (2, 3):  # no layer is mixed by attention, nor is what lies above
+        for average in ("factors", "product"):
+            common = mix_parts(parts, share, average)
+            for name, value in personalise(parts, common, alpha, low, average).items():
+                torch.testing.assert_close(value, common[name].expand_as(parts[name]))

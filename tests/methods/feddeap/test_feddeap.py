@@ -1,0 +1,539 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcore.clip.facts import facts
+from fedcore.engine.transport import Transport
+from fedcore.errors import FedLensError
+from fedcore.methods.base import Batch, Setting, Uploads
+from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap.networks import LAYERS, simplex_etf
+from fedcore.methods.registry import build_config
+from fedcore.seeds import torch_generator
+from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
+from tests.support.oracles import feddeap as oracle
+
+SMALL = {"prompt_length": 2, "batch_size": 4, "lr": 0.02}
+
+
+def phi(state, net: str) -> list[torch.Tensor]:
+    return [state.shared[f"{net}_{part}"] for part in LAYERS]
+
+
+def basis(federation, net: str, columns: int) -> torch.Tensor:
+    d = federation.problem.backbone.facts.embed_dim
+    drawn = torch.randn(d, columns, generator=federation.problem.generator("etf", net), dtype=torch.float64)
+    return torch.linalg.qr(drawn)[0]
+
+
+def run_oracle(federation, method, rounds, domains) -> oracle.World:
+    problem, config = federation.problem, method.config
+    state = method.init(problem.generator)
+    first = oracle.World(
+        state.shared["p_s"], list(state.local["p_d"]), phi(state, "phi_s"), phi(state, "phi_d")
+    )
+    frames = [
+        oracle.etf(basis(federation, "phi_s", len(problem.classes))),
+        oracle.etf(basis(federation, "phi_d", max(domains) + 1)),
+    ]
+    backbone = problem.backbone
+    settings = {
+        "lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay,
+        "scale": backbone.logit_scale, "normalise": config.phi_input == "normalised",
+        "etf_scale": backbone.logit_scale if config.etf_temperature == "1/s" else 1.0,
+        "lambda": config.semantic_weight, "eta": config.domain_weight,
+    }  # fmt: skip
+    batches = engine_batches(federation, method, rounds)
+    model, tokenizer = backbone.model, backbone.tokenizer
+    xs, labels = samples(federation)
+    return oracle.run(
+        model, tokenizer, problem.classes, xs, labels, first, batches, frames, domains, settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "domains"),
+    [
+        ({}, [0, 1, 0]),
+        (
+            {"domain_etf": "client", "etf_temperature": "1", "phi_input": "normalised", "local_epochs": 2},
+            [0, 1, 2],
+        ),
+        (
+            {"semantic_weight": 0.3, "domain_weight": 2.0, "unseen": "mean_image", "image_context": "batch"},
+            [0, 1, 0],
+        ),
+        ({"prompt_length": 3, "personal_length": 1}, [0, 1, 0]),
+        ({"prompt_length": 1, "personal_length": 4, "unseen": "mean_image"}, [0, 1, 0]),
+    ],
+    ids=["paper", "client-etf", "weights", "shorter-domain-prompt", "longer-domain-prompt"],
+)
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, options, domains):
+    federation = tiny_federation(tiny_backbone())
+    problem = federation.problem
+    method = build("feddeap", federation, **{**SMALL, **options})
+    first = method.init(problem.generator)
+    world = run_oracle(federation, method, 3, domains)
+    state = run_rounds(method, federation, 3).state
+
+    near = {"atol": 1e-6, "rtol": 0}
+    torch.testing.assert_close(state.shared["p_s"], world.p_s, **near)
+    torch.testing.assert_close(state.local["p_d"], torch.stack(world.p_d), **near)
+    for net, expected in (("phi_s", world.phi_s), ("phi_d", world.phi_d)):
+        for got, value in zip(phi(state, net), expected, strict=True):
+            torch.testing.assert_close(got, value, **near)
+    for name in ("p_s", "phi_s_w1", "phi_d_w2"):
+        assert (state.shared[name] - first.shared[name]).abs().max() > 1e-3  # they did train
+    assert (state.local["p_d"] - first.local["p_d"]).abs().max() > 1e-3
+
+    model, tokenizer, scale = problem.backbone.model, problem.backbone.tokenizer, problem.backbone.logit_scale
+    pool = federation.pool.values
+    own = method.lengths["personal_length"]
+
+    def predictions(p_d, mean) -> torch.Tensor:
+        text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, own)
+        return torch.stack([oracle.scores(text, h, scale) for h in pool])
+
+    def per_batch(p_d) -> torch.Tensor:
+        """Every four samples share the mean of their own embeddings."""
+        parts = []
+        for i in range(0, len(pool), 4):
+            mean = pool[i : i + 4].mean(0)
+            text = oracle.texts(model, tokenizer, problem.classes, world.p_s, p_d, mean, own)
+            parts += [oracle.scores(text, h, scale) for h in pool[i : i + 4]]
+        return torch.stack(parts)
+
+    by_batch = method.config.image_context == "batch"
+    xs, _ = samples(federation)
+    for k, got in enumerate(client_logits(method, state, federation)):
+        expected = per_batch(world.p_d[k]) if by_batch else predictions(world.p_d[k], xs[k].mean(0))
+        torch.testing.assert_close(got, expected, **near)
+    expected = per_batch(None) if method.config.unseen == "mean_image" else predictions(None, None)
+    torch.testing.assert_close(global_logits(method, state, federation), expected, **near)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 7, 16])
+def test_etf_vectors_are_unit_and_equiangular(columns):
+    frame = simplex_etf(columns, 16, torch_generator(0, "etf"))
+    expected = torch.full((columns, columns), -1 / (columns - 1), dtype=torch.float64).fill_diagonal_(1.0)
+    torch.testing.assert_close(frame @ frame.T, expected, atol=1e-12, rtol=0)
+
+
+def prompt_gradients(tiny_backbone, tiny_federation, **options) -> dict[str, torch.Tensor]:
+    """Gradients that the prompt phase takes in its first step."""
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **SMALL, **options)
+    state = method.init(federation.problem.generator)
+    params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
+    params = {n: v.clone().requires_grad_() for n, v in params.items()}
+    data = federation.local_data(torch.arange(3))
+    step = method.phases[1](params, {}, Batch(data.x, data.labels, data.mask, torch.arange(3)))
+    assert set(step.losses) == {("p_s",), ("p_d",)}  # the networks are frozen
+    found = {}
+    for (name,), loss in step.losses.items():
+        (found[name],) = torch.autograd.grad(loss.sum(), params[name], retain_graph=True)
+    return found
+
+
+def test_each_prompt_hears_its_own_alignment_only(tiny_backbone, tiny_federation):
+    plain = prompt_gradients(tiny_backbone, tiny_federation)
+    eta = prompt_gradients(tiny_backbone, tiny_federation, domain_weight=50.0)
+    lambda_ = prompt_gradients(tiny_backbone, tiny_federation, semantic_weight=50.0)
+    assert torch.equal(plain["p_s"], eta["p_s"])
+    assert torch.equal(plain["p_d"], lambda_["p_d"])
+    assert (plain["p_d"] - eta["p_d"]).abs().max() > 1e-3
+    assert (plain["p_s"] - lambda_["p_s"]).abs().max() > 1e-3
+
+
+class Listening(Transport):
+    def __init__(self) -> None:
+        self.sent: list[dict] = []
+        self.received: list[dict] = []
+
+    def up(self, sent):
+        self.sent.append(sent)
+        return super().up(sent)
+
+    def down(self, state, clients):
+        self.received.append(super().down(state, clients))
+        return self.received[-1]
+
+
+def test_the_domain_prompt_never_crosses(tiny_backbone, tiny_federation, run_rounds):
+    federation, road = tiny_federation(tiny_backbone(torch.float32)), Listening()
+    loop = run_rounds(build("feddeap", federation, **SMALL), federation, 2, transport=road)
+    networks = {f"{net}_{part}" for net in ("phi_s", "phi_d") for part in LAYERS}
+    own = loop.state.local["p_d"]
+    for crossing in (*road.sent, *road.received):
+        assert set(crossing) == {"p_s"} | networks
+        assert not any(torch.equal(v, own) for v in crossing.values())
+    scalars = 3 * 2 * 16 + 2 * (8 * 16 + 8 + 16 * 8 + 16)
+    assert [row.bytes_up for row in loop.finished[-1].clients] == [4 * scalars] * 3
+    assert loop.state.shared.keys() == {"p_s"} | networks
+
+
+def test_the_domain_prompt_has_a_length_of_its_own(tiny_backbone, tiny_federation, run_rounds):
+    """Table 5: 12 beside 20 and the other way round; what is sent counts the shared prompt alone."""
+    federation = tiny_federation(tiny_backbone(torch.float32))
+    plain = build("feddeap", federation, **SMALL).init(federation.problem.generator)
+    method = build("feddeap", federation, **{**SMALL, "personal_length": 5})
+    loop = run_rounds(method, federation, 1)
+    assert loop.state.shared["p_s"].shape == (3, 2, 16)
+    assert loop.state.local["p_d"].shape == (3, 3, 5, 16)
+    assert {n: v.shape[-2] for n, v in method.prompts(method.models(loop.state).clients, None).items()} == {
+        "p_s": 2, "p_d": 5
+    }  # fmt: skip
+    scalars = 3 * 2 * 16 + 2 * (8 * 16 + 8 + 16 * 8 + 16)
+    assert [row.bytes_up for row in loop.finished[-1].clients] == [4 * scalars] * 3
+    first = method.init(federation.problem.generator)
+    assert all(torch.equal(first.shared[n], plain.shared[n]) for n in plain.shared)
+    same = build("feddeap", federation, **{**SMALL, "personal_length": 2}).init(federation.problem.generator)
+    assert torch.equal(same.local["p_d"], plain.local["p_d"])
+
+
+def test_extra_traffic_of_the_networks_is_the_papers():
+    # Table 4: 3.47 M against PromptFL's 2.95 M, for d = 512
+    d = 512
+    assert 2 * (d * d // 2 + d // 2 + d * d // 2 + d) / 1e6 == pytest.approx(0.52, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("off", "trained", "terms"),
+    [
+        (("semantic_alignment",), {"p_s", "phi_d"}, {"contrastive", "image_domain", "text_domain"}),
+        (("domain_alignment",), {"p_s", "phi_s"}, {"contrastive", "image_semantic", "text_semantic"}),
+        (("semantic_alignment", "domain_alignment"), {"p_s"}, {"contrastive"}),
+    ],
+)
+def test_ablations_neither_train_nor_send_what_they_leave_out(
+    tiny_backbone, tiny_federation, run_rounds, off, trained, terms
+):
+    federation = tiny_federation(tiny_backbone())
+    loop = run_rounds(build("feddeap", federation, **SMALL, **dict.fromkeys(off, False)), federation, 1)
+    assert {name.rsplit("_", 1)[0] if name != "p_s" else name for name in loop.state.shared} == trained
+    assert set(loop.state.local) == {"p_d"}
+    names = {d.name for d in loop.finished[-1].diagnostics}
+    assert {n for n in names if "etf" not in n and "accuracy" not in n} == terms
+
+
+def test_the_baseline_has_one_model_for_all(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
+    method = build("feddeap", federation, **SMALL, **off)
+    state = run_rounds(method, federation, 1).state
+    assert state.local == {}
+    common = global_logits(method, state, federation)
+    for own in client_logits(method, state, federation):
+        torch.testing.assert_close(own, common)
+
+
+def test_gradients_are_finite_for_one_class_and_one_sample(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone(), classes=("cat",))
+    method = build("feddeap", federation, **SMALL, semantic_alignment=False)
+    state = method.init(federation.problem.generator)
+    params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
+    params = {n: v.clone().requires_grad_() for n, v in params.items()}
+    data = federation.local_data(torch.arange(3))
+    mask = data.mask & (torch.arange(data.mask.shape[1]) < 1)
+    for phase in method.phases:
+        step = phase(params, {}, Batch(data.x, data.labels, mask, torch.arange(3)))
+        for names, loss in step.losses.items():
+            for gradient in torch.autograd.grad(loss.sum(), [params[n] for n in names], retain_graph=True):
+                assert gradient.isfinite().all()
+
+
+def test_padding_does_not_change_a_step(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **SMALL)
+    state = method.init(federation.problem.generator)
+    params = {n: v.expand(3, *v.shape) for n, v in state.shared.items()} | state.local
+    data = federation.local_data(torch.arange(3))
+    short = method.phases[1](
+        params, {}, Batch(data.x[:, :3], data.labels[:, :3], data.mask[:, :3], torch.arange(3))
+    )
+    x, labels = data.x[:, :6].clone(), data.labels[:, :6].clone()
+    x[:, 3:] = 1e3
+    mask = torch.arange(6).expand(3, 6) < 3
+    padded = method.phases[1](params, {}, Batch(x, labels, mask, torch.arange(3)))
+    for names, loss in short.losses.items():
+        torch.testing.assert_close(padded.losses[names], loss)
+
+
+def test_a_prediction_does_not_depend_on_its_neighbours(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **SMALL)
+    state = run_rounds(method, federation, 1).state
+    models, everyone = method.models(state).clients, torch.arange(3)
+    head = method.head(models, federation.local_data(everyone))
+    x = federation.pool.values.expand(3, -1, -1)
+    one = method.logits(models, head, x[:, :1])
+    torch.testing.assert_close(method.logits(models, head, x)[:, :1], one)
+
+
+def test_prompts_of_one_domain_meet_the_images_of_another(tiny_backbone, tiny_federation, run_rounds):
+    """Figure 3: p_s with client i's p_d and training mean, on the test images of domain j."""
+    federation = tiny_federation(tiny_backbone(), samples=(9, 5))
+    method = build("feddeap", federation, **SMALL)
+    loop = run_rounds(method, federation, 1)
+    cells = {
+        (c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")
+    }
+    for i in range(2):
+        train = federation.train.index[i][federation.train.mask[i]]
+        mean = federation.pool.values[train].mean(0)
+        p_s, p_d = loop.state.shared["p_s"], loop.state.local["p_d"][i]
+        model, tokenizer = federation.problem.backbone.model, federation.problem.backbone.tokenizer
+        text = oracle.texts(model, tokenizer, federation.problem.classes, p_s, p_d, mean)
+        for j in range(2):
+            rows = federation.test.index[2 + j][federation.test.mask[2 + j]]
+            images = torch.nn.functional.normalize(federation.pool.values[rows], dim=-1)
+            hits = ((images @ text.T).argmax(1) == federation.pool.labels[rows]).sum()
+            cell = cells[i + 1, 3 + j]
+            assert (cell.correct, cell.total) == (int(hits), len(rows))
+    assert len(cells) == 3 * 4
+
+
+def test_everything_starts_identical_and_repeats(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **SMALL)
+    one, other = (method.init(federation.problem.generator) for _ in range(2))
+    assert torch.equal(one.local["p_d"][0], one.local["p_d"][2])
+    assert not torch.equal(one.local["p_d"][0], one.shared["p_s"])
+    assert all(torch.equal(one.shared[n], other.shared[n]) for n in one.shared)
+    assert one.shared["phi_s_w1"].abs().max() <= 16**-0.5
+    assert one.shared["phi_s_w2"].abs().max() > 16**-0.5  # hidden width 8: a wider range
+
+
+def test_one_client_at_a_time_gives_the_same(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **SMALL)
+    one, all_ = (run_rounds(method, federation, 2, chunk=chunk).state for chunk in (1, 3))
+    for got, expected in ((one.shared, all_.shared), (one.local, all_.local)):
+        for parameter, value in expected.items():
+            torch.testing.assert_close(got[parameter], value, atol=1e-9, rtol=0)
+
+
+def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds):
+    backbone, states = tiny_backbone(), []
+    for order in (None, (2, 0, 1)):
+        federation = tiny_federation(backbone, order=order)
+        states.append(run_rounds(build("feddeap", federation, **SMALL), federation, 2).state)
+    one, other = states
+    torch.testing.assert_close(one.shared["p_s"], other.shared["p_s"], atol=1e-6, rtol=0)
+    torch.testing.assert_close(one.local["p_d"][[2, 0, 1]], other.local["p_d"], atol=1e-6, rtol=0)
+
+
+def test_networks_learn_semantics_and_domain(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **{**SMALL, "local_epochs": 10})
+    state, data = method.init(federation.problem.generator), federation.local_data(torch.arange(3))
+    first = {**method.spread(state.shared), **state.local}
+    uploads = Uploads(method.upload(first, {}, data), torch.arange(3), data.rows.counts)
+    untrained = method.diagnostics(state, first, uploads, data)
+    last = run_rounds(method, federation, 2).finished[-1]
+    for net in ("semantic", "domain"):
+        for figure in (f"{net}_network_accuracy", f"{net}_etf_cosine"):
+            assert sum(diagnostics(last, figure)) > float(untrained[figure].sum()) + 0.5
+
+
+def test_alignment_and_accuracy_are_those_of_single_images(tiny_backbone, tiny_federation, run_rounds):
+    """Trained networks on their clients' images one by one, and the averaged ones on the same."""
+    federation = tiny_federation(tiny_backbone(), samples=(9, 5, 6))
+    domains, kept = [0, 1, 0], {}
+
+    class Keeping(FedDEAP):
+        def upload(self, params, record, data):
+            kept.update(params)
+            return super().upload(params, record, data)
+
+    method = Keeping(FedDEAPConfig(**SMALL), federation.problem)
+    loop = run_rounds(method, federation, 2)
+    xs, labels = samples(federation)
+    for net, name in (("phi_s", "semantic"), ("phi_d", "domain")):
+        for client in range(3):
+            trained = [kept[f"{net}_{part}"][client] for part in LAYERS]
+            targets = labels[client].tolist() if net == "phi_s" else [domains[client]] * len(xs[client])
+            cosines, hits, shared_hits = [], [], []
+            for x, target in zip(xs[client], targets, strict=True):
+                own, shared = (
+                    torch.nn.functional.cosine_similarity(
+                        oracle.transformed(oracle.network(weights), x, False)[None], method.etf[net]
+                    )
+                    for weights in (trained, phi(loop.state, net))
+                )
+                cosines.append(float(own[target].detach()))
+                hits.append(int(own.argmax()) == target)
+                shared_hits.append(int(shared.argmax()) == target)
+            last = loop.finished[-1]
+            for figure, values in (
+                ("etf_cosine", cosines), ("network_accuracy", hits), ("shared_accuracy", shared_hits)
+            ):  # fmt: skip
+                found = diagnostics(last, f"{name}_{figure}")[client]
+                assert found == pytest.approx(sum(values) / len(values), abs=1e-9), (name, figure)
+
+
+def test_loss_terms_are_their_equations(tiny_backbone, tiny_federation, run_rounds):
+    """Without a step (lr 0) and with one batch, the stored terms are the losses of the first parameters."""
+    federation = tiny_federation(tiny_backbone())
+    method = build("feddeap", federation, **{**SMALL, "lr": 0.0, "batch_size": 64})
+    loop = run_rounds(method, federation, 1)
+    problem, state = federation.problem, loop.state
+    xs, labels = samples(federation)
+    scale = problem.backbone.logit_scale
+    config = {"normalise": False, "etf_scale": scale}
+    frames = {net: list(method.etf[net]) for net in ("phi_s", "phi_d")}
+    nets = {net: oracle.network(phi(state, net)) for net in ("phi_s", "phi_d")}
+    for client, domain in enumerate([0, 1, 0]):
+        x, y = xs[client], labels[client]
+        where = (problem.backbone.model, problem.backbone.tokenizer, problem.classes)
+        prompts = (state.shared["p_s"], state.local["p_d"][client], x.mean(0))
+        raw = oracle.raw_texts(*where, *prompts)
+        expected = {
+            "contrastive": oracle.mean_loss(oracle.texts(*where, *prompts), x, y, scale),
+            "image_semantic": oracle.etf_loss(nets["phi_s"], x, y.tolist(), frames["phi_s"], config),
+            "image_domain": oracle.etf_loss(nets["phi_d"], x, [domain] * len(x), frames["phi_d"], config),
+            "text_semantic": oracle.etf_loss(nets["phi_s"], raw, [0, 1, 2], frames["phi_s"], config),
+            "text_domain": oracle.etf_loss(nets["phi_d"], raw, [domain] * 3, frames["phi_d"], config),
+        }
+        for name, value in expected.items():
+            found = diagnostics(loop.finished[-1], name)[client]
+            assert found == pytest.approx(float(value.detach()), abs=1e-8), name
+
+
+def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...] = (0, 1, 0)) -> Setting:
+    names = tuple(map(str, range(classes)))
+    return Setting(facts(name), names, len(client_domain), ("photo", "sketch"), "a {}", client_domain)
+
+
+@pytest.mark.parametrize(
+    ("setting", "config", "message", "field"),
+    [
+        (wide("RN50"), {}, r"width 1024\) with prompt tokens \(width 512\).*choose", "personal_prompt"),
+        (
+            wide(classes=1),
+            {},
+            "two or more classes, here there is 1; turn semantic_alignment off",
+            "semantic_alignment",
+        ),
+        (
+            wide(client_domain=(1, 1)),
+            {},
+            "two or more domains .*; choose domain_etf = client, or turn",
+            "domain_etf",
+        ),
+        (
+            wide(client_domain=(0,)),
+            {"domain_etf": "client"},
+            "two or more clients .*; turn domain_alignment off",
+            "domain_etf",
+        ),
+        (wide(classes=513), {}, "512 dimensions takes at most 512 classes, not 513", "semantic_alignment"),
+        (
+            wide(),
+            {"prompt_length": 35},
+            "70 prompt vectors leave no class room in 77 tokens",
+            "prompt_length",
+        ),
+        (
+            wide(),
+            {"prompt_length": 40, "personal_length": 30},
+            "70 prompt vectors leave no class room in 77 tokens",
+            "prompt_length",
+        ),
+        (
+            wide(),
+            {"prompt_length": 12, "personal_length": 58},
+            "70 prompt vectors leave no class room in 77 tokens",
+            "personal_length",
+        ),
+    ],
+)
+def test_settings_that_the_equations_do_not_fit_are_refused(setting, config, message, field):
+    with pytest.raises(FedLensError, match=message) as error:
+        FedDEAP.check(FedDEAPConfig(**config), setting)
+    assert error.value.field == field
+
+
+def test_ablations_lift_the_limits_they_cause():
+    one = wide("RN50", classes=1, client_domain=(-1,))
+    off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
+    with pytest.raises(FedLensError):
+        FedDEAP.check(FedDEAPConfig(), one)
+    assert FedDEAP.check(FedDEAPConfig(**off), one) is None
+    assert FedDEAP.check(FedDEAPConfig(**off, prompt_length=69), one) is None  # one prompt alone
+
+
+def test_two_prompts_fill_the_text_tower_to_its_end():
+    FedDEAP.check(FedDEAPConfig(prompt_length=9, personal_length=60), wide())
+    with pytest.raises(FedLensError, match="70 prompt vectors"):
+        FedDEAP.check(FedDEAPConfig(prompt_length=10, personal_length=60), wide())
+
+
+def test_a_foreign_text_tower_is_refused():
+    odd = replace(facts("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
+    with pytest.raises(FedLensError, match="ViT-B-32 takes no learned prompts"):
+        FedDEAP.check(FedDEAPConfig(), Setting(odd, ("a", "b"), 2, ("x", "y"), "a {}"))
+
+
+def test_a_client_of_several_domains_needs_another_etf(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    mixed = replace(federation.problem, client_domain=torch.tensor([0, -1, 1]))
+    with pytest.raises(
+        FedLensError, match="client number 2 mixes domains.*choose domain_etf = client"
+    ) as error:
+        FedDEAP(FedDEAPConfig(), mixed)
+    assert error.value.field == "domain_etf"
+    with pytest.raises(FedLensError, match="client number 2 mixes domains"):
+        FedDEAP.check(FedDEAPConfig(), wide(client_domain=(0, -1, 1)))
+    FedDEAP.check(FedDEAPConfig(domain_etf="client"), wide(client_domain=(0, -1, 1)))
+    single = replace(federation.problem, client_domain=torch.tensor([1, 1, 1]))  # one of two domains held out
+    with pytest.raises(FedLensError, match="two or more domains to train on, here there is 1"):
+        FedDEAP(FedDEAPConfig(), single)
+
+
+def test_domains_that_do_not_train_take_no_column(tiny_backbone, tiny_federation):
+    problem = tiny_federation(tiny_backbone()).problem
+    held_out = replace(problem, domains=("a", "b", "c"), client_domain=torch.tensor([0, 2, 2]))
+    method = FedDEAP(FedDEAPConfig(**SMALL), held_out)
+    assert method.domain_of.tolist() == [0, 1, 1]
+    assert method.etf["phi_d"].shape == (2, 16)
+
+
+def test_prompts_without_room_name_the_class(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone(), classes=("cat", "snow owl in a tall tree"))
+    with pytest.raises(FedLensError, match="no room for class 'snow owl in a tall tree'") as error:
+        build("feddeap", federation, prompt_length=34)
+    assert error.value.field == "prompt_length"
+    with pytest.raises(FedLensError, match="a context of 68 leaves no room for class 'snow owl") as error:
+        build("feddeap", federation, prompt_length=4, personal_length=64)
+    assert error.value.field == "personal_length"
+
+
+@pytest.mark.parametrize(
+    ("values", "message", "field"),
+    [
+        (
+            {"personal_prompt": False},
+            "domain_alignment moves the domain prompt.*turn both off",
+            "config",
+        ),
+        ({"semantic_weight": -1}, "greater than or equal to 0", "config.semantic_weight"),
+        ({"prompt_length": 0}, "greater than or equal to 1", "config.prompt_length"),
+        ({"personal_length": 0}, "greater than or equal to 1", "config.personal_length"),
+        (
+            {"personal_length": 4, "personal_prompt": False, "domain_alignment": False},
+            "personal_length is that of the domain prompt, which personal_prompt = false removes; leave it",
+            "config",
+        ),
+        ({"unseen": "nothing"}, "'semantic_only' or 'mean_image'", "config.unseen"),
+        ({"etf_temperature": 1}, "'1/s' or '1'", "config.etf_temperature"),
+        ({"rank": 2}, "no such field", "config.rank"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, message, field):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("feddeap", values, "config")
+    assert error.value.field == field

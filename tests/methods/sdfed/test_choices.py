@@ -1,0 +1,77 @@
+"""SDFed's readings that an agreement with the oracle does not hold: draws, label space, defaults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcore.methods.sdfed.method import SDFedConfig
+from tests.support.against import build, diagnostics, samples
+from tests.support.oracles import promptfl as prompts
+from tests.support.oracles import sdfed as oracle
+
+
+def first(tiny_backbone, tiny_federation, **config):
+    federation = tiny_federation(tiny_backbone(), **config.pop("federation", {}))
+    return build("sdfed", federation, **config).init(federation.problem.generator)
+
+
+def test_every_prompt_is_drawn_by_itself(tiny_backbone, tiny_federation):
+    """G_s and each G_c: none equals another, and none moves when another has a different length."""
+    state = first(tiny_backbone, tiny_federation, global_length=4, local_length="fixed:4")
+    drawn = [state.shared["global_prompt"], *state.local["local_prompt"]]
+    for i, one in enumerate(drawn):
+        assert 0.01 < float(one.std()) < 0.03
+        assert all((one - other).abs().max() > 1e-3 for other in drawn[:i])
+    longer = first(tiny_backbone, tiny_federation, global_length=6, local_length="7,4,4")
+    torch.testing.assert_close(longer.local["local_prompt"][1:, :4], state.local["local_prompt"][1:])
+    other = first(tiny_backbone, tiny_federation, global_length=4, local_length="4,9,2")
+    assert torch.equal(other.shared["global_prompt"], state.shared["global_prompt"])
+
+
+def test_a_client_s_label_space_bounds_all_its_losses(tiny_backbone, tiny_federation, run_rounds):
+    """Client 2 holds classes 0 and 2: cross-entropy, L_str and L_sep over these two alone."""
+    federation = tiny_federation(tiny_backbone())
+    held = [[0, 1, 2], [0, 2], [0, 1, 2]]
+    labels = federation.pool.labels.clone()
+    labels[federation.train.index[1][federation.train.mask[1]]] = torch.tensor([0, 2, 0, 2, 2])
+    counts = federation.problem.class_counts.clone()
+    counts[1] = torch.tensor([2, 0, 3])
+    assert (counts[[0, 2]] > 0).all()
+    federation = replace(
+        federation,
+        pool=replace(federation.pool, labels=labels),
+        problem=replace(federation.problem, class_counts=counts),
+    )
+    config = {"global_length": 3, "local_length": "2,5,3", "margin": 1.5, "lr": 0.0, "batch_size": 64}
+    method = build("sdfed", federation, label_space="client", **config)
+    event = run_rounds(method, federation, 1).finished[-1]
+    problem, state = federation.problem, method.init(federation.problem.generator)
+    model, tokenizer, scale = problem.backbone.model, problem.backbone.tokenizer, problem.backbone.logit_scale
+    g_s = state.shared["global_prompt"]
+    r = oracle.projector(g_s, method.config.truncation)
+    for client, (x, y) in enumerate(zip(*samples(federation), strict=True)):
+        names = tuple(problem.classes[k] for k in held[client])
+        own = torch.tensor([held[client].index(int(label)) for label in y])
+        g_c = state.local["local_prompt"][client, : method.lengths[client]]
+        local, common, refined = (
+            prompts.text_features(model, tokenizer, g, names) for g in (g_c, g_s, g_c @ r)
+        )
+        gaps = [float((a - b).norm()) for a, b in zip(local, common, strict=True)]
+        expected = {
+            "ce_local": prompts.mean_loss(local, x, own, scale),
+            "ce_global": prompts.mean_loss(common, x, own, scale),
+            "stretch": sum(((a - b) ** 2).sum() for a, b in zip(local, refined, strict=True)) / len(names),
+            "separate": sum(max(0.0, 1.5 - gap) for gap in gaps) / len(gaps),
+        }
+        for name, value in expected.items():
+            assert diagnostics(event, name)[client] == pytest.approx(float(value), abs=1e-8), name
+
+
+def test_the_readings_that_are_taken_by_default():
+    config = SDFedConfig()
+    assert (config.components, config.refine_every, config.refined_gradient) == ("all", "round", False)
+    assert (config.null_basis, config.label_space, config.untrained) == ("svd", "all", "global")
+    assert (config.optimiser, config.momentum, config.weight_decay) == ("sgd", 0.9, 5e-4)

@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcore.engine.transport import Transport
+from fedcore.errors import FedLensError
+from fedcore.methods.base import Batch, State
+from fedcore.methods.registry import build_config
+from fedcore.methods.sdfed.method import SDFed, SDFedConfig, separate, stretch
+from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
+from tests.support.against import (
+    build,
+    cells,
+    client_logits,
+    diagnostics,
+    engine_batches,
+    global_logits,
+    samples,
+    setting,
+)
+from tests.support.oracles import promptfl as prompts
+from tests.support.oracles import sdfed as oracle
+
+SGD = {"momentum": 0.9, "weight_decay": 5e-4}
+FAST = {"lr": 0.05, "batch_size": 4, "global_length": 3, "local_length": "2,5,3"}
+
+
+def naive(federation, method, rounds):
+    """The oracle's prompts, started from the method's own first state."""
+    problem, config = federation.problem, method.config
+    first = method.init(problem.generator)
+    own = [prompt[:n] for prompt, n in zip(first.local["local_prompt"], method.lengths, strict=True)]
+    clients = len(problem.clients)
+    return oracle.run(
+        [problem.backbone.model] * clients,
+        problem.backbone.tokenizer,
+        problem.classes,
+        *samples(federation),
+        first.shared["global_prompt"],
+        own,
+        engine_batches(federation, method, rounds),
+        [problem.backbone.logit_scale] * clients,
+        {**config.model_dump(), **SGD},
+    )
+
+
+def naive_scores(federation, prompt):
+    problem = federation.problem
+    text = prompts.text_features(problem.backbone.model, problem.backbone.tokenizer, prompt, problem.classes)
+    return torch.stack(
+        [prompts.scores(text, h, problem.backbone.logit_scale) for h in federation.pool.values]
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"refine_every": "step"},
+        {"refined_gradient": True},
+        {"refine_every": "step", "refined_gradient": True, "weighting": "uniform"},
+        {"components": "pfhf"},
+        {"components": "pfhf+irdc", "margin": 1.5},
+        {"components": "pfhf+srlp"},
+        {"components": "pfhf+srlp", "refine_every": "step"},
+    ],
+    ids=lambda config: "-".join(map(str, config.values())) or "paper",
+)
+def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, run_rounds, config):
+    federation = tiny_federation(tiny_backbone())
+    method = build("sdfed", federation, **FAST, **config)
+    g_s, own = naive(federation, method, 3)
+    first = method.init(federation.problem.generator)
+    state = run_rounds(method, federation, 3).state
+    torch.testing.assert_close(state.shared["global_prompt"], g_s, atol=1e-6, rtol=0)
+    assert (g_s - first.shared["global_prompt"]).abs().max() > 1e-3  # it did train
+    torch.testing.assert_close(
+        global_logits(method, state, federation), naive_scores(federation, g_s), atol=1e-6, rtol=0
+    )
+    for i, length in enumerate((2, 5, 3)):
+        local = state.local["local_prompt"][i]
+        torch.testing.assert_close(local[:length], own[i], atol=1e-6, rtol=0)
+        assert local[length:].abs().sum() == 0  # padding: no gradient, nothing to decay
+        if method.config.components == "pfhf+srlp":
+            local = local @ oracle.projector(g_s, method.config.truncation)
+        scores = naive_scores(federation, local[:length])
+        torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
+
+
+def test_without_components_one_shared_prompt_is_left(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    method = build("sdfed", federation, **FAST, components="none")
+    first = method.init(federation.problem.generator)
+    assert first.local == {}
+    loop = run_rounds(method, federation, 3)
+    problem, backbone = federation.problem, federation.problem.backbone
+    expected = prompts.run(
+        backbone.model,
+        backbone.tokenizer,
+        problem.classes,
+        *samples(federation),
+        first.shared["global_prompt"],
+        engine_batches(federation, method, 3),
+        backbone.logit_scale,
+        {**SGD, "lr": FAST["lr"], "weighting": "samples"},
+    )
+    torch.testing.assert_close(loop.state.shared["global_prompt"], expected, atol=1e-6, rtol=0)
+    scores = cells(loop)
+    assert all(
+        scores[client, test_set] == scores[0, test_set] for client in (1, 2, 3) for test_set in range(1, 6)
+    )
+
+
+@pytest.mark.parametrize("basis", ["svd", "seeded"])
+@pytest.mark.parametrize(
+    ("rows", "width", "truncation"), [(8, 64, 0.6), (8, 16, 0.3), (4, 10, 0.7), (8, 512, 0.6)]
+)
+def test_projector_is_one_and_has_the_rank_of_definition_1(basis, rows, width, truncation):
+    generator = torch.Generator().manual_seed(0)
+    g = torch.randn(2, rows, width, generator=generator, dtype=torch.float64)
+    removed = removed_directions(truncation, width)
+    noise = (
+        torch.randn(width, removed, generator=generator, dtype=torch.float64) if basis == "seeded" else None
+    )
+    r = projectors(g, removed, noise)
+    torch.testing.assert_close(r @ r, r, atol=1e-10, rtol=0)
+    torch.testing.assert_close(r, r.transpose(1, 2), atol=1e-12, rtol=0)
+    assert torch.linalg.matrix_rank(r).tolist() == [width - removed] * 2
+    if removed >= rows:  # every direction of the prompt is filtered out of it
+        assert (g @ r).abs().max() < 1e-10
+    else:
+        left = torch.linalg.svdvals(g @ r)[:, : rows - removed]
+        torch.testing.assert_close(left, torch.linalg.svdvals(g)[:, removed:])
+
+
+def test_removed_directions_follow_definition_1():
+    assert removed_directions(0.6, 512) == 307  # 205 are kept; Eq. 9 would keep 204
+    assert removed_directions(0.29, 100) == 29  # 0.29 * 100 is 28.999999999999996
+
+
+def test_seeded_basis_ignores_the_order_of_rows_and_survives_zero():
+    generator = torch.Generator().manual_seed(0)
+    g = torch.randn(1, 5, 40, generator=generator, dtype=torch.float64)
+    noise = torch.randn(40, 24, generator=generator, dtype=torch.float64)
+    one = projectors(g, 24, noise)
+    other = projectors(g[:, [3, 1, 4, 0, 2]], 24, noise)
+    torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    nothing = projectors(torch.zeros_like(g), 24, noise)
+    assert torch.linalg.matrix_rank(nothing).item() == 16
+    assert (nothing @ noise).abs().max() < 1e-10  # a prompt without directions removes the fixed basis only
+
+
+def test_overlap_is_the_mean_squared_cosine_of_the_principal_angles():
+    x, y, z = torch.eye(3, dtype=torch.float64)
+    slanted = x * 0.6 + z * 0.8  # its angle with the x-y plane has cosine 0.6
+    plane = torch.stack([x, y])
+    cases = [
+        (plane, torch.stack([2 * slanted, 0 * x]), 0.36),  # a row of padding, and lengths, do not count
+        (plane, torch.stack([5 * y, slanted]), (1 + 0.36) / 2),
+        (plane, torch.stack([x + y, 3 * x]), 1),  # the same plane in other vectors
+        (torch.stack([x, 2 * x]), plane, 1),  # a line within the plane
+        (torch.stack([z, z]), plane, 0),
+    ]
+    one, other, expected = zip(*cases, strict=True)
+    for cast in (torch.float64, torch.float32):
+        found = subspace_overlap(torch.stack(one).to(cast), torch.stack(other).to(cast))
+        assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    assert subspace_overlap(plane[None], torch.zeros(1, 4, 3)).isnan().all()
+
+
+def test_losses_equal_their_definitions_and_are_smooth_at_zero():
+    a = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64, requires_grad=True)
+    b = torch.tensor([[[1.0, 0.0], [0.6, 0.8]]], dtype=torch.float64)
+    both, first = torch.tensor([[True, True]]), torch.tensor([[True, False]])
+    distance = (0.36 + 0.04) ** 0.5
+    assert stretch(a, b, both).tolist() == pytest.approx([0.4 / 2])
+    assert stretch(a, b, first).tolist() == [0]
+    assert separate(a, b, both, 0.8).tolist() == pytest.approx([(0.8 + 0.8 - distance) / 2])
+    assert separate(a, b, both, 0.1).tolist() == pytest.approx([0.05])
+    gradient = torch.autograd.grad(separate(a, b, both, 0.8).sum(), a)[0]
+    assert gradient[0, 0].tolist() == [0, 0]  # equal features: no direction to part in, and no NaN
+    torch.testing.assert_close(gradient[0, 1], (b - a).detach()[0, 1] / distance / 2)
+
+
+def test_stretch_moves_the_local_prompt_only_and_separate_both(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    data = federation.local_data(torch.arange(3))
+    method = build("sdfed", federation, **FAST, margin=1.9)
+    params, const, step = one_step(method, data)
+    for term, moves_common in (("stretch", False), ("separate", True)):
+        grads = torch.autograd.grad(
+            step.terms[term].sum(), list(params.values()), retain_graph=True, materialize_grads=True
+        )
+        moved = {name: bool(g.abs().max() > 0) for name, g in zip(params, grads, strict=True)}
+        assert moved == {"global_prompt": moves_common, "local_prompt": True}
+        padding = dict(zip(params, grads, strict=True))["local_prompt"][0, 2:]
+        assert padding.abs().sum() == 0
+    assert set(const) == {"refined"}  # G_c R is encoded once per round
+    (loss,) = step.losses.values()
+    torch.testing.assert_close(loss, sum(step.terms.values()))
+
+
+def one_step(method, data):
+    """Parameters of all clients at round start, constants, and the first step on all their samples."""
+    state = method.init(data.problem.generator)
+    params = {**method.spread(state.shared), **state.local}
+    params = {name: value.clone().requires_grad_() for name, value in params.items()}
+    with torch.no_grad():
+        const = method.prepare(params, data)
+    return params, const, method.phases[0](params, const, Batch(data.x, data.labels, data.mask, data.clients))
+
+
+@pytest.mark.parametrize("local_length", ["fixed:4", "fixed:64", "4,64,17"])
+def test_traffic_is_the_shared_prompt_whatever_the_local_lengths(
+    tiny_backbone, tiny_federation, run_rounds, local_length
+):
+    federation = tiny_federation(tiny_backbone(torch.float32), samples=(3, 2, 2))
+    loop = run_rounds(build("sdfed", federation, local_length=local_length), federation, 1)
+    assert [row.bytes_up for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3  # S_s m 4 bytes
+    assert [row.bytes_down for row in loop.finished[-1].clients] == [8 * 16 * 4] * 3
+
+
+def test_the_server_never_sees_a_local_prompt(tiny_backbone, tiny_federation, run_rounds):
+    seen = {}
+
+    class Wire(Transport):
+        def up(self, sent):
+            seen.update(sent)
+            return sent
+
+    federation = tiny_federation(tiny_backbone())
+    run_rounds(build("sdfed", federation, **FAST), federation, 1, transport=Wire())
+    assert set(seen) == {"global_prompt"}
+
+
+def test_lengths_4_and_64_in_one_batch_equal_separate_runs(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(), samples=(6, 6))
+    config = {**FAST, "local_length": "4,64"}
+    together = run_rounds(build("sdfed", federation, **config), federation, 3)
+    apart = run_rounds(build("sdfed", federation, **config), federation, 3, chunk=1)
+    for part in ("shared", "local"):
+        for name, value in getattr(together.state, part).items():
+            torch.testing.assert_close(value, getattr(apart.state, part)[name], atol=1e-9, rtol=0)
+    assert cells(together) == cells(apart)
+
+
+@pytest.mark.parametrize("basis", ["svd", "seeded"])
+def test_order_of_clients_does_not_matter(tiny_backbone, tiny_federation, run_rounds, basis):
+    backbone = tiny_backbone()
+    states = []
+    for order in (None, (2, 0, 1)):
+        federation = tiny_federation(backbone, order=order)
+        config = {**FAST, "local_length": "random:2-6", "null_basis": basis}
+        states.append(run_rounds(build("sdfed", federation, **config), federation, 3).state)
+    one, other = states
+    torch.testing.assert_close(one.shared["global_prompt"], other.shared["global_prompt"], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        one.local["local_prompt"][[2, 0, 1]], other.local["local_prompt"], atol=1e-6, rtol=0
+    )
+
+
+def test_random_lengths_are_drawn_by_seed_within_their_bounds(tiny_backbone, tiny_federation):
+    backbone = tiny_backbone()
+    drawn = []
+    for seed in (1, 1, 2):
+        federation = tiny_federation(backbone, seed=seed, samples=(2,) * 10)
+        drawn.append(build("sdfed", federation, local_length="random:4-64").lengths.tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert all(4 <= n <= 64 for n in drawn[0]) and len(set(drawn[0])) > 3
+
+
+def test_lengths_are_stored_with_the_round(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone())
+    loop = run_rounds(build("sdfed", federation, **FAST), federation, 1)
+    assert diagnostics(loop.finished[-1], "local_length") == [2, 5, 3]
+    for term in ("ce_local", "ce_global", "stretch", "separate", "subspace_overlap"):
+        assert len(diagnostics(loop.finished[-1], term)) == 3
+
+
+def test_the_overlap_stored_is_that_of_what_each_client_trained(tiny_backbone, tiny_federation, run_rounds):
+    """One client, so that the aggregated prompt is the one that it trained."""
+    federation = tiny_federation(tiny_backbone(), samples=(9,))
+    loop = run_rounds(build("sdfed", federation, **{**FAST, "local_length": "fixed:5"}), federation, 2)
+    shared = torch.linalg.qr(loop.state.shared["global_prompt"].T).Q
+    own = torch.linalg.qr(loop.state.local["local_prompt"][0].T).Q
+    angles = torch.linalg.svdvals(shared.T @ own)  # cosines of the three principal angles
+    (stored,) = diagnostics(loop.finished[-1], "subspace_overlap")
+    assert stored == pytest.approx(float(angles.square().mean()), abs=1e-12)
+    assert 0.05 < stored < 1
+
+
+@pytest.mark.parametrize("refine_every", ["round", "step"])
+def test_before_aggregation_a_client_refines_as_it_trained(
+    tiny_backbone, tiny_federation, run_rounds, refine_every
+):
+    """With R made once per round the point ``local`` uses the R of the prompt that was sent out."""
+    federation = tiny_federation(tiny_backbone(), samples=(9,))
+    config = {**FAST, "local_length": "fixed:5", "lr": 0.5, "components": "pfhf+srlp"}
+    method = build("sdfed", federation, **config, refine_every=refine_every)
+    sent = method.init(federation.problem.generator).shared["global_prompt"]
+    loop = run_rounds(method, federation, 1)
+    trained = loop.state.shared["global_prompt"]  # of one client: what it trained is what is averaged
+    rows = federation.test.index[0][federation.test.mask[0]]
+    losses = []
+    for g_s in (sent, trained):
+        prompt = loop.state.local["local_prompt"][0] @ oracle.projector(g_s, method.config.truncation)
+        scores = naive_scores(federation, prompt)[rows]
+        losses.append(float(torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows])))
+    stored = {c.point: c.loss for c in loop.finished[-1].cells if (c.split, c.model, c.test_set) == (2, 1, 1)}
+    assert abs(losses[0] - losses[1]) > 1e-4
+    assert stored["local"] == pytest.approx(losses[0 if refine_every == "round" else 1], abs=1e-9)
+    assert stored["broadcast"] == pytest.approx(losses[1], abs=1e-9)
+
+
+@pytest.mark.parametrize("untrained", ["global", "local"])
+def test_clients_that_never_took_part(tiny_backbone, tiny_federation, untrained):
+    federation = tiny_federation(tiny_backbone())
+    method = build("sdfed", federation, **FAST, untrained=untrained)
+    first = method.init(federation.problem.generator)
+    state = State(shared=first.shared, local=first.local, taken=torch.tensor([1, 0, 2]))
+    scores = client_logits(method, state, federation)
+    common = global_logits(method, state, federation)
+    own = naive_scores(federation, first.local["local_prompt"][1, :5])
+    torch.testing.assert_close(scores[1], common if untrained == "global" else own, atol=1e-9, rtol=0)
+    assert (scores[0] - common).abs().max() > 1e-3 and (scores[2] - common).abs().max() > 1e-3
+
+
+def test_client_label_space_leaves_out_classes_a_client_does_not_hold(
+    tiny_backbone, tiny_federation, run_rounds
+):
+    federation = tiny_federation(tiny_backbone())
+    labels = federation.pool.labels.clone()
+    labels[federation.train.index[1][federation.train.mask[1]]] = torch.tensor([0, 2, 0, 2, 2])
+    counts = federation.problem.class_counts.clone()
+    counts[1] = torch.tensor([2, 0, 3])
+    federation = replace(
+        federation,
+        pool=replace(federation.pool, labels=labels),
+        problem=replace(federation.problem, class_counts=counts),
+    )
+    method = build("sdfed", federation, **FAST, label_space="client")
+    loop = run_rounds(method, federation, 2)
+    assert all(
+        row.train_loss is not None for row in loop.finished[-1].clients
+    )  # None would be a loss that is not finite
+    scores = client_logits(method, loop.state, federation)
+    assert scores[1, :, 1].isneginf().all() and scores[1, :, [0, 2]].isfinite().all()
+    assert global_logits(method, loop.state, federation).isfinite().all()
+
+
+def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
+    federation = tiny_federation(tiny_backbone(vision="resnet"), samples=(4, 3))
+    loop = run_rounds(build("sdfed", federation, **{**FAST, "local_length": "random:2-6"}), federation, 2)
+    assert loop.finished[-1].train_loss is not None
+    assert len(cells(loop)) == 3 * 4
+
+
+@pytest.mark.parametrize("field", ["global_length", "local_length"])
+def test_a_prompt_without_room_names_the_class(tiny_backbone, tiny_federation, field):
+    federation = tiny_federation(tiny_backbone())
+    value = {"global_length": 73, "local_length": "random:73-73"}[field]
+    with pytest.raises(
+        FedLensError, match=r"no room for class '(snow owl|fire engine)'.*use at most 72"
+    ) as error:
+        build("sdfed", federation, **{field: value})
+    assert error.value.field == field
+
+
+def test_a_list_of_lengths_must_fit_the_clients(tiny_backbone, tiny_federation):
+    chosen = setting(tiny_federation(tiny_backbone()))
+    with pytest.raises(
+        FedLensError, match="2 lengths for 3 clients; give one per client, or fixed:4"
+    ) as error:
+        SDFed.check(SDFedConfig(local_length="4, 8"), chosen)
+    assert error.value.field == "local_length"
+    SDFed.check(SDFedConfig(local_length="4, 8, 12"), chosen)
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"local_length": "long"}, "methods.local_length", "write fixed:8, random:4-64"),
+        ({"local_length": "random:64-4"}, "methods.local_length", "shorter length first"),
+        ({"local_length": "fixed:0"}, "methods.local_length", "1 to 75 tokens"),
+        ({"local_length": "4,80"}, "methods.local_length", "1 to 75 tokens"),
+        ({"global_length": 0}, "methods.global_length", "greater than or equal to 1"),
+        ({"truncation": 1.0}, "methods.truncation", "less than 1"),
+        ({"margin": 3}, "methods.margin", "less than or equal to 2"),
+        ({"components": "irdc"}, "methods.components", "'none', 'pfhf'"),
+        ({"refine_every": "epoch"}, "methods.refine_every", "'step' or 'round'"),
+        ({"null_basis": "qr"}, "methods.null_basis", "'svd' or 'seeded'"),
+        ({"gamma": 0.8}, "methods.gamma", "no such field"),
+    ],
+)
+def test_bad_configs_say_what_is_allowed(values, field, message):
+    with pytest.raises(FedLensError, match=message) as error:
+        build_config("sdfed", values)
+    assert error.value.field == field
+
+
+def test_defaults_are_the_papers():
+    config = SDFedConfig()
+    assert (config.lr, config.batch_size, config.local_epochs, config.weighting) == (0.01, 16, 1, "samples")
+    assert (config.global_length, config.local_length, config.truncation, config.margin) == (
+        8,
+        "fixed:8",
+        0.6,
+        0.8,
+    )
+    assert all(field.description for field in SDFedConfig.model_fields.values())

@@ -1,0 +1,166 @@
+"""The report on ablations is written from recorded runs: figures checked by hand on a small database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore import config, store
+from fedcore.engine.events import Cell, Diagnostic, Entity, RoundFinished, Started
+from fedcore.errors import FedLensError
+from fedcore.store.database import prepare
+from fedcore.store.lease import claim
+from fedcore.store.liveness import new_owner
+from scripts import ablations_doc
+
+SMALL = """
+name = "Small"
+rounds = 1
+seeds = [1, 2]
+[data]
+name = "rotated-digits"
+[backbone]
+name = "mini-vit"
+[[methods]]
+name = "fedot"
+label = "FedOT, linear"
+config = { local_transform = "linear" }
+[[methods]]
+name = "promptfl"
+label = "PromptFL, plain"
+"""
+PAGE = """Kept above.
+
+<!-- runs -->
+old
+<!-- end -->
+
+<!-- table: fedot -->
+<!-- end -->
+Kept between.
+<!-- table: promptfl -->
+| old |
+<!-- end -->
+Kept below.
+"""
+WRITTEN = """Kept above.
+
+<!-- runs -->
+4 runs: rotated-digits, mini-vit, 1 rounds, seeds 1, 2; CPU, 1 thread, torch 2.
+<!-- end -->
+
+<!-- table: fedot -->
+| FedOT | personal | worst client | global | condition number | degrees of freedom | gradient conflict | n |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| FedOT, linear | 65.0 ± 7.1 | 50.0 ± 14.1 | 30.0 ± 0.0 | 3.00 ± 1.41 | 1,500 | 0.25 ± 0.00 | 2 |
+<!-- end -->
+Kept between.
+<!-- table: promptfl -->
+| PromptFL | personal | worst client | global | n |
+| --- | --- | --- | --- | --- |
+| PromptFL, plain | 65.0 ± 7.1 | 50.0 ± 14.1 | 30.0 ± 0.0 | 2 |
+<!-- end -->
+Kept below.
+"""
+"""Seed 1: clients 40 and 80 of 100, condition numbers 2 and 1; seed 2: 60 and 80, 4 and 1."""
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch) -> Path:
+    file = tmp_path / "ablations.toml"
+    file.write_text(SMALL, encoding="utf-8")
+    monkeypatch.setattr(ablations_doc, "EXPERIMENT", file)
+    return file
+
+
+def own_round(method: str, seed: int) -> RoundFinished:
+    own = [20 + 20 * seed, 80]
+    cells = [Cell(2, "broadcast", c, c, own[c - 1], 100, 0.1) for c in (1, 2)]
+    cells += [Cell(2, "broadcast", 0, c, 30, 100, 0.1) for c in (1, 2)]
+    figures = [Diagnostic("condition_number", 2.0 * seed, 1), Diagnostic("condition_number", 1.0, 2)]
+    figures += [Diagnostic("degrees_of_freedom", 1500.0), Diagnostic("gradient_conflict", 0.25)]
+    found = figures if method == "fedot" else []
+    return RoundFinished(1, 1.0, 0.1, 0.1, 0.1, 0, 0, 0, 0, (), tuple(cells), tuple(found), None)
+
+
+def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs: int | None = None) -> Path:
+    """Some or all runs of an experiment, with the threads of each in turn."""
+    prepare(db)
+    created = store.create_experiment(db, config.loads(text))
+    for i in range(len(created.run_ids) if runs is None else runs):
+        lease = claim(db, new_owner(), "cpu", experiment_id=created.experiment_id)
+        lease.begin()
+        names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b")]
+        place = {"device": "cpu", "threads": threads[i % len(threads)], "torch": "2", "platform": "Linux"}
+        lease.started(Started(tuple(Entity(*n) for n in names), 1, place))
+        run = lease.config()
+        lease.write_round(own_round(run.method.name, run.seed))
+        lease.finish("done")
+    return db
+
+
+def test_tables_hold_means_and_spreads_and_the_prose_stays(small, tmp_path):
+    db = recorded(tmp_path / "runs.db")
+    assert ablations_doc.render(PAGE, db) == WRITTEN
+    assert ablations_doc.render(WRITTEN, db) == WRITTEN
+
+
+def test_the_script_rewrites_the_page(small, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "ablations.md"
+    page.write_text(PAGE, encoding="utf-8")
+    monkeypatch.setattr(ablations_doc, "PAGE", page)
+    assert ablations_doc.main([str(recorded(tmp_path / "runs.db"))]) == 0
+    assert page.read_text(encoding="utf-8") == WRITTEN
+    assert str(page) in capsys.readouterr().out
+
+
+def test_the_newest_runs_of_the_file_count(small, tmp_path):
+    db = recorded(tmp_path / "runs.db", threads=(2,))
+    recorded(db)
+    recorded(db, SMALL.replace('"Small"', '"Another"'), threads=(3,))
+    assert "CPU, 1 thread, " in ablations_doc.render(PAGE, db)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threads": (1, 2)}, "the runs differ in device, threads, torch or platform"),
+        ({"runs": 3}, "is not whole: 1 run is not finished and left out"),
+        ({"text": SMALL.replace("linear", "none")}, "run with another ablations.toml than there is now"),
+        ({"text": SMALL.replace("[1, 2]", "[1, 3]")}, "run with another ablations.toml than there is now"),
+        (
+            {"text": SMALL.replace("rounds = 1", "rounds = 2")},
+            "run with another ablations.toml than there is",
+        ),
+        ({"text": SMALL.replace("mini-vit", "mini-rn")}, "run with another ablations.toml than there is now"),
+        ({"text": SMALL.replace('"Small"', '"Another"')}, "no experiment 'Small'; run ablations.toml"),
+    ],
+    ids=[
+        "threads",
+        "unfinished",
+        "another-config",
+        "other-seeds",
+        "other-rounds",
+        "another-backbone",
+        "another-experiment",
+    ],
+)
+def test_runs_that_do_not_make_the_report_are_refused(small, tmp_path, options, message):
+    db = recorded(tmp_path / "runs.db", **options)
+    with pytest.raises(FedLensError, match=message):
+        ablations_doc.render(PAGE, db)
+
+
+def test_a_missing_database_and_a_wrong_marker_are_named(small, tmp_path):
+    with pytest.raises(FedLensError, match="no database at .*none.db; make it with"):
+        ablations_doc.render(PAGE, tmp_path / "none.db")
+    db = recorded(tmp_path / "runs.db")
+    with pytest.raises(FedLensError, match="names 'sdfed'; the runs are of fedot, promptfl"):
+        ablations_doc.render("<!-- table: sdfed -->\n<!-- end -->", db)
+
+
+def test_the_page_has_a_table_for_every_method_of_the_experiment():
+    wanted = dict.fromkeys(entry.name for entry in config.load(ablations_doc.EXPERIMENT).methods)
+    marked = [kind for _, kind, _ in ablations_doc.BLOCK.findall(ablations_doc.PAGE.read_text("utf-8"))]
+    assert marked == ["runs", *(f"table: {name}" for name in wanted)]

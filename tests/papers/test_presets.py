@@ -1,0 +1,278 @@
+"""The published experiments: they parse, say which figures they repeat, and their small forms run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fedcore import config
+from fedcore.cli import main as cli
+from fedcore.config import Experiment, sweeps
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.papers import published
+from fedcore.papers.beside import entry_of
+from fedcore.papers.mini import mini
+from fedcore.papers.published import Ours
+from fedcore.store import queries
+from scripts import presets as script
+
+FILES = sorted(script.FOLDER.glob("*/*.toml"))
+DRAWN = {
+    "fedot/figure5-femnist": "26.40",
+    "feddeap/figure2-pacs": "three clients per domain",
+    "feddeap/figure2-domainnet-126": "three clients per domain",
+}
+"""Figures of which no point stands in a table -> what their notes say."""
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@cache
+def loaded(path: Path) -> Experiment:
+    return config.load(path)
+
+
+@cache
+def small_forms() -> dict[str, Experiment]:
+    """Every distinct small form: many presets differ by data set only, which the small form replaces."""
+    found: dict[str, tuple[str, Experiment]] = {}
+    for path in FILES:
+        small = mini(loaded(path))
+        content = small.model_copy(update={"name": "any"}).model_dump_json()
+        found.setdefault(content, (name(path), small))
+    return dict(found.values())
+
+
+def test_the_files_are_what_the_script_writes():
+    wanted = {f"{p.path}.toml": p.text() for p in script.presets()}
+    there = {str(path.relative_to(script.FOLDER)): path.read_text(encoding="utf-8") for path in FILES}
+    assert there == wanted, "out of date; run python -m scripts.presets"
+    assert len(wanted) == len(script.presets()) == 148
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_preset_is_complete(path):
+    experiment = loaded(path)
+    assert config.loads(config.dumps(experiment)) == experiment
+    assert experiment.notes and "published" in experiment.tags
+    assert experiment.backbone.pretrained == "openai"
+    labels = [entry.label for entry in experiment.methods]
+    assert len(set(labels)) == len(labels)
+    for entry in experiment.methods:
+        registry.build_config(entry.name, entry.config)
+    runs = experiment.expand()
+    combinations = math.prod(len(values) for values in experiment.sweep.values())
+    expected = (
+        len(experiment.methods) * len(experiment.seeds) * max(1, len(experiment.held_out)) * combinations
+    )
+    assert len(runs) == expected
+    assert len({(r.group_hash(), r.seed, r.held_out) for r in runs}) == expected, "no run twice"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_preset_names_published_figures_and_has_a_method_for_each(path):
+    experiment = loaded(path)
+    figures = published.named_by(experiment)
+    if name(path) in DRAWN:
+        assert not figures and DRAWN[name(path)] in experiment.notes
+        return
+    assert figures
+    used, variants = set(), sweeps.variants(experiment)
+    for figure in figures:
+        assert published.CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
+        meant = published.ours(figure)
+        if isinstance(meant, Ours):
+            entry = entry_of(experiment, meant)
+            assert entry is not None, figure
+            used.add(variants[entry].index)
+    spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
+    drawn = path.stem.startswith("figure")  # beside the printed point, values of the axis
+    assert drawn or spare <= {"FedOT, all local"}, "a method that no printed figure asks for"
+
+
+def test_they_expand_to_the_right_number_of_runs():
+    """Counted by hand from the tables: methods x seeds x held-out domains, FedOT(+B) being FedOT itself where
+    one block is best.
+    """
+    counted = Counter()
+    for path in FILES:
+        counted[path.parent.name] += len(loaded(path).expand())
+    local_epochs, writers, blocks = 2 * 4 * 3 * 4, 2 * 4 * 3, 2 * 10 * 3 * 4
+    assert counted["fedot"] == (11 + 10 + 10 + 11 + 11) * 3 * 4 + local_epochs + writers + blocks
+    shots, lengths = 5 * 2 * 5, 8
+    assert counted["sdfed"] == 5 * (6 * 5 + 2 * 5 + 2 * 4 + 3 * 2 + 2 * 5 + shots + lengths)
+    ablated, plain, food = (
+        6 * 3 + 2,
+        3 * 3 + 2,
+        3,
+    )  # per data set: three partitions, zero-shot twice under IID
+    fedalign = 4 * ablated + plain + food + 6 * 3 + 5 * 4 * 2 + 5 * (3 + 2)
+    swept, ratios = 4 * (1 + 4 + 5 + 4 + 4), 5 * 3 * 5
+    assert counted["fedalign"] == fedalign + swept + ratios
+    imbalance, weights = 2 * 4 * 5, 4 * 5 * 5
+    assert counted["feddeap"] == 9 * 3 + 8 + 2 + 2 + imbalance + weights  # two more lengths on one data set
+
+
+def test_every_figure_that_can_be_repeated_is_named_by_a_preset():
+    named = {figure for path in FILES for figure in published.named_by(loaded(path))}
+    repeatable = {f for f in published.everything() if isinstance(published.ours(f), Ours)}
+    assert repeatable <= named
+    assert len(repeatable) == 1794
+
+
+def test_what_a_preset_repeats_is_no_part_of_its_runs():
+    experiment = loaded(script.FOLDER / "fedot" / "table1-pacs.toml")
+    bare = experiment.model_copy(update={"reproduces": ()})
+    assert [r.group_hash() for r in bare.expand()] == [r.group_hash() for r in experiment.expand()]
+    assert "reproduces" not in config.dumps(bare)
+
+
+def test_settings_of_the_papers():
+    """Spot checks against METHODS as published: rounds, rates, seeds, partitions."""
+    pacs = loaded(script.FOLDER / "fedot" / "table1-pacs.toml")
+    assert (pacs.rounds, pacs.seeds, pacs.data.split) == (200, (50, 77, 98), "60/20/20")
+    assert {e.label: e.config.get("lr") for e in pacs.methods}["FedOT"] == 5e-5
+    terra = loaded(script.FOLDER / "fedot" / "table1-terra-incognita.toml")
+    assert terra.rounds == 50
+    assert {e.label: e.config for e in terra.methods}["FedOT(+B)"] == {"lr": 5e-5, "blocks": 16}
+    assert {e.label: e.config for e in terra.methods}["FedOT, random init"]["lr"] == 1e-4
+    cifar = loaded(script.FOLDER / "sdfed" / "table7-cifar10.toml")
+    assert (cifar.rounds, cifar.participation, cifar.partition.clients) == (25, 0.1, 100)
+    path = loaded(script.FOLDER / "fedalign" / "table1-oxford-pets-path.toml")
+    assert (path.rounds, path.partition.clients, path.partition.classes_per_client) == (10, 5, 7)
+    domainnet = loaded(script.FOLDER / "feddeap" / "table1-domainnet-126.toml")
+    assert domainnet.rounds == 50
+    assert {e.label: e.config for e in domainnet.methods}["FedDEAP"] == {"lr": 1e-2, "batch_size": 256}
+    table5 = [e.config for e in domainnet.methods if "tokens" in e.label]
+    assert [(c["personal_length"], c["prompt_length"]) for c in table5] == [(12, 20), (20, 12)]
+
+
+def test_the_figures_sweep_what_they_draw():
+    epochs = loaded(script.FOLDER / "fedot" / "figure4-pacs.toml")
+    assert epochs.sweep == {"methods.*.local_epochs": (1, 2, 4, 8)}
+    runs = plan(mini(epochs)).runs
+    assert {(r.method.name, r.method.config["local_epochs"]) for r in runs} == {
+        (name, e) for name in ("fedot", "fedclip") for e in (1, 2, 4, 8)
+    }
+    writers = loaded(script.FOLDER / "fedot" / "figure5-femnist.toml")
+    assert (writers.partition.kind, writers.sweep) == ("natural", {"partition.clients": (2, 5, 10, 15)})
+    assert [r.partition.clients for r in plan(mini(writers)).runs if r.method.name == "fedot"] == [2, 3, 4, 5]
+
+
+def test_swept_values_fit_the_miniature():
+    large = config.parse(
+        {
+            "methods": [{"name": "fedot"}, {"name": "promptfl"}],
+            "partition": {"kind": "dirichlet", "clients": 50, "alpha": 0.5},
+            "sweep": {
+                "methods.fedot.blocks": [4, 256],
+                "methods.promptfl.context_length": [4, 16, 32],
+                "partition.clients": [10, 50, 100],
+                "partition.alpha": [0.1, 1],
+                "rounds": [1, 50, 100],
+                "data.shots": [1, 16],
+                "backbone.name": ["ViT-B-32", "RN50"],
+            },
+        }
+    )
+    assert mini(large).sweep == {
+        "methods.fedot.blocks": (4, 192),
+        "methods.promptfl.context_length": (4, 8),
+        "partition.clients": (2, 3, 4),
+        "partition.alpha": (0.1, 1),
+        "rounds": (1, 2),
+        "backbone.name": ("mini-vit", "mini-rn"),
+    }
+
+
+def test_mixed_backbones_stay_mixed_in_the_small_form():
+    small = mini(loaded(script.FOLDER / "sdfed" / "table4-dtd.toml"))
+    assert [(c.clients, c.backbone.name, c.max_steps) for c in small.cohorts] == [
+        (1, "mini-vit", None),
+        (1, "mini-vit", None),
+        (3, "mini-rn", 50),
+    ]
+    assert plan(small).runs[0].cohorts == small.cohorts
+
+
+def test_small_forms_are_small_and_keep_what_distinguishes_the_methods():
+    assert len(small_forms()) < len(FILES) / 2
+    for path in FILES:
+        large, small = loaded(path), mini(loaded(path))
+        assert [m.label for m in small.methods] == [m.label for m in large.methods]
+        assert (len(small.seeds), small.rounds, small.reproduces) == (1, 2, ())
+        assert bool(small.held_out) == bool(large.held_out)
+        kind = large.partition.kind
+        assert small.partition.kind == ("iid" if kind == "natural" else kind)
+        assert set(small.sweep) == set(large.sweep) - {"data.shots"}  # a small form has two
+        assert small.backbone.name == ("mini-rn" if large.backbone.name == "RN50" else "mini-vit")
+
+
+def test_blocks_and_lengths_fit_the_miniature():
+    entries = [
+        {"name": "fedot", "config": {"blocks": 256}},
+        {"name": "fedot", "config": {"blocks": 5}},
+        {"name": "sdfed", "config": {"local_length": "4, 8, 16"}},
+        {"name": "feddeap"},
+        {"name": "feddeap", "config": {"prompt_length": 20, "personal_length": 12}},
+        {"name": "feddeap", "config": {"prompt_length": 1, "personal_length": 30}},
+        {"name": "feddeap", "config": {"prompt_length": 4, "personal_length": 6}},
+    ]
+    methods = mini(config.parse({"methods": entries})).methods
+    assert [m.config.get("blocks") for m in methods[:2]] == [192, 4]
+    assert methods[2].config["local_length"] == "random:4-64"
+    assert methods[3].config == {"batch_size": 32, "prompt_length": 8}
+    lengths = [(m.config["prompt_length"], m.config["personal_length"]) for m in methods[4:]]
+    assert lengths == [(8, 5), (1, 8), (4, 6)]
+
+
+@pytest.mark.parametrize("small", small_forms().items(), ids=lambda item: item[0])
+def test_a_small_form_can_be_planned(small):
+    planned = plan(small[1])
+    combinations = math.prod(len(values) for values in small[1].sweep.values())
+    assert len(planned.runs) == len(small[1].methods) * combinations
+    assert 2 <= len(planned.clients) <= 6
+
+
+def test_an_entry_that_fits_no_figure_is_refused():
+    wrong = {"paper": "fedot", "table": "1", "dataset": "Pacs"}
+    experiment = config.parse({"methods": [{"name": "fedot"}], "reproduces": [wrong]})
+    with pytest.raises(FedLensError, match="no figure of table 1 of fedot fits") as caught:
+        published.named_by(experiment)
+    assert caught.value.field == "reproduces.0"
+    with pytest.raises(FedLensError, match="no published figures of 'fedott'"):
+        published.load("fedott")
+
+
+def test_the_command_runs_a_small_form(tmp_path, capsys):
+    """Real training, the quickest of them; then nothing of it counts as the published experiment."""
+    db, file = tmp_path / "runs.db", script.FOLDER / "fedalign" / "table1-food101-path-promptfl.toml"
+    assert cli.main(["run", str(file), "--scale", "mini", "--db", str(db)]) == 0
+    (row,) = queries.experiments(db)
+    assert row.name == "FedAlign, Food101, Path, PromptFL (mini)"
+    assert [r.state for r in row.runs] == ["done"]
+    capsys.readouterr()
+    assert cli.main(["published", str(file), "--db", str(db)]) == 0
+    assert capsys.readouterr().out.endswith("2 figures: 2 not run\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("small", small_forms().items(), ids=lambda item: item[0])
+def test_all_small_forms_run(small, tmp_path_factory, tmp_path):
+    """With one folder of encodings for all of them, as one database has."""
+    file = tmp_path / "small.toml"
+    file.write_text(config.dumps(small[1]), encoding="utf-8")
+    db = tmp_path_factory.getbasetemp() / "small-forms.db"
+    assert cli.main(["run", str(file), "--db", str(db)]) == 0
+    newest = queries.experiments(db)[0]
+    assert {r.state for r in newest.runs} == {"done"}
+    assert all(r.last_test is not None and 0 <= r.last_test <= 1 for r in newest.runs)

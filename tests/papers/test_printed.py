@@ -1,0 +1,146 @@
+"""Printed figures at the rows of a comparison: at the right row, in the right column, and what is missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import Experiment
+from fedcore.papers import printed
+from fedcore.papers.beside import beside
+from fedcore.papers.printed import Printed
+from fedcore.results import export, tables
+from fedcore.store.database import writing
+from tests.papers import test_published as presets
+
+
+@pytest.fixture(scope="module")
+def pacs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
+    db = tmp_path_factory.mktemp("printed") / "runs.db"
+    experiment = presets.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50,))
+    presets.train(db, experiment)
+    return db, experiment
+
+
+def rows(found: Printed, comparison: tables.Comparison) -> dict[str, dict[str, list[str]]]:
+    return {
+        g.label: {m: [printed.shown(f) for f in found.of(g, m)] for m in tables.METRICS if found.of(g, m)}
+        for g in comparison.groups
+    }
+
+
+def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) -> None:
+    db, experiment = pacs
+    comparison = tables.compare(db, [1], "best")
+    found = printed.printed(comparison, [experiment])
+    shown = rows(found, comparison)
+    # Table 1 prints FedOT and, with one block the same, FedOT(+B); Tables 2, 3 and 5 print them again
+    assert shown["FedOT"]["generalisation"][:2] == ["94.68", "94.26"]
+    assert set(shown["FedOT"]["generalisation"]) == {"94.68", "94.26"}
+    assert shown["FedOT"]["personalisation"][0] == "96.74"
+    assert shown["FedOT(-o)"] == {"generalisation": ["94.51"]}, "Table 2 prints nothing else of it"
+    assert found.metrics(comparison.groups) == {"generalisation", "personalisation", "comprehensive"}
+    assert found.sources == ["FedOT, Tables 1, 2, 3, 5, 9 (best on validation)"]
+    assert found.absent["VPT"] == "not implemented" and found.absent["FedCLIP"] == "not run"
+    assert "FedOT" not in found.absent, "its random init has no row, but it has"
+
+
+def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> None:
+    """What the summary has by the paper's own rule is what ``beside`` reads, number by number."""
+    db, experiment = pacs
+    comparison = tables.compare(db, [1], "best")
+    found = printed.printed(comparison, [experiment])
+    read = {b.figure: b.ours for b in beside(db, experiment) if b.ours is not None}
+    compared = 0
+    for group in comparison.groups:
+        for metric, stat in group.stats.items():
+            for figure in found.of(group, metric):
+                if (figure.method, figure.metric) == ("Zero Shot", "comprehensive"):
+                    continue  # printed by domain
+                assert read[figure].mean == pytest.approx(stat.mean)
+                compared += 1
+    assert compared > 15
+
+
+def test_another_protocol_has_no_printed_figure(pacs: tuple[Path, Experiment], tmp_path: Path) -> None:
+    db, experiment = pacs
+    comparison = tables.compare(db, [1])
+    longer = experiment.model_copy(update={"rounds": 9})
+    fewer = experiment.model_copy(update={"held_out": experiment.held_out[:3]})
+    for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
+        assert not printed.printed(comparison, [other]).figures
+    assert printed.printed(comparison, [longer]).absent["FedOT"] == "not run"
+
+
+def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
+    """What a script records as FedOT is no run of FedLens' FedOT with the paper's config."""
+    db = tmp_path / "runs.db"
+    experiment = presets.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
+    presets.train(db, experiment)
+    assert any(b.ours for b in beside(db, experiment))
+    with writing(db) as database:
+        database.execute("UPDATE runs SET origin='recorder'")
+    assert not printed.printed(tables.compare(db, [1], "best"), [experiment]).figures
+    assert not any(b.ours for b in beside(db, experiment))
+
+
+def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:
+    local = {
+        (f.setting, f.method): printed.metric_of(f)
+        for f in printed.published.load("fedalign")
+        if (f.table, f.dataset, f.metric) == ("1", "CIFAR10", "local")
+        and f.method in ("FedAlign", "PromptFL")
+    }
+    assert local == {
+        ("IID", "FedAlign"): "classes", ("Dir", "FedAlign"): "classes", ("Path", "FedAlign"): None,
+        ("IID", "PromptFL"): None, ("Dir", "PromptFL"): None, ("Path", "PromptFL"): None,
+    }  # fmt: skip
+    by_domain = presets.figure("feddeap", table="1", dataset="DomainNet-126", method="FedDEAP", target="s")
+    assert printed.metric_of(by_domain) is None
+    assert printed.metric_of(presets.figure("fedot", table="7", dataset="PACS", method="FedOT",
+                                            setting="held out A", target="avg")) is None  # fmt: skip
+
+
+def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Experiment]) -> None:
+    db, experiment = pacs
+    odd = experiment.reproduces[0].model_copy(update={"table": "99"})
+    other = experiment.model_copy(update={"reproduces": (odd,)})
+    assert printed.printed(tables.compare(db, [1]), [other]) == Printed()
+
+
+def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
+    db, _ = pacs
+    lines = export.summary_latex(db, [1], "best").splitlines()
+    head = next(line for line in lines if line.strip().startswith("Method"))
+    names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
+    assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
+    row = next(line for line in lines if line.strip().startswith("{FedOT} &")).split(" & ")
+    assert row[names.index("G, printed")] == "94.68 / 94.26"
+    bare = next(line for line in lines if line.strip().startswith("{FedOT(-o)}")).split(" & ")
+    assert bare[names.index("P, printed")] == "--"
+    assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
+    assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
+    assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
+    without = export.summary_latex(db, [1], "best", in_print=False)
+    assert "rinted" not in without and "94.68" not in without
+
+
+def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
+    db, experiment = pacs
+    table = list(csv.DictReader(io.StringIO(export.summary_csv(db, [1], ("best",)))))
+    comparison = tables.compare(db, [1], "best")
+    found = printed.printed(comparison, [experiment])
+    filed = {(r["method"], r["metric"]): r for r in table if not r["of"]}
+    for group in comparison.groups:
+        for metric in group.stats:
+            row, figures = filed[group.label, tables.METRICS[metric]], found.of(group, metric)
+            assert row["printed"] == (f"{figures[0].value:.2f}" if figures else "")
+    assert filed["FedOT", "Generalisation G"]["printed_in"] == (
+        "FedOT, Table 1: FedOT (best on validation)"
+    ), "with the paper's own rule: a file has a row for every rule"
+    rows = json.loads(export.summary_json(db, [1], ("best",)))["summary"]
+    assert [r["printed"] for r in rows] == [r["printed"] for r in table]

@@ -1,0 +1,131 @@
+"""Analyses as tables and figures: counts, shares and pictures by hand."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcore.plots import analyses
+from fedcore.plots.palette import Look
+from fedcore.results.tables import Stat
+
+CLASSES = ("cat", "<b>owl</b>", "engine")
+
+
+def arrays() -> dict[str, np.ndarray]:
+    """Two clients with three samples each, and a global model with two."""
+    return {
+        "model": np.array([1, 1, 1, 2, 2, 2, 0, 0]),
+        "test_set": np.array([1, 1, 1, 2, 2, 2, 3, 3]),
+        "label": np.array([0, 0, 1, 1, 1, 1, 2, 0]),
+        "predicted": np.array([0, 1, 1, 1, 0, 0, 2, 2]),
+        "sample": np.arange(8),
+    }
+
+
+def test_the_clients_together_leave_the_global_model_out():
+    found = analyses.confusion(arrays(), CLASSES, None)
+    assert found.counts.tolist() == [[1, 1, 0], [2, 2, 0], [0, 0, 0]]
+    assert found.accuracy == pytest.approx(50.0)
+    assert found.recall[:2].tolist() == [50.0, 50.0]
+    assert np.isnan(found.recall[2])
+    assert found.precision[0] == pytest.approx(100 / 3)
+    assert found.worst == ("<b>owl</b>", "cat", 2)
+
+
+def test_one_model_alone():
+    assert analyses.confusion(arrays(), CLASSES, 2).counts.tolist() == [[0, 0, 0], [2, 1, 0], [0, 0, 0]]
+    assert analyses.confusion(arrays(), CLASSES, 0).counts.tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
+    assert analyses.confusion(arrays(), CLASSES, 9).accuracy is None
+
+
+def test_the_class_table_says_what_is_absent():
+    table = analyses.confusion(arrays(), CLASSES, None).table()
+    assert table["test samples"] == [2, 4, 0]
+    assert table["accuracy, %"] == [50.0, 50.0, None]
+    assert table["precision, %"] == [33.3, 66.7, None]
+
+
+def test_the_matrix_table_counts_each_pair():
+    table = analyses.confusion(arrays(), CLASSES, None).matrix_table()
+    assert list(table.values()) == [list(CLASSES), [1, 2, 0], [1, 2, 0], [0, 0, 0]]
+
+
+def test_confusion_figure_prints_counts_and_escapes_names():
+    chart = analyses.confusion_chart(analyses.confusion(arrays(), CLASSES, None), Look())
+    heat = chart.figure.data[0]
+    assert np.nan_to_num(np.array(heat.z, dtype=float), nan=-1).tolist() == [
+        [50, 50, 0],
+        [50, 50, 0],
+        [-1, -1, -1],
+    ]
+    counts = chart.figure.data[1]
+    assert list(zip(counts.x, counts.y, counts.text, strict=True)) == [
+        (0, 0, "1"),
+        (1, 0, "1"),
+        (0, 1, "2"),
+        (1, 1, "2"),
+    ]
+    assert set(counts.textfont.color) == {"#000000"}, "at 50 % Cividis is light"
+    assert heat.customdata[1][0][0] == "&lt;b&gt;owl&lt;/b&gt; taken for cat"
+    assert "50.0 % right" in chart.alt
+    assert "<b>owl</b> taken for cat, 2 times" in chart.alt
+
+
+def test_on_a_telephone_the_matrix_has_the_whole_width():
+    found = analyses.confusion(arrays(), CLASSES, None)
+    bars = [
+        analyses.confusion_chart(found, Look(), narrow).figure.data[0].colorbar for narrow in (False, True)
+    ]
+    assert [b.orientation for b in bars] == [None, "h"]
+
+
+def test_classes_are_listed_from_the_worst():
+    found = analyses.Confusion(("a", "b", "c"), np.array([[3, 1, 0], [0, 5, 0], [1, 0, 1]]))
+    figure = analyses.class_chart(found, Look(), "fedot").figure
+    axis, bars = figure.layout.xaxis, figure.data[0]
+    assert (axis.range, axis.ticklabeloverflow) == ((0, 100), "allow"), "the label of 100 % is there"
+    assert figure.layout.margin.r >= 24, "and has room"
+    assert list(bars.x) == [50.0, 75.0, 100.0]
+    assert [row[0] for row in bars.customdata] == ["c", "a", "b"]
+
+
+def test_feature_space_has_a_trace_for_each_kind_and_class():
+    points = {
+        "xy": np.array([[0, 0], [1, 1], [2, 2], [3, 3], [4, 4]], dtype=np.float32),
+        "kind": np.array([0, 0, 1, 1, 2]),
+        "label": np.array([0, 0, 0, 1, 0]),
+        "predicted": np.array([0, 1, -1, -1, -1]),
+    }
+    chart = analyses.space_chart(points, CLASSES, Look(dark=True))
+    long = analyses.space_chart(points, ("c" * 500, "d"), Look()).figure
+    assert max(len(t.name) for t in long.data) <= 16, "a name of the legend never squeezes the plot"
+    assert sorted(trace.marker.symbol for trace in chart.figure.data) == ["circle", "star", "star", "x"]
+    assert "50.0 % of these images" in chart.alt
+    table = analyses.space_table(points, CLASSES)
+    assert table["point"] == ["image", "image", "class feature", "class feature", "centroid"]
+    assert table["predicted"] == ["cat", "<b>owl</b>", None, None, None]
+
+
+def test_ticks_of_the_freedom_chart_say_where_they_stand():
+    """One decimal would call 86.25 % 86.2 %, and 1,000 degrees "1k"."""
+    found = [analyses.Freedom("FedOT", b, 2016 / b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
+    chart = analyses.freedom_chart(found, Look())
+    layout = chart.figure.layout
+    assert layout.yaxis.tickformat is None and layout.yaxis2.tickformat == ","
+    assert layout.yaxis.tickmode == "auto", "an overlaying axis would have its ticks where the other's are"
+    assert list(chart.figure.data[0].y) == [2016, 1008, 504]
+    assert "r = 4: 86.4 ± 0.1 % with 504" in chart.alt
+
+
+def test_evidence_is_warm_where_the_map_is_high():
+    heat = np.zeros((1, 8, 8), dtype=np.float16)
+    heat[0, :4] = 1
+    pictures = analyses.overlays({"pixels": np.full((1, 8, 8, 3), 100, np.uint8), "map/prediction": heat}, 8)
+    assert list(pictures) == ["image", "prediction"]
+    assert np.array(Image.open(BytesIO(pictures["image"][0]))).tolist() == np.full((8, 8, 3), 100).tolist()
+    laid_over = np.array(Image.open(BytesIO(pictures["prediction"][0]))).astype(int)
+    assert laid_over[1, 1, 0] > laid_over[6, 6, 0] + 60  # Inferno is bright yellow at 1, black at 0

@@ -1,0 +1,69 @@
+"""Accuracy on all samples of the clients' classes: a metric of its own, and no column of the heatmaps."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from fedcore.engine.events import Cell, Entity, Started
+from fedcore.results import export, panels
+from fedcore.results.tables import METRICS, compare
+from fedcore.store import queries
+from fedcore.store.rounds import OwnRound
+from tests.support import fill
+
+NAMES = (
+    *((0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")),
+    *((4, "classes", "classes of a"), (5, "classes", "classes of b")),
+)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> tuple[Path, int]:
+    """Own samples 1/2 and 4/4, own classes 2/10 and 6/10; a full matrix besides."""
+    db = tmp_path / "runs.db"
+    created, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    lease.started(Started(tuple(Entity(*n) for n in NAMES), 1, {}))
+    own = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
+    rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in own}
+    cells = tuple(Cell(2, "broadcast", *k, *n, 0.1) for k, n in {**own, **rest}.items())
+    for round_ in (0, 1):
+        lease.write_round(OwnRound(round_, cells))
+    lease.finish("done")
+    return db, created.experiment_id
+
+
+def test_the_table_has_it_beside_personal_accuracy(recorded):
+    db, experiment = recorded
+    comparison = compare(db, [experiment])
+    (group,) = comparison.groups
+    assert group.stats["classes"].mean == pytest.approx(40) and METRICS["classes"] == "Own classes"
+    assert group.stats["personal"].mean == pytest.approx(75)
+    assert group.stats["worst"].mean == pytest.approx(50)
+    assert group.stats["weighted"].mean == pytest.approx(100 * 5 / 6)
+    assert "classes" in comparison.metrics
+
+
+def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
+    db, experiment = recorded
+    (run,) = queries.runs_of(db, [experiment])
+    comparison = compare(db, [experiment])
+    (mean,) = panels.compared_panels(db, comparison, comparison.groups[0].setting).values()
+    for panel in (panels.live_panel(db, run), mean):
+        assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b", "d"))
+        assert panel.correct.sum() == 1 + 4 + 7
+    assert panels.live_panel(db, run, "clients").rows == ("a", "b")
+
+
+def test_the_export_of_rounds_names_it(recorded):
+    db, experiment = recorded
+    rows = list(csv.DictReader(io.StringIO(export.rounds_csv(db, [experiment]))))
+    sets = {
+        (r["model"], r["test_set"], r["correct"], r["total"])
+        for r in rows
+        if r["test_set"].startswith("classes")
+    }
+    assert sets == {("a", "classes of a", "2", "10"), ("b", "classes of b", "6", "10")}

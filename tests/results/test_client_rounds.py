@@ -1,0 +1,46 @@
+"""The client by round matrix of a comparison, against the recorded counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.engine.events import ClientRound
+from fedcore.plots import heatmaps
+from fedcore.plots.palette import Look
+from fedcore.results import tables
+from fedcore.results.client_rounds import client_by_round
+from fedcore.store import queries
+from tests.support import fill
+
+
+def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    group = next(g for g in found.groups if g.label == "SDFed")
+    panel = client_by_round(filled, found, group.setting)[group.key]
+    assert panel.rows == fill.CLIENTS and panel.columns == tuple(map(str, range(11)))
+    expected = np.zeros((6, 11))
+    for value in group.runs:
+        for own in queries.own_accuracy(filled, value.run.id):
+            expected[own.client - 1, own.round] += 100 * own.correct / own.total / 3
+    np.testing.assert_allclose(panel.values, expected)
+    assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the last round, as in the table"
+    assert "SDFed, own accuracy" in heatmaps.heatmap_grid([panel], Look()).alt
+
+
+def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1))
+    for lease, there in zip(leases, ((1, 2, 4, 5, 6), (1, 2, 4, 5)), strict=True):
+        fill.train(lease, until=0)
+        row = fill.a_round("fedot", lease.config().seed, 1, 1)
+        lease.write_round(replace(row, clients=tuple(ClientRound(c, 12, 1.0, 0, 0) for c in there)))
+        lease.finish("done")
+    found = tables.compare(db, [1])
+    (panel,) = client_by_round(db, found, found.groups[0].setting).values()
+    assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "the third client, in no run of round 1"
+    (own,) = [o for o in queries.own_accuracy(db, leases[0].run_id) if (o.client, o.round) == (6, 1)]
+    assert panel.values[5, 1] == pytest.approx(100 * own.correct / own.total), "of the one run that has it"

@@ -1,0 +1,172 @@
+"""Curves and costs of runs whose time and traffic are not all known."""
+
+import itertools
+import re
+
+import plotly.graph_objects as go
+import pytest
+
+from fedcore.plots import comparisons as comparison_figures
+from fedcore.plots import lines as figures
+from fedcore.plots.palette import Look
+from fedcore.results import curves, tables
+from fedcore.store import Recorder
+
+
+def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
+    db = tmp_path / "runs.db"
+    accuracy = {("a", "a"): (1, 2), ("b", "b"): (2, 2)}
+    with Recorder(db, method="silent", seed=1, dataset="d", experiment="x") as run:
+        run.round(1, accuracy=accuracy)
+        run.round(2, accuracy=accuracy)
+    with Recorder(db, method="measured", seed=1, dataset="d", experiment="x") as run:
+        run.round(1, accuracy=accuracy, seconds=2.0, bytes_up=1_000_000)
+        run.round(2, accuracy=accuracy, seconds=3.0, bytes_up=1_000_000)
+    found = tables.compare(db, [1], "last")
+    (setting,) = found.settings
+    costs = {c.label: c for c in curves.costs(db, found, setting)}
+    assert costs["silent"].megabytes is None
+    assert costs["silent"].seconds is None
+    assert costs["measured"].megabytes_up == 2.0
+    assert costs["measured"].megabytes_down is None
+    assert costs["measured"].seconds == 5.0
+    drawn = {s.label: s.x for s in curves.compared(db, found, setting, "personal", "megabytes")}
+    assert drawn == {"measured": (1.0, 2.0)}
+
+
+def a_cost(label: str, accuracy: float | None, up: float | None, seconds: float | None = 1.0) -> curves.Cost:
+    return curves.Cost(label, "fedot", accuracy, up, up, seconds, None, None)
+
+
+def test_the_front_by_hand():
+    """b costs more than a and does worse; d equals c; e has no accuracy; f costs nothing known."""
+    found = [
+        a_cost("c", 80.0, 10.0), a_cost("a", 70.0, 1.0), a_cost("b", 69.0, 2.0), a_cost("d", 80.0, 10.0),
+        a_cost("e", None, 0.1), a_cost("f", 99.0, None), a_cost("g", 80.0, 11.0), a_cost("h", 79.0, 10.0),
+    ]  # fmt: skip
+    assert [c.label for c in curves.front(found, "megabytes")] == ["a", "c", "d"]
+    assert [c.label for c in curves.front(found, "seconds")] == ["f"], "all took one second"
+    assert curves.front([], "seconds") == []
+
+
+def test_the_front_is_drawn_cheapest_first():
+    found = [a_cost("dear", 80.0, 10.0), a_cost("cheap <b>", 70.0, 1.0), a_cost("poor", 60.0, 5.0)]
+    chart = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy, %")
+    line, *points = chart.figure.data
+    assert (list(line.x), list(line.y)) == ([2.0, 20.0], [70.0, 80.0])
+    assert [p.text[0] for p in points] == ["<b>dear</b>", "<b>cheap &lt;b&gt;</b>", "poor"]
+    assert "cheap <b> 70.0 % at 2.0 (front); poor 60.0 % at 10.0." in chart.alt
+
+
+def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
+    """A sweep's rows begin alike; their marks stand close, and say their whole names under the pointer."""
+    labels = (
+        "FedOT (alpha 0.3, leftover spread, blocks 1)",
+        "FedOT (alpha 0.3, leftover spread, blocks 4)",
+        "PromptFL",
+    )
+    found = [a_cost(label, 70.0 + i, 1.0 + i, 1.0) for i, label in enumerate(labels)]
+    figure = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy, %").figure
+    marks = {t.name: t.text[0] for t in figure.data if t.mode == "markers+text"}
+    assert marks[labels[0]] == marks[labels[1]] == ""
+    assert "PromptFL" in marks["PromptFL"]
+
+
+def covered(figure: go.Figure, width: float) -> list[tuple[str, str]]:
+    """Names that lie over one another, as plotly sets them: 7 pixels a letter, 17 a line."""
+    boxes = []
+    (x0, x1), (y0, y1) = figure.layout.xaxis.range, figure.layout.yaxis.range
+    for t in figure.data:
+        name = re.sub("<[^>]+>", "", t.text[0]) if t.text else ""
+        if name:
+            vertical, side = t.textposition.split()
+            u, v = width * (t.x[0] - x0) / (x1 - x0), 330 * (y1 - t.y[0]) / (y1 - y0)
+            size = 7 * len(name)
+            left = u + {"left": -10 - size, "center": -size / 2, "right": 10}[side]
+            top = v + {"top": -27, "middle": -8.5, "bottom": 10}[vertical]
+            boxes.append((name, left, top, left + size, top + 17))
+    return [
+        (a[0], b[0])
+        for a, b in itertools.combinations(boxes, 2)
+        if a[1] < b[3] and b[1] < a[3] and a[2] < b[4] and b[2] < a[4]
+    ]
+
+
+@pytest.mark.parametrize("width", [comparison_figures.WIDE_PLOT, comparison_figures.NARROW_PLOT])
+def test_names_of_marks_that_lie_close_do_not_cover_each_other(width: float) -> None:
+    """Six methods of which four reach the same for the same; the front's two keep their names."""
+    found = [
+        a_cost("Zero-shot CLIP", 52.0, 0.0), a_cost("FedOT", 86.0, 1.0), a_cost("FedDEAP", 85.8, 1.02),
+        a_cost("FedAlign", 85.9, 1.03), a_cost("SDFed", 85.7, 1.01), a_cost("PromptFL", 66.0, 0.4),
+    ]  # fmt: skip
+    figure = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy", width).figure
+    assert not covered(figure, width)
+    named = [t.text[0] for t in figure.data if t.text and t.text[0]]
+    assert "<b>FedOT</b>" in named and len(named) >= (5 if width > 1000 else 4)
+    assert figure.layout.xaxis.range[0] < 0, "a mark at 0 is whole"
+
+
+def test_a_name_without_room_is_under_the_pointer_alone() -> None:
+    found = [a_cost(f"{i} of a dozen marks", 70.0, 1.0) for i in range(12)]
+    figure = comparison_figures.cost_chart(found, Look(), "megabytes", "Personal accuracy").figure
+    marks = [t for t in figure.data if t.mode == "markers+text"]
+    assert len(marks) == 12 and 0 < sum(bool(t.text[0]) for t in marks) < 12
+    assert not covered(figure, comparison_figures.WIDE_PLOT)
+    assert all(t.name.endswith("of a dozen marks") for t in marks)
+
+
+@pytest.mark.parametrize(
+    ("values", "per_cent", "expected"),
+    [
+        ((1.0, 1.0), False, (0, 1.25)),
+        ((1.0, 1.000001), False, (0, 1.25)),  # an orthogonal matrix's condition number, as float32 has it
+        ((0.0, 0.0), False, (-0.08, 1)),
+        ((-0.4, -0.4), False, (-0.5, 0)),
+        ((96.0, 96.0), True, (0, 105)),
+        ((1.0, 1.001), False, None),
+        ((), False, None),
+    ],
+)
+def test_a_line_that_does_not_move_stands_above_zero(
+    values: tuple[float, ...], per_cent: bool, expected: tuple[float, float] | None
+) -> None:
+    rounds = tuple(float(i) for i in range(len(values)))
+    line = curves.Series("a", "fedot", rounds, values, (None,) * len(values), 1)
+    figure = figures.curves([line], Look(), "Round", "", per_cent=per_cent).figure
+    assert figure.layout.yaxis.range is None
+    found = figure.layout.yaxis.autorangeoptions.include
+    assert found is None if expected is None else found == pytest.approx(expected)
+
+
+def test_a_table_of_lines_has_what_the_chart_has_and_no_empty_column() -> None:
+    reach = curves.Series("a", "fedot", (1.0, 2.0), (9.1e-7, 0.5), (None, None), 1, (8e-7, 0.4), (1e-6, 0.6))
+    table = figures.series_table([reach], "round")
+    assert table == {
+        "line": ["a", "a"], "round": [1.0, 2.0], "mean": [9.1e-7, 0.5],
+        "smallest": [8e-7, 0.4], "largest": [1e-6, 0.6],
+    }  # fmt: skip
+    seeds = curves.Series("a", "fedot", (1.0,), (70.123,), (0.456,), 3)
+    assert figures.series_table([seeds], "Round", "%") == {
+        "line": ["a"], "Round": [1.0], "mean, %": [70.12], "std": [0.46],
+    }  # fmt: skip
+
+
+def variants(count: int) -> list[curves.Series]:
+    return [
+        curves.Series(
+            f"FedOT (alpha 0.3, blocks {i})", "fedot", (1.0, 2.0), (50.0, 60.0 + i), (None, None), 1
+        )
+        for i in range(count)
+    ]
+
+
+def test_sixteen_variants_of_a_method_stay_apart_and_leave_the_plot_its_height():
+    few, many = (figures.curves(variants(n), Look(), "Round", "", height=300).figure for n in (1, 16))
+    looks = [(t.line.dash, t.marker.symbol) for t in many.data]
+    assert len(set(looks)) == 16
+    assert few.layout.height == 300
+    rows = 16  # names as long as these have a row each
+    assert many.layout.height == 300 + 20 * (rows - 2)
+    plot = many.layout.height - 130 - 20 * (rows - 1)
+    assert plot >= 130
+    assert many.layout.legend.y == -64 / plot

@@ -1,0 +1,221 @@
+"""Matrices of domains, attention, gaps and diagnostics against values worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.engine.events import ClientRound, Diagnostic
+from fedcore.plots import heatmaps
+from fedcore.plots import lines as figures
+from fedcore.plots.palette import Look
+from fedcore.results import curves, diagnostics, panels, tables
+from fedcore.store import Recorder, queries
+from tests.support import fill
+
+DOMAINS = {"a1": "art", "a2": "art", "s1": "sketch"}
+OWN = {"a1": 8, "a2": 6, "s1": 9}
+
+
+def accuracy(shift: int = 0) -> dict[tuple[str, str], tuple[int, int]]:
+    """Counts of three clients, two of them of one domain; a model's own samples are told apart by OWN."""
+    cells = {(m, t): (OWN[m] if m == t else 2, 10) for m in DOMAINS for t in DOMAINS}
+    on_domains = {("a1", "art"): 14, ("a2", "art"): 10, ("s1", "art"): 4}
+    on_domains |= {("a1", "sketch"): 3, ("a2", "sketch"): 5, ("s1", "sketch"): 18}
+    cells |= {pair: (right, 20) for pair, right in on_domains.items()}
+    cells |= {("global", "art"): (12, 20), ("global", "sketch"): (8, 20)}
+    return {pair: (right + shift, n) for pair, (right, n) in cells.items()}
+
+
+def record(db: Path, seed: int, cells: dict, **more: object) -> None:
+    with Recorder(
+        db,
+        method="mine",
+        seed=seed,
+        dataset="pacs",
+        experiment="Domains",
+        domain_sets=("art", "sketch"),
+        domains=DOMAINS,
+        rounds_total=1,
+        **more,
+    ) as run:
+        run.round(1, cells)
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path) -> Path:
+    """Seed 2 is right once more in every cell."""
+    for seed in (1, 2):
+        record(tmp_path / "runs.db", seed, accuracy(seed - 1))
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+def held_out(tmp_path: Path) -> Path:
+    """Art held out (client s1 trains), then sketch (clients a1 and a2)."""
+    without_art = {("s1", "s1"): (9, 10), ("s1", "art"): (4, 20), ("global", "art"): (12, 20)}
+    without_sketch = {("a1", "a1"): (8, 10), ("a2", "a2"): (6, 10), ("global", "sketch"): (8, 20)}
+    record(tmp_path / "runs.db", 1, without_art | {("global", "sketch"): (1, 20)}, held_out="art")
+    record(tmp_path / "runs.db", 1, without_sketch | {("global", "art"): (1, 20)}, held_out="sketch")
+    return tmp_path / "runs.db"
+
+
+def only(found: dict[str, panels.Panel]) -> panels.Panel:
+    (panel,) = found.values()
+    return panel
+
+
+def test_domain_of_the_model_by_domain_of_the_images(two_seeds: Path) -> None:
+    found = tables.compare(two_seeds, [1])
+    panel = only(panels.domain_by_domain(two_seeds, found, found.groups[0].setting))
+    assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
+    # seed 1: (14/20 + 10/20) / 2 = 60 %, (3/20 + 5/20) / 2 = 20 %; seed 2 has 5 points more everywhere
+    np.testing.assert_allclose(panel.values, [[62.5, 22.5], [22.5, 92.5]])
+    assert panel.correct[0].tolist() == [14 + 10 + 15 + 11, 3 + 5 + 4 + 6]
+    assert panel.total.tolist() == [[80, 80], [40, 40]]
+
+
+def test_one_run_by_domains_is_the_row_of_one_seed(two_seeds: Path) -> None:
+    run = next(r for r in queries.runs_of(two_seeds, [1]) if r.seed == 1)
+    panel = panels.live_panel(two_seeds, run, "domains")
+    np.testing.assert_allclose(panel.values, [[60, 20], [20, 90]])
+
+
+def test_without_test_sets_of_domains_the_clients_samples_stand_for_them(tmp_path: Path) -> None:
+    cells = {pair: n for pair, n in accuracy().items() if pair[1] in DOMAINS}
+    record(tmp_path / "runs.db", 1, cells)
+    run = queries.runs_of(tmp_path / "runs.db", [1])[0]
+    panel = panels.live_panel(tmp_path / "runs.db", run, "domains")
+    # art on art: a1 on (a1, a2) = (8/10 + 2/10) / 2, a2 on (a1, a2) = (2/10 + 6/10) / 2, mean 45 %
+    np.testing.assert_allclose(panel.values, [[45, 20], [20, 90]])
+
+
+def test_methods_by_domain_agree_with_the_table(two_seeds: Path) -> None:
+    found = tables.compare(two_seeds, [1])
+    panel = panels.method_by_domain(two_seeds, found, found.groups[0].setting)
+    assert panel.rows == ("mine",)
+    assert panel.columns == ("art", "sketch")
+    # art: a1 80 and a2 60 with seed 1, ten points more with seed 2
+    np.testing.assert_allclose(panel.values, [[75, 95]])
+    assert panel.total.tolist() == [[40, 20]]
+    stats = found.groups[0].parts["domain"]
+    np.testing.assert_allclose(panel.values[0], [stats["art"].mean, stats["sketch"].mean])
+
+
+def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -> None:
+    found = tables.compare(held_out, [1])
+    group = found.groups[0]
+    panel = only(panels.held_out_matrix(held_out, found, group.setting))
+    assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
+    np.testing.assert_allclose(panel.values, [[60, 90], [70, 40]])
+    assert panel.own_mean == pytest.approx(group.stats["generalisation"].mean)
+    by_method = panels.method_by_domain(held_out, found, group.setting)
+    np.testing.assert_allclose(by_method.values, [[60, 40]])
+    assert "G by held-out domain" in by_method.title
+    chart = heatmaps.heatmap_grid([panel], Look())
+    assert "mine, G 50.0 %, P 80.0 %" in chart.alt
+    printed = next(t.text for t in chart.figure.data if t.type == "scatter")
+    assert list(printed) == ["<b>60</b>", "90", "70", "<b>40</b>"]
+    (live,) = panels.live_panels(held_out, queries.runs_of(held_out, [1]), "held_out")
+    np.testing.assert_allclose(live.values, panel.values)
+    assert live.title == "mine: round 1"
+
+
+@pytest.fixture
+def partly(tmp_path: Path) -> Path:
+    """FedAlign, round 1: the third of six clients takes no part; attention among the first two."""
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=3))
+    fill.train(leases[0], until=0)
+    weights = {(1, 1): 0.75, (1, 2): 0.25, (2, 1): 0.4, (2, 2): 0.6}
+    alpha = [Diagnostic("attention", w, a, b) for (a, b), w in weights.items()]
+    counts = [Diagnostic("prototypes", float(n), c) for c, n in ((1, 4), (2, 8))]
+    row = fill.a_round("fedalign", 1, 1, 3)
+    there = tuple(ClientRound(c, 12, 1.0, 0, 0) for c in (1, 2, 4, 5, 6))
+    leases[0].write_round(replace(row, clients=there, diagnostics=(*alpha, *counts)))
+    leases[0].write_round(replace(fill.a_round("fedalign", 1, 2, 3), diagnostics=()))
+    leases[0].write_round(replace(fill.a_round("fedalign", 1, 3, 3), diagnostics=()))
+    leases[0].finish("done")
+    return db
+
+
+def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
+    run = queries.runs_of(partly, [1])[0]
+    panel = panels.live_panel(partly, run, "attention")
+    assert panel.title == "FedAlign: round 1/3", "the last round that recorded it"
+    np.testing.assert_allclose(panel.values[:2, :2], [[0.75, 0.25], [0.4, 0.6]])
+    assert np.isnan(panel.values[2:]).all()
+    assert np.isnan(panel.values[:, 2:]).all()
+    chart = heatmaps.heatmap_grid([panel], Look())
+    axis = chart.figure.layout.coloraxis
+    assert (axis.cmin, axis.cmax, axis.colorbar.title.text) == (0, 1, "Weight")
+    accuracies = heatmaps.heatmap_grid([panels.live_panel(partly, run)], Look()).figure.layout.coloraxis
+    assert axis.colorscale != accuracies.colorscale
+    assert chart.alt.endswith("a client learns from itself: on average 0.68.")
+    assert chart.figure.data[0].customdata[0][1][0] == f"{panel.rows[0]} learns from {panel.rows[1]}"
+    assert [t.name for t in chart.figure.data if t.showlegend] == ["took no part, or not measured"]
+    assert panels.live_panel(partly, run, "attention", until=0).values.size == 0
+    found = tables.compare(partly, [1])
+    compared = only(panels.recorded_panels(partly, found, found.groups[0].setting, panel.matrix))
+    np.testing.assert_allclose(compared.values, panel.values)
+
+
+def test_a_client_that_took_no_part_is_a_gap(partly: Path) -> None:
+    run = queries.runs_of(partly, [1])[0]
+    panel = panels.live_panel(partly, run, "clients")
+    assert panel.columns == ("0", "1", "2", "3")
+    assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "client 3 in round 1, and no other"
+    whole = heatmaps.heatmap_grid([panels.live_panel(partly, run)], Look()).figure
+    assert not any(t.showlegend for t in whole.data), "no legend for what is not there"
+
+
+def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:
+    runs = queries.runs_of(partly, [1])
+    groups = diagnostics.recorded(partly, runs)
+    assert [g.key for g in groups] == ["prototypes"], "a matrix is a heatmap, not a line"
+    (line,) = diagnostics.series(partly, {runs[0].id: 3}, groups[0])
+    assert (line.x, line.y, line.low, line.high) == ((1.0,), (6.0,), (4.0,), (8.0,))
+    assert not diagnostics.series(partly, {runs[0].id: 0}, groups[0])
+    chart = figures.curves([line], Look(), "Round", "", per_cent=False, name=groups[0].title)
+    assert "Prototypes a client sends at the end: FedAlign 6.0." in chart.alt
+
+
+def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    fill.train(leases[0], until=0)
+    names = ("gradient_difference", "gradient_bound", "zeta", "condition_number")
+    figures_ = tuple(Diagnostic(n, float(i)) for i, n in enumerate(names))
+    leases[0].write_round(replace(fill.a_round("fedot", 1, 1, 1), diagnostics=figures_))
+    groups = diagnostics.recorded(db, queries.runs_of(db, [1]))
+    assert [list(g.lines) for g in groups] == [
+        ["condition_number"],
+        ["gradient_difference", "gradient_bound"],
+        ["zeta"],
+    ]
+    assert [g.title for g in groups][-1] == "Zeta"
+    assert "never tight" in groups[1].lines["gradient_bound"]
+    lines = diagnostics.series(db, {leases[0].run_id: 1}, groups[1])
+    assert [(s.label, s.y) for s in lines] == [
+        ("FedOT, difference", (0.0,)),
+        ("FedOT, bound, never tight", (1.0,)),
+    ]
+    assert [g.key for g in diagnostics.telling(groups)] == ["condition_number"]
+
+
+def test_traffic_adds_up_over_rounds(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1,), rounds=3))
+    until = {r.id: 2 for r in queries.runs_of(db, [1])}
+    (line,) = curves.live_traffic(db, until)
+    assert line.label == "FedOT", "zero-shot sends nothing"
+    assert line.y[-1] == pytest.approx(2 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
+    assert line.x == (0.0, 1.0, 2.0)
+
+
+def test_runs_of_one_method_are_told_apart_by_what_they_hold_out(held_out: Path) -> None:
+    names = curves.labels(queries.runs_of(held_out, [1]))
+    assert sorted(names.values()) == ["mine, without art", "mine, without sketch"]

@@ -1,0 +1,240 @@
+"""Files hold the numbers of the screen and of the database."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.results import export, tables
+from fedcore.store import queries
+from tests.support import fill
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
+    found = tables.compare(filled, [1], "last")
+    table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL"))
+    overall = [r for r in table if not r["of"]]
+    assert len(overall) == sum(len(g.stats) for g in found.groups)
+    for group in found.groups:
+        for metric, stat in group.stats.items():
+            (row,) = [
+                r for r in overall if r["method"] == group.label and r["metric"] == tables.METRICS[metric]
+            ]
+            assert float(row["mean"]) == pytest.approx(stat.mean, abs=0.005)
+            assert float(row["std"]) == pytest.approx(stat.std, abs=0.005)
+            assert row["n"] == "3"
+            assert row["selection_rule"] == "last round"
+            assert row["baseline"] == "PromptFL"
+
+
+def test_all_rules_by_default(filled: Path) -> None:
+    table = rows(export.summary_csv(filled, [1]))
+    assert {r["selection_rule"] for r in table} == set(tables.RULES.values())
+
+
+def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
+    table = rows(export.rounds_csv(filled, [2]))
+    runs = {r.id: r for r in queries.runs_of(filled, [2])}
+    expected = sum(len(queries.cells(filled, runs, s, p)) for s, p in ((2, 1), (2, 0), (1, 1)))
+    assert len(table) == expected > 1000
+    for row in table[:: len(table) // 50]:
+        assert float(row["accuracy"]) == pytest.approx(
+            100 * int(row["correct"]) / int(row["total"]), abs=0.005
+        )
+
+
+def test_formulas_are_guarded_and_numbers_are_not() -> None:
+    assert export.guarded("=HYPERLINK(1)") == "'=HYPERLINK(1)"
+    assert export.guarded("@x") == "'@x"
+    assert export.guarded("-cmd|' /C calc'!A0") == "'-cmd|' /C calc'!A0"
+    assert export.guarded("-3.50") == "-3.50"
+    assert export.guarded("+0.25") == "+0.25"
+    assert export.guarded(5) == 5
+    for start in ("=", "+", "-", "@", "\t", "\r", "\n", " =", "\t="):
+        assert export.guarded(f"{start}1+1") == f"'{start}1+1"
+    for number in ("-1e-05", "12.50", "+3"):
+        assert export.guarded(number) == number
+
+
+def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    entry = experiment.methods[0].model_copy(update={"label": "=1+1"})
+    number = fill.done(db, experiment.model_copy(update={"methods": (entry,), "name": "@evil"}))
+    assert {r["method"] for r in rows(export.summary_csv(db, [number]))} == {"'=1+1"}
+    table = rows(export.rounds_csv(db, [number]))
+    assert {(r["label"], r["experiment"]) for r in table} == {("'=1+1", "'@evil")}
+
+
+def test_latex_marks_best_and_second(filled: Path) -> None:
+    text = export.summary_latex(filled, [1])
+    found = {g.label: g.stats["personal"] for g in tables.compare(filled, [1]).groups}
+    assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
+    assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
+    assert r"last round, mean $\pm$ sample standard deviation over seeds.}" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    assert export.tex("a_b & 5%") == r"a\_b \& 5\%"
+
+
+def test_latex_marks_what_its_two_decimals_show(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """82.64 and 82.63 are equal on the screen, not in the file."""
+    found = tables.compare(filled, [1])
+    means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
+    rows = tuple(replace(g, stats={"personal": tables.Stat(next(means), None, 1)}) for g in found.groups)
+    assert len(tables.ranks(rows, "personal")[1]) == 2
+    monkeypatch.setattr(export, "compare", lambda *args, **options: replace(found, groups=rows))
+    text = export.summary_latex(filled, [1])
+    assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
+
+
+def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    labels = ("[a] \\ {b}", "*c_d #1 & 50 % ~^", 'e\n\nf <|"$')
+    entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
+    changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
+    number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
+    lines = export.summary_latex(db, [number]).splitlines()
+    assert "last round, one seed.}" in lines[2]
+    found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
+    assert found == [
+        r"{[a] \textbackslash{} \{b\}}",
+        r"{*c\_d \#1 \& 50 \% \textasciitilde{}\textasciicircum{}}",
+        r"{e f \textless{}\textbar{}''\$}",
+    ]
+
+
+def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
+    """Runs of before written descriptions were kept: the screen marks the row, and so do the files."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("zero-shot", "fedalign"), rounds=2)
+    elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
+    number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
+    why = "recorded before written descriptions were kept with a run"
+    lines = export.summary_latex(db, [number]).splitlines()
+    marked = [line for line in lines if r"$^\dagger$" in line]
+    assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
+    assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
+    table = rows(export.summary_csv(db, [number], ("last",), "Zero-shot CLIP", test="wilcoxon"))
+    assert {(r["method"], why in r["remark"]) for r in table} == {
+        ("Zero-shot CLIP", False),
+        ("FedAlign", True),
+    }
+    tested = [r["remark"] for r in table if r["pairs"] == "3"]
+    assert tested and all(r.startswith("n = 3 cannot reach below 0.25; recorded before") for r in tested)
+
+
+def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tables.compare(filled, [1])
+    group = next(g for g in found.groups if g.label == "FedOT")
+    first, *rest = group.runs
+    runs = (replace(first, values={**first.values, "global": None}), *rest)
+    group = replace(group, parts={})
+    stats = {m: tables.spread(tables.per_seed(runs, m).values()) for m in ("personal", "global")}
+    changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
+    monkeypatch.setattr(export, "compare", lambda *args, **options: changed)
+    last = next(line for line in export.summary_latex(filled, [1]).splitlines() if "FedOT" in line)
+    assert last.endswith(r"& 3/2 \\")
+    only = next(
+        line
+        for line in export.summary_latex(filled, [1], "last", ("global",)).splitlines()
+        if "FedOT" in line
+    )
+    assert only.endswith(r"& 2 \\")
+    table = rows(export.summary_csv(filled, [1], ("last",)))
+    assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
+
+
+def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
+    content = json.loads(export.summary_json(filled, [1]))
+    assert len(content["runs"]) == 15
+    first = content["runs"][0]
+    assert first["config"] == queries.run_config(filled, first["id"]).model_dump(mode="json")
+
+
+def test_summary_has_every_domain_and_client(filled: Path) -> None:
+    group = next(g for g in tables.compare(filled, [1]).groups if g.label == "SDFed")
+    table = rows(export.summary_csv(filled, [1], ("last",)))
+    for part, stats in group.parts.items():
+        found = {
+            r["of"]: r
+            for r in table
+            if r["method"] == "SDFed" and r["metric"] == tables.PARTS[part] and r["of"]
+        }
+        assert found.keys() == stats.keys()
+        for name, stat in stats.items():
+            assert float(found[name]["mean"]) == pytest.approx(stat.mean, abs=0.005)
+            assert float(found[name]["std"]) == pytest.approx(stat.std, abs=0.005)
+
+
+def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    pinned = next(g for g in found.groups if g.label == "PromptFL")
+    for test, name in (("t", "paired t-test"), ("wilcoxon", "Wilcoxon signed-rank test")):
+        tested = tables.significance(found.groups, pinned, "personal", test)
+        table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL", test=test))
+        for group in found.groups:
+            (row,) = [r for r in table if (r["method"], r["metric"]) == (group.label, "Personal accuracy")]
+            if group.key == pinned.key:
+                assert (row["p"], row["test"]) == ("", "")
+                continue
+            paired = tested[group.key]
+            assert row["test"] == name and row["pairs"] == "3"
+            assert float(row["p"]) == pytest.approx(paired.p, rel=0.01)
+            assert float(row["p_holm"]) == pytest.approx(paired.adjusted, rel=0.01)
+            assert row["remark"] == paired.why
+    assert "n = 3 cannot reach below 0.25" in {r["remark"] for r in table}
+
+
+def test_clients_have_their_rounds(filled: Path) -> None:
+    table = rows(export.clients_csv(filled, [1]))
+    runs = queries.runs_of(filled, [1])
+    assert len(table) == len(runs) * 6 * 11, "six clients in rounds 0 to 10"
+    run = next(r for r in runs if r.method == "fedot")
+    (row,) = [r for r in table if (r["run"], r["round"], r["client"]) == (str(run.id), "4", "30°")]
+    (part,) = [c for c in queries.client_rounds(filled, run.id) if (c.round, c.client) == (4, 3)]
+    (own,) = [o for o in queries.own_accuracy(filled, run.id) if (o.round, o.client) == (4, 3)]
+    assert (row["took_part"], row["steps"], row["bytes_up"]) == ("1", str(part.steps), str(part.bytes_up))
+    assert (row["own_correct"], row["own_total"]) == (str(own.correct), str(own.total))
+    assert (row["domain"], row["training_samples"]) == ("30°", "200")
+    untrained = next(r for r in table if r["round"] == "0")
+    assert (untrained["took_part"], untrained["steps"], untrained["train_loss"]) == ("0", "", "")
+
+
+def test_file_names_are_safe() -> None:
+    name = export.file_name('../=<b>"Try it"</b> 😀', "summary", "csv")
+    assert name.startswith("fedlens-b-try-it-b-summary-")
+    assert name.endswith(".csv")
+    assert export.file_name("a", "summary", "csv", "0badcafe").endswith("-0badcafe.csv")
+
+
+def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    first = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(2,), rounds=2))
+    both = [first, queries.runs(db, [lease.run_id])[0].experiment_id]
+
+    def mark() -> str:
+        return export.fingerprint([queries.experiment(db, i) for i in both])
+
+    before = mark()
+    assert before == mark() and len(before) == 8
+    fill.train(lease)
+    assert mark() != before
+
+
+def test_a_baseline_that_is_not_there_is_refused(filled: Path) -> None:
+    with pytest.raises(
+        FedLensError, match="no method 'FedAvg' in the table; there are: Zero-shot CLIP, FedOT"
+    ):
+        export.summary_csv(filled, [1], baseline="FedAvg")

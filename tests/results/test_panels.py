@@ -1,0 +1,216 @@
+"""What the heatmaps and curves show is what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.plots import heatmaps
+from fedcore.plots import lines as figures
+from fedcore.plots import theme as charts
+from fedcore.plots.palette import DARK, LIGHT, Look, dash, mark
+from fedcore.results import curves, panels, tables
+from fedcore.store import queries
+from tests.support import fill
+
+
+def run_called(db: Path, experiment: int, label: str) -> queries.RunRow:
+    return next(r for r in queries.runs_of(db, [experiment]) if r.label == label)
+
+
+def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
+    run = run_called(filled, 2, "FedOT")
+    panel = panels.live_panel(filled, run)
+    assert panel.title == "FedOT: round 7/20"
+    assert panel.rows == ("global", *fill.CLIENTS)
+    assert panel.columns == fill.CLIENTS, "a domain that one client holds alone is not shown twice"
+    codes = {c: i for i, c in enumerate(("global", *fill.CLIENTS))}
+    cells = {(c.model, c.test_set): c for c in queries.heatmap(filled, run.id, 7)}
+    for i, model in enumerate(panel.rows):
+        for j, test_set in enumerate(panel.columns):
+            cell = cells[codes[model], codes[test_set]]
+            assert panel.values[i, j] == pytest.approx(100 * cell.correct / cell.total)
+            assert panel.total[i, j] == cell.total
+    assert panel.own_mean == pytest.approx(100 * queries.curves(filled, [run.id])[-1].personal_mean)
+
+
+def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
+    panel = panels.live_panel(filled, run_called(filled, 2, "FedAlign"))
+    assert panel.title == "FedAlign: waiting"
+    chart = heatmaps.heatmap_grid([panel], Look())
+    assert "no data yet" in chart.alt
+
+
+def test_client_by_round(filled: Path) -> None:
+    run = run_called(filled, 1, "SDFed")
+    panel = panels.live_panel(filled, run, "clients")
+    assert panel.values.shape == (6, 11)
+    own = [o for o in queries.own_accuracy(filled, run.id) if o.round == 4]
+    assert panel.values[:, 4] == pytest.approx([100 * o.correct / o.total for o in own])
+
+
+def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    group = next(g for g in found.groups if g.label == "FedOT")
+    panel = panels.compared_panels(filled, found, group.setting)[group.key]
+    singles = [panels.live_panel(filled, v.run).values for v in group.runs]
+    np.testing.assert_allclose(panel.values, np.mean(singles, axis=0))
+    assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the table and the heatmap agree"
+
+
+def test_difference_is_cell_by_cell(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    by_label = {p.title: p for p in panels.compared_panels(filled, found, found.groups[0].setting).values()}
+    gap = panels.minus(by_label["FedOT"], by_label["PromptFL"])
+    np.testing.assert_allclose(gap.values, by_label["FedOT"].values - by_label["PromptFL"].values)
+
+
+def test_one_colour_axis_for_all_panels(filled: Path) -> None:
+    shown = [panels.live_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    figure = heatmaps.heatmap_grid(shown, Look()).figure
+    heat = [t for t in figure.data if t.type == "heatmap"]
+    assert len(heat) == 5
+    assert {t.coloraxis for t in heat} == {"coloraxis"}
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0, 100)
+    titles = {a.text for a in figure.layout.annotations}
+    assert "<b>FedOT: round 7/20</b>" in titles
+
+
+def test_fitted_colours_span_the_values(filled: Path) -> None:
+    shown = [panels.live_panel(filled, run_called(filled, 1, "FedOT"))]
+    axis = heatmaps.heatmap_grid(shown, Look(), fitted=True).figure.layout.coloraxis
+    assert axis.cmin <= shown[0].values.min() < shown[0].values.max() <= axis.cmax
+    assert axis.cmax - axis.cmin < 60
+
+
+def test_names_are_shown_as_text(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    names = ('<a href="http://x">a</a>', "<b>b</b>")
+    _, leases = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
+    fill.train(leases[0], clients=names)
+    run = queries.runs(db, [leases[0].run_id])[0]
+    text = heatmaps.heatmap_grid([panels.live_panel(db, run)], Look()).figure.to_json()
+    assert "<a href" not in text
+    assert "\\u003ca href" not in text.lower()
+
+
+def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    setting = found.groups[0].setting
+    line = next(s for s in curves.compared(filled, found, setting, "personal") if s.label == "FedOT")
+    assert line.x == tuple(range(11))
+    group = next(g for g in found.groups if g.label == "FedOT")
+    assert line.y[-1] == pytest.approx(group.stats["personal"].mean)
+    assert line.std[-1] == pytest.approx(group.stats["personal"].std)
+    sent = next(
+        s for s in curves.compared(filled, found, setting, "personal", "megabytes") if s.label == "FedOT"
+    )
+    assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
+    chart = figures.curves([line], Look(), "Round", "Personal accuracy")
+    assert f"FedOT {line.y[-1]:.1f} %" in chart.alt
+
+
+def test_cost_is_the_mean_over_runs(filled: Path) -> None:
+    found = tables.compare(filled, [1])
+    cost = next(c for c in curves.costs(filled, found, found.groups[0].setting) if c.label == "SDFed")
+    assert cost.megabytes_up == pytest.approx(10 * 6 * fill.BYTES["sdfed"] / 1e6)
+    assert cost.seconds_train == pytest.approx(8.0)
+
+
+def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
+    for look, colours in ((Look(), LIGHT), (Look(dark=True), DARK)):
+        assert {m: look.colour(m) for m in colours} == colours
+    known = [*LIGHT, "zero-shot", "promptfl"]
+    assert len({mark(m) for m in known}) == len(known), "a second code beside colour"
+    assert len({dash(m) for m in known}) == len(known)
+    assert Look().colour("my-method") == Look().colour("my-method")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
+    """White text on the light blue of a middling difference had a contrast below 3:1."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    values = np.array([[-20.0, -10.0, 0.0, 10.0, 20.0]])
+    names = [str(v) for v in values[0]]
+    none = np.zeros((1, 5), dtype=int)
+    panel = panels.Panel("a", "fedot", ("all",), tuple(names), values, none, none)
+    figure = heatmaps.difference_grid([panel], Look(dark=dark)).figure
+    grounds = [colour for _, colour in figure.layout.coloraxis.colorscale]
+    for ground, ink in zip(grounds, figure.data[1].textfont.color, strict=True):
+        light, deep = sorted((luminance(ground), luminance(ink)), reverse=True)
+        assert (light + 0.05) / (deep + 0.05) >= 4.5, f"{ink} on {ground}"
+
+
+def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
+    experiment = queries.experiments(filled)[-1]
+    rounds = {r.id: r.rounds_total for r in experiment.runs}
+    chart = figures.curves(curves.live_accuracy(filled, rounds), Look(), "Round", "")
+    axis = chart.figure.layout.xaxis
+    assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
+    assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
+    begun = figures.curves(curves.live_accuracy(filled, dict.fromkeys(rounds, 0)), Look(), "Round", "")
+    assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
+
+
+def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
+    chart = figures.curves([], Look(), "Round", "Accuracy")
+    charts.in_ink(chart.figure, Look())
+    for axis in (chart.figure.layout.xaxis, chart.figure.layout.yaxis):
+        assert axis.tickfont.color == axis.title.font.color == Look().ink
+
+
+def test_a_long_title_keeps_its_round_and_its_panel(filled: Path) -> None:
+    none = np.zeros((1, 1), dtype=int)
+    title = f"{'P' * 300}: round 4/10"
+    panel = panels.Panel(title, "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
+    (drawn,) = (a.text for a in heatmaps.heatmap_grid([panel], Look()).figure.layout.annotations)
+    assert drawn.endswith("P: round 4/10</b>") and "…" in drawn and len(drawn) < 170
+
+
+def test_titles_of_neighbours_do_not_touch_whatever_their_letters(filled: Path) -> None:
+    none = np.zeros((1, 1), dtype=int)
+    for letter, most in (("i", 60), ("W", 40), ("é😀", 45)):
+        shown = [
+            panels.Panel(f"{letter * 80}: round 4/10", "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
+        ] * 3
+        for width, columns in ((charts.WIDE, 3), (charts.NARROW, 1)):
+            figure = heatmaps.heatmap_grid(shown, Look(), columns, width=width).figure
+            drawn = {a.text.removeprefix("<b>").removesuffix("</b>") for a in figure.layout.annotations}
+            (title,) = drawn
+            assert title.endswith(": round 4/10") and "…" in title
+            assert len(title) < most * (1 if width == charts.WIDE else 0.75)
+
+
+def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
+    """Twelve clients: on a screen in three panels beside each other, on a telephone not even in one."""
+    names = tuple(f"client {i:02d}" for i in range(12))
+    none = np.zeros((12, 12), dtype=int)
+    panel = panels.Panel("FedOT", "fedot", names, names, np.full((12, 12), 50.0), none, none)
+
+    def printed(*args: int, width: int) -> int:
+        figure = heatmaps.heatmap_grid([panel] * 3, Look(), *args, width=width).figure
+        return sum(t.type == "scatter" for t in figure.data)
+
+    assert printed(3, width=charts.WIDE) == 3
+    assert printed(4, width=charts.WIDE) == 3  # three panels: three columns
+    assert printed(1, width=charts.NARROW) == 0
+
+
+def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
+    shown = [panels.live_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    layout = heatmaps.heatmap_grid(shown, Look(), columns=3).figure.layout
+    boxes = [(layout[f"xaxis{n}"].domain, layout[f"yaxis{n}"].domain) for n in ("", "2", "3", "4", "5")]
+    for (left, right), (low, high) in boxes:
+        assert 0 <= left < right <= 1 and 0 <= low < high <= 1
+    assert boxes[0][0][1] < boxes[1][0][0] and boxes[1][0][1] < boxes[2][0][0], "three in the first row"
+    assert boxes[3][0] == boxes[0][0] and boxes[3][1][1] < boxes[0][1][0], "the fourth below the first"
+    titles = {a.text: (a.x, a.y) for a in layout.annotations if a.xref == "paper"}
+    for panel, ((left, right), (_, high)) in zip(shown, boxes, strict=True):
+        assert titles[f"<b>{panel.title}</b>"] == (pytest.approx((left + right) / 2), high)

@@ -1,0 +1,97 @@
+"""How far runs are, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedcore.engine.events import Started
+from fedcore.results import overview, progress
+from fedcore.store import queries
+from tests.support import fill
+
+
+def test_time_left_is_the_pace_of_the_last_rounds(filled: Path) -> None:
+    runs = queries.runs_of(filled, [2])
+    found = {p.run.label: p for p in progress.progress(filled, runs)}
+    assert found["FedOT"].share == pytest.approx(7 / 20)
+    assert found["FedOT"].seconds_left == pytest.approx(13 * (0.8 + 0.05 + 0.2))
+    assert "left" in found["FedOT"].text
+    assert found["FedAlign"].text == "number 1 in the queue"
+    assert "CUDA out of memory" in found["PromptFL"].text
+
+
+def test_durations_in_words() -> None:
+    assert progress.duration(42.4) == "42 s"
+    assert progress.duration(200) == "3 min 20 s"
+    assert progress.duration(7500) == "2 h 05 min"
+    assert progress.duration(None) == ""
+
+
+def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    fill.train(leases[0], until=1)
+    before = progress.token(db, created.run_ids)
+    leases[0].say("something else")
+    assert progress.token(db, created.run_ids) == before
+    leases[0].write_round(fill.a_round("fedot", 1, 2, 5))
+    assert progress.token(db, created.run_ids) != before
+
+
+def test_round_zero_is_news(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    assert [t[1] for t in progress.token(db, created.run_ids)] == [-1]
+    fill.train(leases[0], until=0)
+    assert [t[1] for t in progress.token(db, created.run_ids)] == [0]
+
+
+def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:
+    def seen(arrivals: list[int]) -> list[int]:
+        shown, draws, found = ((7, -1, 1),), {}, []
+        for new in arrivals:
+            target = progress.step(shown, ((7, new, 1),), draws, 4)
+            if target != shown:
+                draws = {7: draws.get(7, 0) + 1}
+                found.append(target[0][1])
+            shown = target
+        return found
+
+    assert seen([10] * 6) == [2, 5, 8, 10]
+    assert seen([0, 1, 2, 3, 4, 9]) == [0, 1, 2, 3, 4, 9]
+    assert seen([0, 0, 6, 6, 6, 6]) == [0, 2, 4, 6]
+
+
+def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
+    found = {i.row.id: i for i in overview.load(filled)}
+    assert found[1].best_text == "FedOT"
+    assert found[1].state == "done"
+    assert len(found[1].course) == 11
+    assert found[2].state == "running"
+    assert overview.matches(found[2], "middle fedot", ["failed"])
+    assert not overview.matches(found[1], "", ["failed"])
+    assert not overview.matches(found[1], "nowhere", [])
+
+
+@pytest.mark.parametrize(("validated", "shown"), [(True, "PromptFL"), (False, "")])
+def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: bool, shown: str) -> None:
+    """FedOT is far ahead on the test samples, PromptFL on the validation samples, if there are any."""
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4))
+    for lease in leases:
+        method = lease.config().method.name
+        share = {"fedot": 0.3, "promptfl": 0.6}[method]
+        lease.started(Started(fill.entities(), 4, {"device": "cpu"}))
+        for round_ in range(5):
+            row = fill.a_round(method, 1, round_, 4)
+            cells = [replace(c, correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
+            lease.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
+        lease.finish("done")
+    (item,) = overview.load(db)
+    tests = {r.label: r.last_test for r in item.row.runs}
+    assert tests["FedOT"] > tests["PromptFL"]
+    assert item.best_text == shown
+    assert item.last == (pytest.approx(100 * tests["PromptFL"]) if shown else None)

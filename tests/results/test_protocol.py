@@ -1,0 +1,161 @@
+"""Leave-one-domain-out and whole-test-set metrics, worked out by hand on small matrices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedcore.engine.events import Cell, Started
+from fedcore.papers import beside, published
+from fedcore.results import protocol, tables
+from fedcore.store.rows import NamedCell
+from tests.support import fill
+
+OUT = {"A": "A", "B": "B", "C": "C"}
+
+
+def cell(model: str, test_set: str, correct: int, total: int, domain: str | None = None) -> NamedCell:
+    kinds = ("global" if model == "global" else "client", "domain" if test_set.isupper() else "client")
+    return NamedCell(1, 2, 1, 5, model, kinds[0], test_set, kinds[1], domain, correct, total, None)
+
+
+CELLS = [
+    cell("global", "A", 30, 40),
+    cell("global", "B", 5, 10),
+    cell("global", "C", 18, 20),
+    cell("a1", "a1", 9, 10, "A"),
+    cell("a2", "a2", 7, 10, "A"),
+    cell("b", "b", 6, 10, "B"),
+]
+
+
+def test_the_global_model_on_one_domain_or_on_all_samples_at_once():
+    assert protocol.whole(CELLS, "A") == 0.75
+    assert protocol.whole(CELLS) == 53 / 70, "samples weigh equally, not domains"
+    assert protocol.whole([c for c in CELLS if c.model != "global"]) is None
+
+
+def test_two_clients_of_a_domain_are_one_domain():
+    """P = mean of A (0.9, 0.7) and B (0.6); C adds the unseen C (18 of 20) as a third."""
+    assert protocol.own_by_domain(CELLS) == {"A": pytest.approx(0.8), "B": 0.6}
+    assert protocol.own_by_client(CELLS) == {"a1": 0.9, "a2": 0.7, "b": 0.6}
+    assert protocol.personalisation(CELLS, "C") == pytest.approx((0.8 + 0.6) / 2)
+    assert protocol.comprehensive(CELLS, "C") == pytest.approx((0.8 + 0.6 + 0.9) / 3)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("generalization", 0.9),
+        ("personalization", (0.8 + 0.6) / 2),
+        ("comprehensive", (0.8 + 0.6 + 0.9) / 3),
+    ],
+)
+def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
+    """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
+    reader = beside._Reader("none.db")
+    reader.cells = lambda run, round_, point: CELLS
+    figure = next(f for f in published.everything() if f.paper == "fedot" and f.metric == metric)
+    value = SimpleNamespace(run=SimpleNamespace(id=1), rounds=(5,))
+    average = replace(figure, setting="", target="avg")
+    assert beside._MEASURES[metric](reader, average, value, "C") == pytest.approx(100 * expected)
+
+
+def test_a_client_of_the_held_out_domain_is_no_part_of_p():
+    assert protocol.personalisation(CELLS, "B") == pytest.approx(0.8)
+
+
+def test_without_a_global_model_there_is_no_g_and_no_c():
+    own = [c for c in CELLS if c.model != "global"]
+    assert protocol.comprehensive(own, "C") is None
+    assert protocol.personalisation(own, "C") == pytest.approx(0.7)
+
+
+def matrix_of(db: Path, seeds: dict[int, np.ndarray], skip: tuple[int, str] | None = None) -> int:
+    """Record FedOT runs whose ACC matrix (held-out j x domain i, of 100 samples) is given for each seed."""
+    names = fill.CLIENTS[:3]
+    experiment = fill.an_experiment(methods=("fedot",), seeds=tuple(seeds), rounds=1, held_out=names)
+    created, leases = fill.start(db, experiment)
+    for lease in leases:
+        run = lease.config()
+        if (run.seed, run.held_out) == skip:
+            lease.finish("stopped", "not wanted")
+            continue
+        j = names.index(run.held_out)
+        trained = [n for n in names if n != run.held_out]
+        entities = fill.entities(trained, names)
+        lease.started(Started(entities, 1, {"device": "cpu"}))
+        codes = {(e.kind, e.name): e.code for e in entities}
+        cells = [
+            Cell(
+                2,
+                "broadcast",
+                codes["client", n],
+                codes["client", n],
+                int(seeds[run.seed][j, names.index(n)]),
+                100,
+                None,
+            )
+            for n in trained
+        ]
+        cells.append(
+            Cell(2, "broadcast", 0, codes["domain", names[j]], int(seeds[run.seed][j, j]), 100, None)
+        )
+        lease.write_round(replace(fill.a_round("fedot", 1, 1, 1, trained), cells=tuple(cells)))
+        lease.finish("done")
+    return created.experiment_id
+
+
+def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    acc = {seed: rng.integers(40, 100, (3, 3)) for seed in (1, 2, 3)}
+    db = tmp_path / "runs.db"
+    found = tables.compare(db, [matrix_of(db, acc)])
+    (group,) = found.groups
+    off = ~np.eye(3, dtype=bool)
+    for metric, expected in (
+        ("generalisation", [np.diag(a).mean() for a in acc.values()]),
+        ("personalisation", [a[off].mean() for a in acc.values()]),
+        ("comprehensive", [a.mean() for a in acc.values()]),
+    ):
+        stat = group.stats[metric]
+        assert (stat.mean, stat.n) == (pytest.approx(np.mean(expected)), 3), metric
+        assert stat.std == pytest.approx(np.std(expected, ddof=1)), metric
+    assert "whole" not in group.stats, "a held-out domain's test set is no part of a federation's"
+    first = fill.CLIENTS[0]
+    assert group.parts["held_out"][first].mean == pytest.approx(np.mean([a[0, 0] for a in acc.values()]))
+    own = [np.mean([a[1, 0], a[2, 0]]) for a in acc.values()]
+    assert group.parts["domain"][first].mean == pytest.approx(np.mean(own))
+    assert group.parts["domain"][first].std == pytest.approx(np.std(own, ddof=1))
+    assert found.notes == ()
+
+
+def test_a_seed_without_one_of_the_domains_has_no_figure_and_that_is_said(tmp_path: Path) -> None:
+    acc = {seed: np.full((3, 3), 50 + seed) for seed in (1, 2, 3)}
+    db = tmp_path / "runs.db"
+    found = tables.compare(db, [matrix_of(db, acc, skip=(2, fill.CLIENTS[1]))])
+    (group,) = found.groups
+    for metric in ("generalisation", "personalisation", "comprehensive"):
+        assert (group.stats[metric].mean, group.stats[metric].n) == (pytest.approx(52.0), 2)
+    assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
+
+
+def test_fewer_held_out_domains_than_there_are_is_said(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, held_out=fill.CLIENTS[:2])
+    found = tables.compare(db, [fill.done(db, experiment)])
+    assert found.notes == ("G, P and C over 2 of 6 domains held out: 0°, 15°",)
+
+
+def test_domains_and_clients_of_a_plain_run(filled: Path) -> None:
+    group = next(g for g in tables.compare(filled, [1]).groups if g.label == "FedOT")
+    assert "generalisation" not in group.stats
+    means = [s.mean for s in group.parts["domain"].values()]
+    assert len(means) == len(fill.CLIENTS)
+    assert np.mean(means) == pytest.approx(group.stats["personal"].mean)
+    assert group.parts["client"] == group.parts["domain"], "one client for each domain"
+    assert group.stats["whole"].n == 3

@@ -1,0 +1,88 @@
+"""Paired tests against scipy's own two-sample calls, and against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedcore.results.statistics import Paired, holm, paired, signed
+
+OURS = {1: 81.0, 2: 83.5, 3: 80.0, 4: 84.0, 5: 82.0, 6: 85.5, 9: 10.0}
+THEIRS = {1: 79.0, 2: 80.0, 3: 79.5, 4: 80.0, 5: 81.0, 6: 80.5, 7: 99.0}
+
+
+def in_common() -> tuple[list[float], list[float]]:
+    seeds = sorted(set(OURS) & set(THEIRS))
+    return [OURS[s] for s in seeds], [THEIRS[s] for s in seeds]
+
+
+def test_t_is_scipys_paired_t_over_the_seeds_in_common():
+    found = paired(OURS, THEIRS)
+    ours, theirs = in_common()
+    assert (found.n, found.why) == (6, "")
+    assert found.difference == pytest.approx(np.mean(np.subtract(ours, theirs)))
+    assert found.p == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)
+
+
+def test_t_by_hand():
+    """Differences 1, 2, 3: t = 2 / (1 / sqrt 3) = 3.4641 with two degrees of freedom."""
+    found = paired({1: 1.0, 2: 2.0, 3: 3.0}, {1: 0.0, 2: 0.0, 3: 0.0})
+    t = 2 * math.sqrt(3)
+    assert found.p == pytest.approx(1 - t / math.sqrt(2 + t * t))  # Student's distribution for two degrees
+    assert found.difference == 2.0
+
+
+def test_wilcoxon_is_scipys():
+    found = paired(OURS, THEIRS, "wilcoxon")
+    assert found.p == pytest.approx(stats.wilcoxon(*in_common()).pvalue) == pytest.approx(2 / 64)
+    assert found.why == "", "six pairs can reach 0.03"
+
+
+def test_wilcoxon_with_five_pairs_says_that_it_cannot_reach_the_level():
+    five = {s: float(s) for s in range(1, 6)}
+    found = paired(five, dict.fromkeys(five, 0.0), "wilcoxon")
+    assert found.p == pytest.approx(2 / 32)
+    (adjusted,) = holm([found])
+    assert not adjusted.significant
+    assert adjusted.text == "p = 0.062 (n = 5 cannot reach below 0.062)"
+
+
+@pytest.mark.parametrize("test", ["t", "wilcoxon"])
+@pytest.mark.parametrize(
+    ("ours", "theirs", "n", "why"),
+    [
+        ({1: 2.0}, {2: 1.0}, 0, "no seed in common"),
+        ({1: 2.0, 2: 3.0}, {1: 1.0, 2: 1.0}, 2, "n = 2: too few seeds"),
+        ({1: 2.1, 2: 3.1, 3: 4.1}, {1: 2.0, 2: 3.0, 3: 4.0}, 3, "every seed differs by the same: no test"),
+        ({1: 2.0, 2: 3.0, 3: 4.0}, {1: 2.0, 2: 3.0, 3: 4.0}, 3, "every seed differs by the same: no test"),
+    ],
+)
+def test_nothing_is_claimed_without_evidence(test, ours, theirs, n, why):
+    (found,) = holm([paired(ours, theirs, test)])
+    assert (found.n, found.p, found.adjusted, found.significant, found.text) == (n, None, None, False, why)
+
+
+def test_holm_by_hand():
+    """0.01 x 3, 0.04 x 2, 0.03 x 2 kept monotone; a row without a test counts for none."""
+    tests = [Paired("t", 5, 1.0, p) for p in (0.04, 0.01, 0.03)]
+    found = holm([*tests, Paired("t", 2, 1.0, why="n = 2: too few seeds")])
+    assert [f.adjusted for f in found] == [
+        pytest.approx(0.06),
+        pytest.approx(0.03),
+        pytest.approx(0.06),
+        None,
+    ]
+    assert [f.significant for f in found] == [False, True, False, False]
+    assert holm([Paired("t", 5, 1.0, 0.9), Paired("t", 5, 1.0, 0.8)])[0].adjusted == 1.0
+
+
+def test_a_small_p_is_not_printed_as_nothing():
+    assert Paired("t", 9, 1.0, 1e-7, 1e-7).text == "p < 0.001"
+
+
+def test_a_difference_has_a_sign_unless_it_is_none() -> None:
+    assert [signed(x) for x in (0.26, -0.26, 0.04, -0.04, 0.0)] == ["+0.3", "-0.3", "0.0", "0.0", "0.0"]
+    assert [signed(x, 2) for x in (-0.04, -0.004)] == ["-0.04", "0.00"]

@@ -1,0 +1,475 @@
+"""The statistics of comparisons, against numpy on the very rows that were recorded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig
+from fedcore.engine.events import Started
+from fedcore.methods import registry
+from fedcore.results import curves, export, settings, tables
+from fedcore.results.settings import setting_key
+from fedcore.results.sweeps import families
+from fedcore.results.tables import chosen_rounds, compare, spread
+from fedcore.store import Recorder, queries
+from fedcore.store.database import writing
+from tests.support import fill
+
+
+def shares(db: Path, run_id: int, round_: int) -> np.ndarray:
+    """Own accuracy of every client, per cent, straight from the recorded counts."""
+    found = [o for o in queries.own_accuracy(db, run_id) if o.round == round_]
+    return np.array([100 * o.correct / o.total for o in found])
+
+
+def test_spread_is_the_sample_standard_deviation() -> None:
+    values = [81.5, 79.25, 90.0]
+    stat = spread(values)
+    assert stat is not None
+    assert stat.mean == pytest.approx(np.mean(values))
+    assert stat.std == pytest.approx(np.std(values, ddof=1))
+    assert stat.n == 3
+
+
+def test_one_seed_has_no_spread() -> None:
+    stat = spread([80.0, None])
+    assert stat == tables.Stat(80.0, None, 1)
+    assert stat.text() == "80.0"
+
+
+def test_nothing_has_no_statistics() -> None:
+    assert spread([None, float("nan")]) is None
+
+
+def test_rules_choose_rounds() -> None:
+    assert chosen_rounds([0, 1, 2, 3], 2, "last") == (3,)
+    assert chosen_rounds([0, 1, 2, 3], 2, "best") == (2,)
+    assert chosen_rounds([0, 1, 2, 3], None, "best") == ()
+    assert chosen_rounds(range(15), 2, "mean10") == tuple(range(5, 15))
+    assert chosen_rounds([0, 1, 2], 2, "mean10") == (1, 2), "round 0 is no training round"
+    assert chosen_rounds([], 2, "last") == ()
+
+
+def test_the_last_ten_rounds_are_rounds_not_evaluations() -> None:
+    assert chosen_rounds(range(0, 51, 5), 2, "mean10") == (45, 50)
+    assert chosen_rounds([0, 20, 40], 2, "mean10") == (40,)
+    assert chosen_rounds([0], 0, "mean10") == (0,), "zero-shot has nothing else"
+
+
+def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=20))
+    lease.started(Started(fill.entities(), 20, {"device": "cpu"}))
+    for round_ in (0, 5, 10, 15, 20):
+        lease.write_round(fill.a_round("fedot", 4, round_, 20))
+    lease.finish("done")
+    found = compare(db, [1], "mean10")
+    assert found.groups[0].runs[0].rounds == (15, 20)
+    assert found.groups[0].runs[0].taken == "mean of 15 to 20, 2 evaluated"
+    assert found.notes == ("FedOT, seed 4: only 2 of the last ten rounds evaluated",)
+    expected = np.mean([shares(db, lease.run_id, r).mean() for r in (15, 20)])
+    assert found.groups[0].stats["personal"].mean == pytest.approx(expected)
+
+
+def test_an_untrained_round_that_is_best_on_validation_is_said(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    lease.started(Started(fill.entities(), 2, {"device": "cpu"}))
+    for round_ in range(3):  # a learning rate that harms: accuracy falls
+        lease.write_round(replace(fill.a_round("fedot", 1, 2 - round_, 2), round=round_))
+    lease.finish("done")
+    found = compare(db, [1], "best")
+    assert found.groups[0].runs[0].rounds == (0,)
+    assert found.groups[0].runs[0].taken == "0 (before training)"
+    assert found.notes == ("FedOT, seed 1: best on validation is round 0 (before training)",)
+    assert "% FedOT, seed 1: best on validation is round 0" in export.summary_latex(db, [1], "best")
+
+
+def test_last_round_is_mean_over_clients_then_over_seeds(filled: Path) -> None:
+    group = next(g for g in compare(filled, [1], "last").groups if g.label == "FedOT")
+    per_seed = [shares(filled, v.run.id, 10).mean() for v in group.runs]
+    assert len(per_seed) == 3
+    assert group.stats["personal"].mean == pytest.approx(np.mean(per_seed))
+    assert group.stats["personal"].std == pytest.approx(np.std(per_seed, ddof=1))
+    worst = [shares(filled, v.run.id, 10).min() for v in group.runs]
+    assert group.stats["worst"].mean == pytest.approx(np.mean(worst))
+
+
+def test_best_on_validation_reads_test_at_the_validated_round(filled: Path) -> None:
+    group = next(g for g in compare(filled, [1], "best").groups if g.label == "PromptFL")
+    expected = []
+    for value in group.runs:
+        by_round = {
+            p.round: p.personal_mean for p in queries.curves(filled, [value.run.id], split=queries.VALIDATION)
+        }
+        best = min(r for r, v in by_round.items() if v == max(by_round.values()))
+        assert value.rounds == (best,)
+        expected.append(shares(filled, value.run.id, best).mean())
+    assert group.stats["personal"].mean == pytest.approx(np.mean(expected))
+
+
+def test_mean_of_last_ten(filled: Path) -> None:
+    group = next(g for g in compare(filled, [1], "mean10").groups if g.label == "SDFed")
+    expected = [np.mean([shares(filled, v.run.id, r).mean() for r in range(1, 11)]) for v in group.runs]
+    assert group.stats["personal"].mean == pytest.approx(np.mean(expected))
+    assert group.stats["personal"].std == pytest.approx(np.std(expected, ddof=1))
+
+
+def test_unfinished_runs_are_left_out_and_said(filled: Path) -> None:
+    found = compare(filled, [2])
+    assert [g.label for g in found.groups] == ["Zero-shot CLIP"]
+    assert found.notes == ("4 runs are not finished and left out",)
+    more = compare(filled, [2], unfinished=True)
+    assert {g.label for g in more.groups} == {"Zero-shot CLIP", "FedOT", "PromptFL", "SDFed"}
+
+
+def test_a_repeated_seed_is_no_further_evidence(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    first, second = fill.done(db, experiment), fill.done(db, experiment)
+    found = compare(db, [first, second])
+    assert found.groups[0].stats["personal"].n == 1
+    assert found.groups[0].runs[0].run.experiment_id == second
+    assert "repeat" in found.notes[0]
+
+
+def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    entries = tuple(MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4))
+    found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    assert [g.label for g in found.groups] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
+    assert tables.config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
+    assert tables.partial_fields(found.groups) == {}
+
+
+def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) -> None:
+    """The first two fields that differ are equal in two of three rows: a third one is named."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    configs = ({"blocks": 1, "lr": 0.1}, {"blocks": 1, "lr": 0.1, "tau": 3.0}, {"blocks": 2, "lr": 0.5})
+    entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
+    found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    assert len({g.label for g in found.groups}) == 3
+    near = settings.what_differs([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
+    assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
+
+
+def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
+    """A default that is written out, and an alpha that an IID partition does not read."""
+    db = tmp_path / "runs.db"
+    stored = set()
+    for seed, config, alpha in ((1, {}, None), (2, {"blocks": 1}, None), (3, {}, 0.1)):
+        plain = fill.an_experiment(methods=("fedot",), seeds=(seed,), rounds=1).model_dump()
+        partition = {"kind": "iid", "clients": 6, "alpha": alpha}
+        entries = [{"name": "fedot", "label": "FedOT", "config": config}]
+        experiment = Experiment.model_validate({**plain, "partition": partition, "methods": entries})
+        stored.add(experiment.expand()[0].group_hash())
+        fill.done(db, experiment)
+    assert len(stored) == 3, "what is stored tells them apart, and stays as it is"
+    found = compare(db, [1, 2, 3])
+    (group,) = found.groups
+    assert (group.label, group.seeds, group.stats["personal"].n) == ("FedOT", (1, 2, 3), 3)
+    assert len(found.settings) == 1 and found.notes == ()
+    assert tables.config_differences(found.groups) == tables.partial_fields(found.groups) == {}
+
+
+def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) -> None:
+    """What a script does not say of its hyper-parameters is not FedLens' default, nor is it FedLens' code."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1)
+    number = fill.done(db, experiment)
+    for seed, config in ((2, {}), (3, {"lr": 0.1})):
+        run = Recorder(
+            db, method="fedot", label="FedOT", seed=seed, experiment=number, rounds_total=1, config=config
+        )
+        run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
+        run.finish()
+    found = compare(db, [number])
+    ours = next(g for g in found.groups if g.here)
+    assert (ours.label, ours.seeds) == ("FedOT", (1, 2))
+    assert {r.run.id for r in ours.runs} == {1, 2}, "none is replaced by a seed of the script's"
+    theirs = [g for g in found.groups if not g.here]
+    assert [g.seeds for g in theirs] == [(2,), (3,)]
+    assert all(g.label.startswith("FedOT (recorded elsewhere)") for g in theirs)
+    assert len({g.label for g in found.groups}) == len(found.groups)
+    assert "method.config.lr" not in theirs[0].fields, "nobody said so"
+    assert ours.fields["method.config.lr"] == registry.get("fedot").Config().lr
+    assert families(found, "personal")[0].fields == ("method.config.lr",), "theirs alone"
+
+
+@pytest.mark.parametrize(
+    ("partition", "read"),
+    [
+        ({"kind": "iid", "clients": 3}, {"clients": 4}),
+        ({"kind": "domain", "alpha": 0.5}, {"dirichlet_form": "per_client"}),
+        ({"kind": "domain"}, {"clients_per_domain": 2}),
+        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"alpha": 0.1}),
+        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"leftover": "spread"}),
+    ],
+)
+def test_what_a_partition_reads_is_another_setting(
+    partition: dict[str, object], read: dict[str, object]
+) -> None:
+    one, other = (a_run(p) for p in (partition, {**partition, **read}))
+    assert setting_key(one) != setting_key(other)
+    assert len(set(settings.distinct_titles({"a": one, "b": other}).values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("partition", "idle"),
+    [
+        ({"kind": "iid", "clients": 3}, {"alpha": 0.1, "clients_per_domain": 2, "leftover": "spread"}),
+        ({"kind": "domain"}, {"clients": 7, "dirichlet_form": "per_client", "classes_per_client": 2}),
+        ({"kind": "dirichlet", "clients": 3, "alpha": 0.5}, {"classes_per_client": 2}),
+        ({"kind": "pathological", "clients": 3, "classes_per_client": 2}, {"alpha": 0.1}),
+        ({"kind": "natural"}, {"alpha": 0.1, "dirichlet_form": "per_client"}),
+    ],
+)
+def test_what_a_partition_does_not_read_is_no_other_setting(
+    partition: dict[str, object], idle: dict[str, object]
+) -> None:
+    one, other = (a_run(p) for p in (partition, {**partition, **idle}))
+    assert setting_key(one) == setting_key(other)
+    assert settings.row_key(one) == settings.row_key(other)
+    assert not any(f"partition.{name}" in settings.flatten(other) for name in idle)
+
+
+def a_run(partition: dict[str, object]) -> RunConfig:
+    plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()
+    return Experiment.model_validate({**plain, "partition": partition}).expand()[0]
+
+
+def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) -> None:
+    """Every made-up run leaves its hyper-parameters at the papers' defaults, which differ."""
+    found = compare(filled, [1])
+    differing, partial = tables.config_differences(found.groups), tables.partial_fields(found.groups)
+    methods = {g.key: registry.get(g.method).Config() for g in found.groups}
+    shown = dict(zip(methods, differing["method.config.lr"], strict=True))
+    assert shown == {k: f"{c.lr:g}" if hasattr(c, "lr") else "" for k, c in methods.items()}
+    assert "" in shown.values(), "zero-shot CLIP learns nothing"
+    fedot = next(g for g in found.groups if g.method == "fedot")
+    assert partial[fedot.key,]["method.config.share"] == "split"
+    learning = tuple(k for k, c in methods.items() if hasattr(c, "momentum"))
+    assert partial[learning]["method.config.momentum"] == "0.9", "equal wherever it is"
+    assert all(len(set(row) - {""}) > 1 for row in differing.values())
+    assert not any(name in differing for fields in partial.values() for name in fields)
+
+
+def test_a_method_that_is_not_known_here_has_its_config_as_recorded(filled: Path) -> None:
+    config = compare(filled, [1]).groups[0].config
+    odd = config.method.model_copy(update={"name": "somebody-s", "config": {"lr": 3.0}})
+    flat = settings.in_full(config.model_copy(update={"method": odd}))
+    assert [k for k in flat if k.startswith("method.config")] == ["method.config.lr"]
+
+
+def test_lists_are_values_and_cohorts_are_numbered() -> None:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
+    content = experiment.model_dump() | {
+        "partition": {"kind": "iid", "clients": 3},
+        "cohorts": [{"clients": 2, "backbone": {"name": "mini-rn"}}, {"clients": 1}],
+    }
+    content["data"]["domains"] = ["0°", "15°"]
+    flat = settings.flatten(Experiment.model_validate(content).expand()[0])
+    assert flat["data.domains"] == ("0°", "15°")
+    assert (flat["cohorts.0.clients"], flat["cohorts.0.backbone.name"]) == (2, "mini-rn")
+    assert flat["cohorts.1.clients"] == 1
+
+
+def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    for i, (rounds, participation) in enumerate(((2, 1.0), (3, 1.0), (2, 0.5))):
+        methods = ("fedot", "zero-shot") if not i else (("sdfed", "promptfl")[i - 1],)
+        experiment = fill.an_experiment(methods=methods, seeds=(1, 2, 3), rounds=rounds)
+        fill.done(db, experiment.model_copy(update={"participation": participation}))
+    found = compare(db, [1, 2, 3])
+    rows = {g.method: g for g in found.groups}
+    base = rows["fedot"]
+    assert tables.apart(rows["sdfed"], base) == "rounds 3 against 2"
+    assert tables.apart(rows["promptfl"], base) == "participation 0.5 against 1"
+    assert {m: tables.difference(g, base, "personal") is None for m, g in rows.items()} == {
+        "fedot": True, "zero-shot": False, "sdfed": True, "promptfl": True
+    }  # fmt: skip
+    tested = tables.significance(found.groups, base, "personal")
+    assert list(tested) == [rows["zero-shot"].key]
+    assert tested[rows["zero-shot"].key].adjusted == tested[rows["zero-shot"].key].p, "a family of one"
+    assert "rows differ in rounds: 2, 3" in found.notes
+    assert "rows differ in participation: 0.5, 1" in found.notes
+
+
+def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> None:
+    """Zero-shot CLIP records round 0 alone, whatever the rounds of its experiment."""
+    db = tmp_path / "runs.db"
+    fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("zero-shot",), seeds=(1,), rounds=9))
+    fill.train(lease, until=0)
+    lease.finish("done")
+    fedot, still = compare(db, [1, 2]).groups
+    assert still.runs[0].rounds == (0,)
+    assert tables.apart(fedot, still) == tables.apart(still, fedot) == ""
+    assert tables.difference(fedot, still, "personal") is not None
+    assert not any("differ" in note for note in compare(db, [1, 2]).notes)
+
+
+def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, leases = fill.start(db, fill.an_experiment(methods=("fedot", "sdfed"), seeds=(1, 2, 3), rounds=4))
+    for lease in leases:
+        run = lease.config()
+        fill.train(lease, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
+    found = compare(db, [1], unfinished=True)
+    base, other = found.groups
+    assert tables.apart(other, base) == "SDFed has unfinished runs"
+    assert tables.significance(found.groups, base, "personal") == {}
+    base, other = compare(db, [1]).groups
+    assert tables.apart(other, base) == ""
+    (tested,) = tables.significance((base, other), base, "personal").values()
+    assert (tested.n, tested.p) == (2, None), "two seeds are left: nothing is claimed"
+
+
+def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    clients = fill.CLIENTS
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=clients[:2])
+    found = compare(db, [fill.done(db, experiment)])
+    (group,) = found.groups
+    assert group.stats["personal"].n == 2, "seeds, not runs"
+    values = {s: [v.values["personal"] for v in group.runs if v.run.seed == s] for s in (1, 2)}
+    assert group.stats["personal"].std == pytest.approx(np.std([np.mean(v) for v in values.values()], ddof=1))
+    run = group.runs[0]
+    cells = queries.cells_at(db, {run.run.id: run.rounds[0]})
+    (cell,) = [
+        c
+        for c in cells
+        if c.model_kind == "global" and c.test_set_kind == "domain" and c.test_set == run.run.held_out
+    ]
+    assert run.values["generalisation"] == pytest.approx(100 * cell.correct / cell.total)
+
+
+def a_value(run: queries.RunRow, seed: int, held_out: str, personal: float) -> tables.RunValue:
+    values = {m: personal if m == "personal" else None for m in tables.METRICS}
+    return tables.RunValue(replace(run, seed=seed, held_out=held_out), (10,), values)
+
+
+def test_a_seed_that_lacks_a_held_out_domain_is_no_seed_of_the_mean(filled: Path) -> None:
+    run = queries.runs_of(filled, [1])[0]
+    runs = [a_value(run, 1, "A", 90.0), a_value(run, 1, "B", 50.0), a_value(run, 2, "A", 90.0)]
+    assert tables.per_seed(runs, "personal") == {1: 70.0}
+    assert spread(tables.per_seed(runs, "personal").values()) == tables.Stat(70.0, None, 1)
+    assert tables.per_seed(runs[1:], "personal") == {}, "no seed has both"
+
+
+def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=fill.CLIENTS[:2])
+    created, leases = fill.start(db, experiment)
+    missing = next(x for x in leases if (x.config().seed, x.config().held_out) == (2, fill.CLIENTS[1]))
+    for lease in leases:
+        if lease is missing:
+            lease.finish("stopped", "not wanted")
+        else:
+            fill.train(lease)
+    found = compare(db, [created.experiment_id])
+    (group,) = found.groups
+    assert (group.seeds, group.stats["personal"].n, group.stats["generalisation"].n) == ((1,), 1, 1)
+    own = [shares(db, x.run_id, 2).mean() for x in leases if x.config().seed == 1]
+    assert group.stats["personal"].mean == pytest.approx(np.mean(own))
+    assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
+    partial = compare(db, [created.experiment_id], partial_seeds=True)
+    assert len(partial.groups[0].runs) == 3 and partial.groups[0].stats == group.stats
+    for comparison in (found, partial):
+        (line,) = curves.compared(db, comparison, group.setting, "personal")
+        assert (line.n, line.std[-1]) == (1, None)
+        assert line.y[-1] == pytest.approx(np.mean(own))
+
+
+def folders_at(db: Path, *roots: str) -> list[int]:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    data = [DataConfig(name="folder", root=root) for root in roots]
+    return [fill.done(db, experiment.model_copy(update={"data": d})) for d in data]
+
+
+def test_two_folders_are_two_settings(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    found = compare(db, folders_at(db, "/a", "/b"))
+    assert found.notes == (), "the same config on other data is no repeat"
+    first, second = found.groups
+    assert first.setting != second.setting and len(set(found.settings.values())) == 2
+    assert tables.difference(first, second, "personal") is None
+
+
+def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> None:
+    """Labels are unique within a setting only: the embedded data's row of the same name lacks nothing."""
+    db = tmp_path / "runs.db"
+    embedded = fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=2)
+    elsewhere = embedded.model_copy(update={"data": DataConfig(name="folder", root="/a")})
+    ids = [fill.done(db, e) for e in (embedded, elsewhere)]
+    found = compare(db, ids)
+    (note,) = found.notes
+    marked = next(g for g in found.groups if g.caveat)
+    assert note.startswith(f"† FedAlign ({found.settings[marked.setting]}): recorded before")
+    (note,) = compare(db, ids[1:]).notes
+    assert note.startswith("† FedAlign: recorded before")
+
+
+@pytest.mark.parametrize(("contents", "settings"), [(("x", "x"), 1), (("x", "y"), 2)])
+def test_what_is_in_a_folder_counts_not_where_it_lies(
+    tmp_path: Path, contents: tuple[str, str], settings: int
+) -> None:
+    db = tmp_path / "runs.db"
+    ids = folders_at(db, "/a", "/b" if settings == 1 else "/a")
+    with writing(db) as database:
+        for number, content in zip(ids, contents, strict=True):
+            text = json.dumps({"device": "cpu", "data": content})
+            database.execute("UPDATE runs SET environment=? WHERE experiment_id=?", [text, number])
+    assert len(compare(db, ids).settings) == settings
+
+
+def test_embedded_data_is_the_same_wherever_it_ran() -> None:
+    config = fill.an_experiment().expand()[0]
+    assert setting_key(config, {"data": "x"}) == setting_key(config)
+
+
+def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
+    found = compare(filled, [1])
+    by_label = {g.label: g for g in found.groups}
+    gap = tables.difference(by_label["FedOT"], by_label["PromptFL"], "personal")
+    expected = by_label["FedOT"].stats["personal"].mean - by_label["PromptFL"].stats["personal"].mean
+    assert gap == pytest.approx(expected)
+    assert tables.difference(by_label["PromptFL"], by_label["PromptFL"], "personal") is None
+    other = tmp_path / "runs.db"
+    shapes = compare(
+        other, [fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))]
+    )
+    assert tables.difference(by_label["FedOT"], shapes.groups[0], "personal") is None
+
+
+def test_best_and_second_as_printed(filled: Path) -> None:
+    found = compare(filled, [1])
+    names = {g.key: g.label for g in found.groups}
+    best, second = tables.ranks(found.groups, "personal")
+    assert {names[k] for k in best} == {"FedOT"}
+    assert {names[k] for k in second} == {"FedAlign"}
+    assert tables.ranks(found.groups[:1], "personal") == (set(), set()), "alone"
+
+
+def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
+    groups = {g.label: g for g in compare(filled, [1]).groups}
+    baseline = groups["PromptFL"]
+    found = tables.significance(list(groups.values()), baseline, "personal")
+    assert baseline.key not in found and len(found) == len(groups) - 1
+    ours, theirs = (list(tables.per_seed(groups[m].runs, "personal").values()) for m in ("FedOT", "PromptFL"))
+    raw = {k: stats.ttest_rel(list(tables.per_seed(g.runs, "personal").values()), theirs).pvalue
+           for k, g in groups.items() if k != "PromptFL"}  # fmt: skip
+    fedot = found[groups["FedOT"].key]
+    assert fedot.difference == pytest.approx(np.mean(np.subtract(ours, theirs)))
+    assert fedot.p == pytest.approx(raw["FedOT"])
+    assert found[min((groups[k].key for k in raw), key=lambda key: found[key].p)].adjusted == pytest.approx(
+        min(1.0, 4 * min(raw.values()))
+    )

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from fedcore import store
+from fedcore.engine.events import RoundFinished
+from fedcore.errors import FedLensError
+from fedcore.paths import PROJECT
+from fedcore.store import database, prepare, queries, schema
+from fedcore.store.lease import Lease, claim
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+from tests.support.jobs import recorded
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def without_rights() -> Iterator[None]:
+    """Permissions mean nothing to root: be nobody while the test runs."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that everybody may enter: pytest's own are private."""
+    import shutil
+    import tempfile
+
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
+    path = tmp_path / "deep" / "runs.db"
+    assert prepare(path).writable
+    assert prepare(path).writable
+    with database.reading(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()[0] == len(
+            schema.migrations().pending(Database(memory=True))
+        )
+
+
+def test_two_processes_may_prepare_at_once(tmp_path):
+    code = f"from fedcore.store import prepare; assert prepare({str(tmp_path / 'runs.db')!r}).writable"
+    processes = [subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT) for _ in range(2)]
+    assert [p.wait(60) for p in processes] == [0, 0]
+
+
+def test_writing_sets_the_connection_up_and_rolls_back(db):
+    with database.writing(db) as connection:
+        assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 1
+        assert connection.execute("PRAGMA busy_timeout").fetchone()[0] == database.BUSY_MILLISECONDS
+
+    def interrupted() -> None:
+        with database.writing(db) as connection:
+            connection.execute(
+                "INSERT INTO experiments(token, name, created_at, config) VALUES ('t','n',0,'{}')"
+            )
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert queries.experiments(db) == []
+
+
+def test_reading_cannot_write(db):
+    with pytest.raises(database.ReadOnlyDatabase), database.reading(db) as connection:
+        connection.execute("DELETE FROM runs")
+
+
+def test_missing_database_says_what_to_do(tmp_path):
+    with pytest.raises(FedLensError, match="start the app or run an experiment") as caught:
+        queries.experiments(tmp_path / "none.db")
+    assert caught.value.field == "db"
+
+
+def test_foreign_files_are_refused_and_left_alone(tmp_path):
+    text = tmp_path / "letter.db"
+    text.write_text("Dear diary, " * 100)
+    with pytest.raises(FedLensError, match="no SQLite file"):
+        prepare(text)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE recipes(name TEXT)")
+    with pytest.raises(FedLensError, match="not FedLens'"):
+        prepare(other)
+    with sqlite3.connect(other) as connection:
+        assert [r[0] for r in connection.execute("SELECT name FROM sqlite_master")] == ["recipes"]
+
+
+def test_a_database_of_a_newer_fedlens_is_refused(db):
+    with database.writing(db) as connection:
+        connection.execute(
+            "INSERT INTO _sqlite_migrations(migration_set, name) VALUES ('fedlens', '9999_later')"
+        )
+    with pytest.raises(FedLensError, match=r"newer FedLens \(9999_later\)"):
+        prepare(db)
+
+
+def test_what_is_up_to_date_is_opened_and_read_without_pandas(db):
+    """sqlite-utils loads pandas, which takes a third of a cold page's imports."""
+    code = (
+        "import sys, fedcore.results.export, fedcore.plots.lines\n"
+        "from fedcore.store import prepare, queries\n"
+        f"assert prepare({str(db)!r}).writable; queries.experiments({str(db)!r})\n"
+        "print([m for m in ('pandas', 'sqlite_utils', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("closed_cleanly", [True, False])
+def test_unwritable_place_opens_read_only(open_place, make, closed_cleanly, request):
+    path = open_place / "runs.db"
+    prepare(path)
+    store.create_experiment(path, make())
+    # a writer that has the file open (another process: SQLite shares what one process opened) keeps a -wal
+    code = f"import sqlite3, sys; c = sqlite3.connect({str(path)!r}); "
+    code += "print(c.execute('SELECT 1 FROM runs').fetchall())" + (
+        "" if closed_cleanly else "; sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    keeper = subprocess.Popen([sys.executable, "-u", "-c", code], **pipes)
+    request.addfinalizer(keeper.communicate)
+    assert keeper.stdout.readline().strip() == b"[(1,)]"
+    if closed_cleanly:
+        keeper.wait(10)
+    assert (open_place / "runs.db-wal").exists() is not closed_cleanly
+    for file in open_place.iterdir():
+        file.chmod(0o444)
+    open_place.chmod(0o555)
+    request.getfixturevalue("without_rights")
+
+    access = prepare(path)
+    assert not access.writable
+    assert "cannot be written" in access.why
+    assert [e.name for e in queries.experiments(path)] == ["a test"]
+    with pytest.raises(database.ReadOnlyDatabase, match="check the permissions"):
+        store.create_experiment(path, make())
+
+
+def test_no_database_and_no_room_for_one_is_an_error(open_place, without_rights):
+    with pytest.raises(FedLensError, match="make its folder writable, or choose a place"):
+        prepare(open_place / "runs.db")
+
+
+def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
+    """A page limit is what a full disk looks like to SQLite."""
+    (run_id,) = queued(rounds=2)
+    lease = claim(db, new_owner(), "cpu")
+    events = list(fake_engine.train(lease.config(), artifacts=db.parent, folder=lease.folder))
+    lease.started(events[1])
+    rounds = [e for e in events if hasattr(e, "cells")]
+    lease.write_round(rounds[0])
+    before = recorded(db, run_id)
+
+    plain = database._opened
+
+    def limited(path):  # the limit belongs to a connection
+        manager = plain(path)
+
+        class Limited:
+            def __enter__(self):
+                connection = manager.__enter__()
+                pages = connection.execute("PRAGMA page_count").fetchone()[0]
+                connection.execute(f"PRAGMA max_page_count={pages}")
+                return connection
+
+            def __exit__(self, *exception):
+                return manager.__exit__(*exception)
+
+        return Limited()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_opened", limited)
+        with pytest.raises(FedLensError, match="is full; free some space, then resume"):
+            _write_until_full(lease, rounds[1])
+    kept = recorded(db, run_id)
+    assert [row for row in kept["accuracy"] if row[2] == 0] == before["accuracy"]
+    done = queries.runs(db, [run_id])[0].rounds_done
+    assert [r[0] for r in kept["rounds"]] == list(range(done + 1))  # whole rounds only
+    lease.write_round(replace(rounds[1], round=done + 1))  # there is room again
+
+
+def _write_until_full(lease: Lease, event: RoundFinished) -> None:
+    for number in range(1, 200):
+        lease.write_round(replace(event, round=number))
+
+
+def test_a_lock_held_by_another_program_is_named(db, make, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_MILLISECONDS", 50)
+    holder = sqlite3.connect(db, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(FedLensError, match="stays locked by another program"):
+            store.create_experiment(db, make())
+    finally:
+        holder.close()
+
+
+MOUNTS = """\
+/dev/root / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sdb /home/local xfs rw 0 0
+//nas/my\\040files /mnt/my\\040files cifs rw 0 0
+user@host:/ /mnt/ssh fuse.sshfs rw 0 0
+server:/old /data nfs rw 0 0
+/dev/sdc /data ext4 rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/ann/runs.db", "nfs4"),
+        ("/home/local/ann/runs.db", None),
+        ("/homework/runs.db", None),
+        ("/mnt/my files/runs.db", "cifs"),
+        ("/mnt/ssh/runs.db", "fuse.sshfs"),
+        ("/data/runs.db", None),
+        ("/var/runs.db", None),
+    ],
+)
+def test_network_file_systems_are_told_from_local_ones(path, kind, monkeypatch):
+    monkeypatch.setattr(database, "_existing", lambda p: p)  # as if all these places were there
+    assert database.network_file_system(Path(path), MOUNTS) == kind
+
+
+def test_network_file_system_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "network_file_system", lambda path: "nfs4")
+    with pytest.raises(FedLensError, match=r"nfs4.*put it on a local disk with --db or FEDLENS_DB"):
+        prepare(tmp_path / "runs.db")
+    assert not (tmp_path / "runs.db").exists()
+
+
+def test_default_place(monkeypatch, tmp_path):
+    monkeypatch.delenv("FEDLENS_DB", raising=False)
+    assert database.default_path() == PROJECT / "runs.db"
+    monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "mine.db"))
+    assert database.resolve(None) == tmp_path / "mine.db"
+    assert database.artifacts_folder(tmp_path / "mine.db") == tmp_path / "artifacts"

@@ -1,0 +1,137 @@
+"""An experiment as one JSON file: what is written in one database is read in another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.results import tables
+from fedcore.store import exchange as transfer
+from fedcore.store import import_json, prepare, queries
+from fedcore.store.database import reading
+from fedcore.store.schema import RUN_TABLES
+from tests.support import fill
+
+NAME = """=1+1 "quoted" <b>ä</b> 😀"""
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another FedLens: a finished experiment, and one in the middle of things."""
+    db = tmp_path_factory.mktemp("theirs") / "runs.db"
+    fill.done(
+        db, fill.an_experiment(NAME, methods=("fedot", "zero-shot"), seeds=(1, 2), rounds=2, tags=("a",))
+    )
+    fill.mixed(db)
+    return db
+
+
+@pytest.fixture(scope="module")
+def text(theirs: Path) -> str:
+    return transfer.experiments_json(theirs, [1, 2])
+
+
+@pytest.fixture
+def file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "experiment.json"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def contents(db: Path, experiment: int) -> dict[str, list[tuple]]:
+    with reading(db) as connection:
+        ids = [r.id for r in queries.experiment(db, experiment).runs]
+        return {
+            table: [
+                tuple(r)[1:]
+                for i in ids
+                for r in connection.execute(f"SELECT * FROM {table} WHERE run_id=?", [i])
+            ]
+            for table in RUN_TABLES
+        }
+
+
+def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
+    ours = tmp_path / "ours.db"
+    fill.done(ours)  # so that ids differ
+    merged = import_json(ours, file)
+    assert merged.added == (NAME, "In the middle of things") and merged.present == ()
+    for number in (1, 2):
+        assert contents(ours, number + 1) == contents(theirs, number)
+        old, new = queries.experiment(theirs, number), queries.experiment(ours, number + 1)
+        assert (new.name, new.token, new.config, new.tags, new.notes) == (
+            old.name, old.token, old.config, old.tags, old.notes
+        )  # fmt: skip
+        for before, after in zip(old.runs, new.runs, strict=True):
+            assert queries.run_config(ours, after.id) == queries.run_config(theirs, before.id)
+            assert queries.environment(ours, after.id) == queries.environment(theirs, before.id)
+    old, new = tables.compare(theirs, [1]), tables.compare(ours, [2])
+    assert [(g.label, g.stats, g.parts) for g in new.groups] == [
+        (g.label, g.stats, g.parts) for g in old.groups
+    ]
+
+
+def test_importing_twice_changes_nothing(tmp_path, file):
+    db = tmp_path / "ours.db"
+    import_json(db, file)
+    before = contents(db, 1)
+    assert import_json(db, file).present == (NAME, "In the middle of things")
+    assert len(queries.experiments(db)) == 2 and contents(db, 1) == before
+
+
+def test_what_had_not_ended_is_stopped(tmp_path, file):
+    db = tmp_path / "ours.db"
+    import_json(db, file)
+    runs = {r.label: r for r in queries.experiment(db, 2).runs}
+    assert {label: r.state for label, r in runs.items()} == {
+        "Zero-shot CLIP": "done", "FedOT": "stopped", "PromptFL": "failed", "SDFed": "stopped",
+        "FedAlign": "stopped",
+    }  # fmt: skip
+    assert runs["FedOT"].reason == "imported from a file before it had ended"
+    assert runs["PromptFL"].reason.startswith("CUDA out of memory")
+
+
+def broken(change: Callable[[dict], object]) -> Callable[[str], str]:
+    def changed(text: str) -> str:
+        content = json.loads(text)
+        change(content)
+        return json.dumps(content)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[:-20], "cannot read .*experiment.json"),
+        (broken(lambda c: c.update(format="other")), "is no experiment of FedLens"),
+        (lambda text: "[1]", "is no experiment of FedLens"),
+        (broken(lambda c: c["experiments"][1]["runs"][0].pop("tables")), "damaged"),
+        (broken(lambda c: c["experiments"][1].update(config={"name": "x"})), "damaged"),
+        (broken(lambda c: c["experiments"][1]["runs"][0].update(status="odd")), "damaged"),
+        (broken(lambda c: c["experiments"][1]["runs"][0].update({"id) VALUES (1); --": 1})), "has no column"),
+        (
+            broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["rounds"]["columns"].append("warmth")),
+            "table rounds has no column 'warmth'",
+        ),
+        (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),
+        (broken(lambda c: c.update(experiments=[None])), "damaged"),
+    ],
+)
+def test_a_damaged_file_is_one_line_and_records_nothing(tmp_path, file, change, message):
+    file.write_text(change(file.read_text()))
+    db = tmp_path / "ours.db"
+    prepare(db)
+    with pytest.raises(FedLensError, match=message) as caught:
+        import_json(db, file)
+    assert caught.value.field == "file" and str(file) in str(caught.value)
+    assert queries.experiments(db) == []
+
+
+def test_an_unknown_experiment_cannot_be_written(theirs):
+    with pytest.raises(FedLensError, match="no experiment 9"):
+        transfer.experiments_json(theirs, [9])

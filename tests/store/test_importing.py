@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore import store
+from fedcore.errors import FedLensError
+from fedcore.jobs import job
+from fedcore.jobs.heartbeat import Heart
+from fedcore.results import tables
+from fedcore.store import Recorder, import_csv, import_json, merge, prepare, queries
+from fedcore.store import exchange as transfer
+from fedcore.store.lease import claim
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine, fill
+from tests.support.jobs import recorded
+
+HEAD = "method,seed,round,model,test_set,correct,total"
+GOOD = f"""\
+{HEAD},split,domain
+mine,1,1,a,a,5,10,validation,photo
+mine,1,1,a,a,6,10,,photo
+mine,1,1,b,b,2,10,,sketch
+mine,1,2,a,a,7,10,,photo
+mine,1,2,b,b,3,10,,sketch
+mine,2,1,a,a,1,10,test,photo
+fedavg,1,1,global,a,4,10,,photo
+fedavg,1,1,global,b,8,10,,sketch
+fedavg,1,1,global,photo,9,10,,photo
+"""
+
+
+def file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "results.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_csv_becomes_an_experiment(db, tmp_path):
+    created = import_csv(db, file(tmp_path, GOOD), "Mine", "pacs")
+    (row,) = queries.experiments(db)
+    assert (row.name, row.config.data.name) == ("Mine", "pacs")
+    assert [(r.method, r.seed, r.state, r.origin, r.rounds_done) for r in row.runs] == [
+        ("mine", 1, "done", "import", 2),
+        ("mine", 2, "done", "import", 1),
+        ("fedavg", 1, "done", "import", 1),
+    ]
+    mine, _, fedavg = created.run_ids
+    assert [p.personal_mean for p in queries.curves(db, [mine])] == [pytest.approx(0.4), pytest.approx(0.5)]
+    assert queries.runs(db, [mine])[0].best_test == pytest.approx(0.4)
+    (point,) = queries.curves(db, [fedavg])
+    assert (point.personal_mean, point.global_mean) == (pytest.approx(0.6), pytest.approx(0.6))
+    assert [(e.entity, e.kind, e.name, e.domain) for e in queries.entities(db, fedavg)] == [
+        (0, "global", "global", None),
+        (1, "client", "a", "photo"),
+        (2, "client", "b", "sketch"),
+        (3, "domain", "photo", "photo"),
+    ]
+
+
+def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
+    path = file(tmp_path, GOOD)
+    import_csv(db, path, "Mine")
+    with pytest.raises(FedLensError, match="imported already, as experiment 1"):
+        import_csv(db, path, "Mine")
+    assert len(queries.experiments(db)) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("mine,1,1,a,a,6", "line 3: column total is empty"),
+        ("mine,one,1,a,a,6,10", "line 3: column seed is 'one'; give a whole number"),
+        ("mine,1,-1,a,a,6,10", "line 3: column round is '-1'"),
+        ("mine,1,1.5,a,a,6,10", "line 3: column round is '1.5'"),
+        ("mine,1,1,a,a,nan,10", "line 3: column correct is 'nan'"),
+        ("mine,1,1,a,a,inf,10", "line 3: column correct is 'inf'"),
+        ("mine,1,1,a,a,11,10", "line 3: 11 correct of 10"),
+        ("mine,1,1,a,a,0,0", "line 3: 0 correct of 0"),
+        ("mine,1,1,b,b,6,10,dev", "line 3: no split 'dev'"),
+        ("mine,1,1,b,b,6,10,test,later", "line 3: no point 'later'"),
+        ("mine,1,1,b,a,6,10", "line 3: repeats line 2"),
+    ],
+)
+def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message):
+    text = f"{HEAD},split,point\nmine,1,1,b,a,6,10\n{line}\n"
+    with pytest.raises(FedLensError, match=message) as caught:
+        import_csv(db, file(tmp_path, text), "Mine")
+    assert caught.value.field == "file"
+    assert queries.experiments(db) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method,seed\nmine,1\n", "line 1: no column round, model, test_set, correct, total"),
+        (HEAD + "\n", "no rows below its header"),
+        ("", "line 1: no column method"),
+    ],
+)
+def test_bad_files_are_named(db, tmp_path, text, message):
+    with pytest.raises(FedLensError, match=message):
+        import_csv(db, file(tmp_path, text), "Mine")
+    with pytest.raises(FedLensError, match="cannot read"):
+        import_csv(db, tmp_path / "none.csv", "Mine")
+
+
+@pytest.fixture
+def other(tmp_path, make) -> Path:
+    """A database with a finished run, a queued one and an imported experiment."""
+    path = tmp_path / "other" / "other.db"
+    prepare(path)
+    store.create_experiment(path, make(seeds=(1, 2)))
+    lease = claim(path, new_owner(), "cpu")
+    with Heart(path, lease.owner) as heart:
+        job.execute(lease, heart, train=fake_engine.train)
+    import_csv(path, file(tmp_path, GOOD), "Mine")
+    return path
+
+
+def test_merge_copies_everything_and_twice_changes_nothing(db, other, queued):
+    queued()  # so that ids differ
+    merged = merge(db, other)
+    assert (merged.added, merged.present) == (("a test", "Mine"), ())
+    after = queries.experiments(db)
+    assert [e.name for e in after] == ["Mine", "a test", "a test"] or len(after) == 3
+    here = [r for e in after for r in e.runs if r.state == "done" and r.origin == "engine"]
+    assert len(here) == 1
+    assert recorded(db, here[0].id) == recorded(other, 1)
+    stopped = [r for e in after for r in e.runs if r.state == "stopped"]
+    assert [r.reason for r in stopped] == ["merged from another database before it had ended"]
+
+    again = merge(db, other)
+    assert (again.added, again.present) == ((), ("a test", "Mine"))
+    assert queries.experiments(db) == after
+
+
+def test_merge_refuses_itself_and_what_is_not_ours(db, tmp_path):
+    import sqlite3
+
+    with pytest.raises(FedLensError, match="the database itself"):
+        merge(db, db)
+    with pytest.raises(FedLensError, match="no database at"):
+        merge(db, tmp_path / "none.db")
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE t(x)")
+    with pytest.raises(FedLensError, match="not a database of FedLens"):
+        merge(db, foreign)
+
+
+def test_a_merged_unfinished_run_can_be_trained_here(db, other):
+    merge(db, other)
+    (run,) = [r for e in queries.experiments(db) for r in e.runs if r.state == "stopped"]
+    store.resume(db, [run.id])
+    lease = claim(db, new_owner(), "cpu")
+    assert lease.run_id == run.id
+    with Heart(db, lease.owner) as heart:
+        assert job.execute(lease, heart, train=fake_engine.train) == "done"
+
+
+JOINING = f"""\
+{HEAD}
+mine,1,4,client-1,client-1,900,1000
+mine,1,4,client-2,client-2,900,1000
+mine,1,4,client-3,client-3,900,1000
+"""
+
+
+@pytest.fixture
+def trained(db, queued) -> int:
+    """The experiment 'a test', with one finished run."""
+    queued()
+    lease = claim(db, new_owner(), "cpu")
+    with Heart(db, lease.owner) as heart:
+        assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    return 1
+
+
+@pytest.mark.parametrize("key", ["a test", "1", 1])
+def test_an_import_joins_an_experiment_and_compares_there(db, tmp_path, trained, key, caplog):
+    path = file(tmp_path, JOINING)
+    created = import_csv(db, path, key)
+    assert created.experiment_id == trained
+    compared = tables.compare(db, [trained])
+    assert list(compared.settings.values()) == ["rotated-digits · by domain · mini-vit"]
+    baseline, mine = compared.groups
+    assert (baseline.method, mine.method, mine.label) == ("fedot", "mine", "mine")
+    assert mine.stats["personal"].mean == pytest.approx(90)
+    assert tables.difference(mine, baseline, "personal") == pytest.approx(
+        90 - baseline.stats["personal"].mean
+    )
+    assert caplog.messages == []
+    with pytest.raises(FedLensError, match="imported already, as experiment 1"):
+        import_csv(db, path, key)
+    store.delete(db, trained)
+    import_csv(db, path, "a test")  # what was deleted may come again
+
+
+def test_an_import_on_other_data_is_refused(db, tmp_path, trained):
+    with pytest.raises(FedLensError, match="'pacs', but experiment 'a test' is on 'rotated-digits'"):
+        import_csv(db, file(tmp_path, JOINING), "a test", "pacs")
+    assert len(queries.runs_of(db, [trained])) == 1
+    import_csv(db, file(tmp_path, JOINING), "a test", "rotated-digits")
+
+
+def test_names_that_the_experiment_does_not_have_are_kept_and_said(db, tmp_path, trained, caplog):
+    text = JOINING.replace("client-3,client-3", "elsewhere,elsewhere")
+    created = import_csv(db, file(tmp_path, text), "a test")
+    (run,) = queries.runs(db, created.run_ids)
+    (notice,) = run.notices
+    assert notice["message"].startswith(
+        "results.csv names 'elsewhere', which the runs of experiment 'a test'"
+    )
+    assert caplog.messages == [notice["message"]]
+    assert (run.state, run.last_test) == ("done", pytest.approx(0.9))
+
+
+def test_an_imported_fedot_does_not_replace_the_trained_one(db, tmp_path, trained):
+    import_csv(db, file(tmp_path, JOINING.replace("mine,", "fedot,")), "a test")
+    assert len(tables.compare(db, [trained]).groups) == 2
+
+
+def test_an_imported_round_claims_no_traffic_and_no_seconds(db, tmp_path):
+    created = import_csv(db, file(tmp_path, JOINING), "Mine")
+    (row,) = queries.rounds(db, created.run_ids)
+    assert set(row[2:]) == {None}
+
+
+def test_what_comes_from_elsewhere_takes_no_number_of_what_was_deleted(db, tmp_path, queued):
+    """A file of a whole experiment, another database, a table, an own script: none follows a deleted one."""
+    other, exported = tmp_path / "other.db", tmp_path / "experiment.json"
+    for number, bring in enumerate(
+        (
+            lambda: import_json(db, exported),
+            lambda: merge(db, other),
+            lambda: import_csv(db, file(tmp_path, GOOD), "Mine", "pacs"),
+            lambda: Recorder(db, method="mine", seed=1, experiment="Own").finish(),
+        ),
+        start=1,
+    ):
+        fill.done(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+        exported.write_text(transfer.experiments_json(other, [number]))
+        highest = max(queued())
+        (newest, *_) = queries.experiments(db)
+        store.delete(db, newest.id)
+        bring()
+        found = [e for e in queries.experiments(db) if e.id >= newest.id]
+        assert found and all(e.id > newest.id and e.runs[0].id > highest for e in found)

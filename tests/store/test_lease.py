@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedcore import store
+from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
+from fedcore.paths import PROJECT
+from fedcore.store import queries
+from fedcore.store.database import reading
+from fedcore.store.lease import Lease, LostRun, claim
+from fedcore.store.liveness import new_owner
+
+
+@pytest.fixture
+def lease(db, queued) -> Lease:
+    queued(rounds=5)
+    found = claim(db, new_owner(), "cpu")
+    assert found is not None
+    return found
+
+
+ENTITIES = (
+    Entity(0, "global", "global"),
+    Entity(1, "client", "ann", "photo", 10, (4, 6)),
+    Entity(2, "client", "bob", "photo", 30, (15, 15)),
+    Entity(3, "domain", "photo", "photo", 40),
+)
+
+
+def round_(number: int, cells: list[tuple], **more: object) -> RoundFinished:
+    """cells: (split, model, test_set, correct, total)."""
+    made = tuple(Cell(s, "broadcast", m, t, c, n, None) for s, m, t, c, n in cells)
+    return replace(RoundFinished(number, 0.5, 1, 1, 1, 1, 1, 1, 1, (), made), **more)
+
+
+def test_claim_takes_by_priority_then_age_and_only_what_the_device_serves(db, queued):
+    a, b, c = queued(seeds=(1, 2, 3))
+    (d,) = [*store.create_experiment(db, queries.experiments(db)[0].config, device="GPU-1").run_ids][:1]
+    store.set_priority(db, [c], 5)
+    taken = [claim(db, "me", "cpu") for _ in range(3)]
+    assert [lease.run_id for lease in taken] == [c, a, b]
+    assert {lease.attempt for lease in taken} == {1}
+    store.stop(db, [r.id for r in queries.runs_of(db, [2]) if r.id != d])
+    assert claim(db, "me", "cpu", accepts=("GPU-1",)).run_id == d
+    assert claim(db, "me", "cpu", accepts=("auto", "cpu", "GPU-1")) is None
+
+
+def test_two_processes_never_claim_the_same_run(db, queued):
+    ids = queued(seeds=tuple(range(1, 41)))
+    code = (
+        "import sys\nfrom fedcore.store.lease import claim\n"
+        "while (lease := claim(sys.argv[1], sys.argv[2], 'cpu')): print(lease.run_id)"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(db), f"owner-{i}"], cwd=PROJECT, stdout=subprocess.PIPE
+        )
+        for i in range(2)
+    ]
+    taken = [sorted(map(int, racer.communicate(timeout=60)[0].split())) for racer in racers]
+    assert sorted(taken[0] + taken[1]) == ids
+    with reading(db) as connection:
+        owners = {r[0]: r[1] for r in connection.execute("SELECT id, owner FROM runs")}
+    assert all(owners[i] == f"owner-{n}" for n, mine in enumerate(taken) for i in mine)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda lease: lease.begin(),
+        lambda lease: lease.say("hello"),
+        lambda lease: lease.notice("hello", True),
+        lambda lease: lease.started(Started(ENTITIES, 5, {})),
+        lambda lease: lease.write_round(round_(1, [(2, 1, 1, 5, 10)])),
+        lambda lease: lease.rewind(None),
+        lambda lease: lease.finish("done"),
+    ],
+)
+@pytest.mark.parametrize("change", [{"owner": "somebody else"}, {"attempt": 2}])
+def test_every_write_of_a_process_that_lost_the_run_is_refused(lease, write, change):
+    with reading(lease.db) as connection:
+        before = [tuple(r) for r in connection.execute("SELECT * FROM runs")]
+    with pytest.raises(LostRun):
+        write(replace(lease, **change))
+    with reading(lease.db) as connection:
+        assert [tuple(r) for r in connection.execute("SELECT * FROM runs")] == before
+        for table in ("rounds", "accuracy", "scores", "entities"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
+
+
+def test_a_process_declared_dead_cannot_write_when_it_wakes_up(lease):
+    lease.finish("interrupted")
+    with pytest.raises(LostRun):
+        lease.write_round(round_(1, [(2, 1, 1, 5, 10)]))
+
+
+def test_scores_from_counts_by_hand(lease):
+    lease.started(Started(ENTITIES, 5, {"threads": 2}))
+    cells = [
+        (2, 1, 1, 9, 10),
+        (2, 2, 2, 15, 30),
+        (2, 1, 2, 1, 30),
+        (2, 0, 1, 8, 10),
+        (2, 0, 2, 18, 30),
+        (2, 0, 3, 26, 40),
+    ]
+    lease.write_round(round_(1, cells))
+    (point,) = queries.curves(lease.db, [lease.run_id])
+    assert point.personal_mean == pytest.approx((0.9 + 0.5) / 2, abs=1e-15)
+    assert point.personal_weighted == pytest.approx(24 / 40, abs=1e-15)
+    assert point.personal_worst == 0.5
+    assert point.global_mean == pytest.approx(
+        (0.8 + 0.6) / 2, abs=1e-15
+    )  # client sets only, not the domain's
+
+
+def test_a_method_without_global_model_has_no_global_mean(lease):
+    lease.started(Started(ENTITIES, 5, {}))
+    lease.write_round(round_(1, [(2, 1, 1, 9, 10)]))
+    (point,) = queries.curves(lease.db, [lease.run_id])
+    assert point.global_mean is None
+    assert point.personal_mean == 0.9
+
+
+def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(lease):
+    lease.started(Started(ENTITIES, 5, {}))
+    validation = {0: 3, 1: 7, 2: 8, 3: 8, 4: 6}
+    test = {0: 1, 1: 10, 2: 5, 3: 9, 4: 2}  # the best test round is 1: it must not be chosen
+    for number in validation:
+        cells = [(1, 1, 1, validation[number], 10), (1, 2, 2, validation[number], 10)]
+        cells += [(2, 1, 1, test[number], 10), (2, 2, 2, max(0, test[number] - 1), 10)]
+        lease.write_round(round_(number, cells))
+    (run,) = queries.runs(lease.db, [lease.run_id])
+    assert (run.rounds_done, run.best_round) == (4, 2)
+    assert run.best_test == pytest.approx((0.5 + 0.4) / 2)
+    assert run.last_test == pytest.approx((0.2 + 0.1) / 2)
+    assert run.worst_client == pytest.approx(0.1)
+
+
+def test_without_validation_no_round_is_chosen(lease):
+    lease.started(Started(ENTITIES, 5, {}))
+    lease.write_round(round_(1, [(2, 1, 1, 5, 10)]))
+    lease.write_round(round_(2, []))  # not evaluated
+    (run,) = queries.runs(lease.db, [lease.run_id])
+    assert (run.last_test, run.best_round, run.best_test, run.rounds_done) == (0.5, None, None, 2)
+
+
+def test_numpy_and_other_numbers_are_cast(lease):
+    entity = Entity(np.int64(1), "client", "ann", None, np.int32(7), (np.int64(3), np.int64(4)))
+    lease.started(Started((entity,), np.int64(5), {"threads": np.int64(2)}))
+    one, two, three, four = np.arange(1, 5)
+    event = RoundFinished(
+        *(one, np.float32(0.25), np.float64(1), 0.5, 0.5, three, four, np.int64(5), np.int64(6)),
+        clients=(ClientRound(one, np.int32(8), np.float32(0.5), np.int64(9), np.int64(10)),),
+        cells=(Cell(two, "broadcast", one, one, three, four, np.float32(0.5)),),
+        diagnostics=(Diagnostic("d", np.float32(1.5), one), Diagnostic("nan", float("nan"))),
+    )
+    lease.write_round(event)
+    db, run_id = lease.db, lease.run_id
+    assert queries.heatmap(db, run_id) == [(1, 1, 3, 4, 0.5)]
+    assert queries.rounds(db, [run_id]) == [(run_id, 1, 0.25, 1.0, 0.5, 0.5, 3, 4, 5, 6)]
+    assert queries.client_rounds(db, run_id) == [(1, 1, 8, 0.5, 9, 10)]
+    assert queries.diagnostics(db, run_id, "d") == [(1, 1, -1, 1.5)]
+    assert queries.diagnostics(db, run_id, "nan") == [(1, -1, -1, None)]
+    assert queries.entities(db, run_id)[0].class_counts == (3, 4)
+    assert math.isclose(queries.runs(db, [run_id])[0].last_test, 0.75)
+
+
+def test_impossible_counts_leave_no_part_of_the_round(lease):
+    lease.started(Started(ENTITIES, 5, {}))
+    with pytest.raises(Exception, match="CHECK"):
+        lease.write_round(round_(1, [(2, 1, 1, 5, 10), (2, 2, 2, 11, 10)]))
+    with reading(lease.db) as connection:
+        assert connection.execute("SELECT count(*) FROM rounds").fetchone()[0] == 0
+        assert connection.execute("SELECT count(*) FROM accuracy").fetchone()[0] == 0
+    assert queries.runs(lease.db, [lease.run_id])[0].rounds_done == 0
+
+
+def test_rewind_forgets_what_has_no_checkpoint(lease):
+    lease.started(Started(ENTITIES, 5, {}))
+    for number in range(4):
+        lease.write_round(round_(number, [(1, 1, 1, number, 10), (2, 1, 1, number, 10)]))
+    lease.rewind(1)
+    (run,) = queries.runs(lease.db, [lease.run_id])
+    assert (run.rounds_done, run.best_round, run.last_test) == (1, 1, 0.1)
+    assert queries.evaluated_rounds(lease.db, lease.run_id) == [0, 1]
+    assert len(queries.entities(lease.db, lease.run_id)) == 4
+    lease.rewind(None)
+    (run,) = queries.runs(lease.db, [lease.run_id])
+    assert (run.rounds_done, run.best_round, run.last_test) == (0, None, None)
+    assert queries.entities(lease.db, lease.run_id) == []
+
+
+def test_notices_are_kept_in_order_with_their_promise(lease):
+    lease.notice("a 'quoted' \"remark\"", True)
+    lease.notice("out of memory", False)
+    assert [
+        (n["message"], n["repeats_exactly"]) for n in queries.runs(lease.db, [lease.run_id])[0].notices
+    ] == [
+        ("a 'quoted' \"remark\"", True),
+        ("out of memory", False),
+    ]
+
+
+def test_what_a_resumed_run_says_again_is_kept_once(lease):
+    texts = ["classes took the prompt: 'ä', \"b\"", "out of memory", "classes took the prompt: 'ä', \"b\""]
+    for text in texts:
+        lease.notice(text, True)
+    lease.notice("out of memory", False)
+    kept = [(n["message"], n["repeats_exactly"]) for n in queries.runs(lease.db, [lease.run_id])[0].notices]
+    assert kept == [(texts[0], True), ("out of memory", True), ("out of memory", False)]
+
+
+def test_environment_is_stored_for_the_next_attempt(lease):
+    assert lease.environment() is None
+    lease.started(Started(ENTITIES, 7, {"threads": 2, "chunk": 6}))
+    assert lease.environment() == {"threads": 2, "chunk": 6}
+    assert queries.environment(lease.db, lease.run_id) == {"threads": 2, "chunk": 6}
+    assert queries.runs(lease.db, [lease.run_id])[0].rounds_total == 7
+
+
+def test_config_survives_the_database(lease, make):
+    assert lease.config() == make(rounds=5).expand()[0]
+    with reading(lease.db) as connection:
+        assert json.loads(connection.execute("SELECT config FROM runs").fetchone()[0])["seed"] == 1

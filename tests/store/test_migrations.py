@@ -1,0 +1,151 @@
+"""Databases of earlier releases open, keep what they hold, and can hold what is new."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from sqlite_utils import Database
+
+from fedcore import store
+from fedcore.engine.events import Cell, Entity, Started
+from fedcore.jobs import tasks
+from fedcore.store import queries, schema
+from fedcore.store.database import reading
+from fedcore.store.rounds import OwnRound
+from tests.support import fill
+
+NAMES = [m.name for m in schema.migrations().pending(Database(memory=True))]
+
+
+@pytest.fixture
+def second_release(tmp_path):
+    """As the second migration left it, with one recorded cell."""
+    path = tmp_path / "runs.db"
+    db = Database(path)
+    schema.migrations().apply(db, stop_before="0003_class_sets")
+    db.conn.executescript(
+        """
+        INSERT INTO experiments(id, token, name, created_at, config) VALUES (1, 't', 'old', 0, '{}');
+        INSERT INTO runs(id, experiment_id, method, label, seed, config, group_hash, status, created_at,
+          rounds_total) VALUES (1, 1, 'fedot', 'FedOT', 1, '{}', 'g', 'done', 0, 1);
+        INSERT INTO entities VALUES (1, 0, 'global', 'global', NULL, NULL, NULL),
+          (1, 1, 'client', 'a', 'd', 3, '[3]');
+        INSERT INTO accuracy VALUES (1, 2, 1, 1, 1, 1, 2, 3, 0.5);
+        INSERT INTO scores VALUES (1, 2, 1, 1, 0.6, 0.6, 0.6, NULL);
+        """
+    )
+    db.conn.commit()
+    db.conn.close()
+    return path
+
+
+def test_migrations_are_applied_in_order_and_each_once(second_release):
+    store.prepare(second_release)
+    store.prepare(second_release)
+    with reading(second_release) as connection:
+        found = [r["name"] for r in connection.execute("SELECT name FROM _sqlite_migrations ORDER BY id")]
+    assert found == NAMES and NAMES[:3] == ["0001_first", "0002_kinds_in_accuracy_named", "0003_class_sets"]
+
+
+def test_what_was_recorded_before_there_were_class_sets_stays(second_release):
+    with sqlite3.connect(second_release) as old, pytest.raises(sqlite3.IntegrityError):
+        old.execute("INSERT INTO entities VALUES (1, 2, 'classes', 'classes of a', NULL, 9, NULL)")
+    store.prepare(second_release)
+    assert queries.entities(second_release, 1) == [
+        (0, "global", "global", None, None, None),
+        (1, "client", "a", "d", 3, (3,)),
+    ]
+    assert queries.curves(second_release, [1]) == [(1, 1, 0.6, 0.6, 0.6, None, None)]
+    with reading(second_release) as connection:
+        row = connection.execute("SELECT model, model_kind, correct FROM accuracy_named").fetchone()
+    assert tuple(row) == ("a", "client", 2)
+
+
+def test_no_other_kind_of_entity_is_taken(second_release):
+    store.prepare(second_release)
+    with sqlite3.connect(second_release) as new:
+        new.execute("INSERT INTO entities VALUES (1, 2, 'classes', 'classes of a', NULL, 9, NULL)")
+        with pytest.raises(sqlite3.IntegrityError):
+            new.execute("INSERT INTO entities VALUES (1, 3, 'class', 'x', NULL, 9, NULL)")
+
+
+def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
+    """Own samples 1/2 and 3/4, all samples of the clients' classes 2/10 and 6/10: means .625 and .4."""
+    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
+    names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
+    lease.started(Started(tuple(Entity(*n) for n in names), 1, {}))
+    counts = {
+        (1, 1): (1, 2),
+        (2, 2): (3, 4),
+        (0, 1): (2, 2),
+        (0, 2): (2, 4),
+        (1, 4): (2, 10),
+        (2, 5): (6, 10),
+    }
+    lease.write_round(OwnRound(1, tuple(Cell(2, "broadcast", *k, *n, 0.1) for k, n in counts.items())))
+    (point,) = queries.curves(db, [lease.run_id])
+    assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
+    assert [(o.client, o.correct) for o in queries.own_accuracy(db, lease.run_id)] == [(1, 1), (2, 3)]
+
+
+@pytest.fixture
+def fourth_release(tmp_path):
+    """As the fourth migration left it: two experiments with all that runs record, and a task of one."""
+    made, path = tmp_path / "made.db", tmp_path / "runs.db"
+    fill.done(made, fill.an_experiment("first", methods=("fedot",), seeds=(1, 2), rounds=2))
+    fill.mixed(made)
+    tasks.submit(made, "analyse", "a question", {}, run_id=1)
+    db = Database(path)
+    schema.migrations().apply(db, stop_before="0005_numbers_once")
+    db.conn.commit()
+    db.conn.execute("ATTACH ? AS made", [str(made)])
+    for table in ("experiments", "runs", *schema.RUN_TABLES, "tasks"):
+        db.conn.execute(f"INSERT INTO main.{table} SELECT * FROM made.{table}")
+    db.conn.commit()
+    db.conn.close()
+    return path
+
+
+def contents(path):
+    """All rows by table, and the names of all indexes."""
+    with sqlite3.connect(path) as db:
+        tables = {t: db.execute(f"SELECT * FROM {t}").fetchall() for t in ("experiments", "runs", "tasks")}
+        tables |= {t: db.execute(f"SELECT * FROM {t}").fetchall() for t in schema.RUN_TABLES}
+        named = "SELECT name FROM sqlite_master WHERE type='index' AND sql IS NOT NULL"
+        return tables | {"indexes": set(db.execute(named))}
+
+
+def test_tables_that_are_built_anew_keep_all_rows_and_what_refers_to_them(fourth_release):
+    before = contents(fourth_release)
+    assert before["accuracy"] and before["tasks"] and len(before["indexes"]) >= 5
+    store.prepare(fourth_release)
+    assert contents(fourth_release) == before
+    with sqlite3.connect(fourth_release) as db:
+        assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    store.delete(fourth_release, 1)
+    after = contents(fourth_release)
+    assert {row[0] for row in after["accuracy"]} == {3, 4, 5, 6}, "the rows of its runs go with an experiment"
+    assert after["tasks"] == []
+
+
+def test_numbers_of_an_older_store_are_given_once_from_then_on(fourth_release):
+    store.prepare(fourth_release)
+    store.delete(fourth_release, 1)
+    queries.experiment(fourth_release, 2)
+    with sqlite3.connect(fourth_release) as db:
+        db.execute("PRAGMA foreign_keys=ON")
+        db.execute("DELETE FROM experiments")
+    created = store.create_experiment(fourth_release, fill.an_experiment(methods=("fedot",), seeds=(1,)))
+    assert (created.experiment_id, created.run_ids) == (3, (8,))
+    assert tasks.submit(fourth_release, "check", "another", {}) == 2
+
+
+def test_no_table_is_dropped_while_its_rows_are_tied_to_others(fourth_release):
+    db = Database(fourth_release)
+    db.execute("PRAGMA foreign_keys=ON")
+    with pytest.raises(RuntimeError, match="foreign keys are on"):
+        schema.migrations().apply(db)
+    db.conn.close()
+    assert contents(fourth_release)["accuracy"]

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.jobs import job
+from fedcore.jobs.heartbeat import Heart
+from fedcore.store import Recorder, queries
+from fedcore.store.database import reading, writing
+from fedcore.store.lease import claim
+from fedcore.store.liveness import RUNS, TASKS, host_id, new_owner
+from fedcore.store.statements import STATEMENTS
+from tests.support import fake_engine
+
+VALUES = {
+    "ids": "[1,2]",
+    "id": 1,
+    "run": 1,
+    "split": 2,
+    "point": 1,
+    "round": 3,
+    "name": "alpha",
+    "archived": 0,
+    "latest": 200,
+}
+VALUES["pairs"] = "[[1,3],[2,3]]"
+LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entities")
+
+
+@pytest.fixture
+def trained(db, queued):
+    queued(rounds=4, seeds=(1, 2))
+    owner = new_owner()
+    with Heart(db, owner) as heart:
+        while lease := claim(db, owner, "cpu"):
+            assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    return db
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize("analysed", [False, True])
+def test_no_statement_scans_a_large_table(trained, name, analysed):
+    """SEARCH uses an index or a primary key; SCAN reads everything."""
+    if analysed:  # the planner decides otherwise once it has seen the sizes
+        with writing(trained) as connection:
+            connection.execute("ANALYZE")
+    with reading(trained) as connection:
+        plan = [row["detail"] for row in connection.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], VALUES)]
+    assert plan
+    aliases = {"a": "accuracy", "m": "entities", "t": "entities"}
+    scanned = {aliases.get(step.split()[1], step.split()[1]) for step in plan if step.startswith("SCAN")}
+    assert not scanned & set(LARGE), plan
+    assert "accuracy" not in STATEMENTS[name] or any("SEARCH a" in step for step in plan), plan
+
+
+def test_the_check_of_plans_would_catch_a_scan(trained):
+    with reading(trained) as connection:
+        plan = connection.execute("EXPLAIN QUERY PLAN SELECT * FROM accuracy WHERE round=3").fetchall()
+    assert plan[0]["detail"].startswith("SCAN accuracy")
+
+
+@pytest.mark.parametrize(("work", "index"), [(RUNS, "runs_live"), (TASKS, "tasks_status")])
+def test_looking_for_live_work_uses_its_index(trained, work, index):
+    with reading(trained) as connection:
+        (plan,) = connection.execute("EXPLAIN QUERY PLAN " + work.live).fetchall()
+    assert index in plan["detail"]
+
+
+def test_heatmap_defaults_to_the_last_round(trained):
+    last = queries.heatmap(trained, 1)
+    assert last == queries.heatmap(trained, 1, 4) != queries.heatmap(trained, 1, 3)
+    assert [(c.model, c.test_set) for c in last] == [(m, t) for m in range(4) for t in (1, 2, 3)]
+    assert queries.heatmap(trained, 1, 99) == []
+    assert queries.heatmap(trained, 1, point=queries.LOCAL) == []
+
+
+def test_curves_agree_with_the_cells(trained):
+    for point in queries.curves(trained, [1, 2]):
+        cells = queries.heatmap(trained, point.run_id, point.round)
+        own = [c.correct / c.total for c in cells if c.model == c.test_set]
+        assert point.personal_mean == pytest.approx(sum(own) / 3)
+        assert point.personal_worst == min(own)
+        assert point.global_mean == pytest.approx(sum(c.correct / c.total for c in cells if c.model == 0) / 3)
+    assert [(p.run_id, p.round) for p in queries.curves(trained, [1, 2])] == [
+        (r, t) for r in (1, 2) for t in range(5)
+    ]
+
+
+def test_own_accuracy_is_the_diagonal(trained):
+    rows = queries.own_accuracy(trained, 1)
+    assert [(r.round, r.client) for r in rows] == [(t, c) for t in range(5) for c in (1, 2, 3)]
+    diagonal = [c for c in queries.heatmap(trained, 1, 2) if c.model == c.test_set]
+    assert [r.correct for r in rows if r.round == 2] == [c.correct for c in diagonal]
+
+
+def test_cells_by_name_and_at_chosen_rounds(trained):
+    everything = queries.cells(trained, [1, 2])
+    chosen = queries.cells_at(trained, {1: 2, 2: 4})
+    assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
+    assert {(c.model, c.model_kind) for c in chosen} == {
+        ("global", "global"),
+        *((f"client-{i}", "client") for i in (1, 2, 3)),
+    }
+    assert {c.domain for c in chosen} == {"photo"}
+
+
+def test_diagnostics_and_participants(trained):
+    assert queries.diagnostic_names(trained, 1) == ["alpha", "drift"]
+    assert [(d.round, d.a, d.b) for d in queries.diagnostics(trained, 1, "alpha")] == [
+        (t, 1, 2) for t in range(5)
+    ]
+    assert [(r.round, r.client) for r in queries.client_rounds(trained, 1)] == [
+        (t, c) for t in range(1, 5) for c in (1, 2, 3)
+    ]
+    assert [r.round for r in queries.rounds(trained, [2])] == [0, 1, 2, 3, 4]
+
+
+def test_round_tokens_change_with_every_round(db, queued):
+    (run_id,) = queued(rounds=3)
+    tokens = [queries.round_tokens(db, [run_id])]
+    lease = claim(db, new_owner(), "cpu")
+    with Heart(db, lease.owner) as heart:
+        job.execute(
+            lease,
+            heart,
+            train=fake_engine.train,
+            listen=lambda e: tokens.append(queries.round_tokens(db, [run_id])),
+        )
+    tokens.append(queries.round_tokens(db, [run_id]))
+    counts = [t[run_id][1] for t in tokens]
+    assert counts == sorted(counts) and set(counts) == {0, 1, 2, 3}
+    assert tokens[-1][run_id][:2] == ("done", 3)
+
+
+def set_row(db, run_id: int, **values: object) -> None:
+    with writing(db) as connection:
+        connection.execute(
+            f"UPDATE runs SET {', '.join(f'{k}=:{k}' for k in values)} WHERE id={run_id}", values
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        ({"message": "just claimed"}, "running"),
+        ({"heartbeat_at": 0}, "interrupted"),  # claimed, no process, long ago
+        ({"heartbeat_at": 0, "status": "stopping"}, "stopped"),
+        ({"pid": 2**22 + 1, "pid_started": 1.0}, "interrupted"),  # no such process, however fresh the beat
+        ({"owner": "elsewhere/1", "pid": 2**22 + 1}, "running"),  # another container's process cannot be seen
+        ({"owner": "elsewhere/1", "pid": 2**22 + 1, "heartbeat_at": 0}, "interrupted"),
+    ],
+)
+def test_state_is_the_truth_and_status_what_was_written(db, queued, values, state):
+    (run_id,) = queued()
+    claim(db, new_owner(), "cpu")
+    set_row(db, run_id, **values)
+    (run,) = queries.runs(db, [run_id])
+    assert run.state == state
+    assert run.status == values.get("status", "running")
+
+
+def test_a_process_id_given_to_somebody_else_is_not_ours(db, queued):
+    import os
+
+    import psutil
+
+    (run_id,) = queued()
+    claim(db, new_owner(), "cpu")
+    started = psutil.Process().create_time()
+    set_row(db, run_id, pid=os.getpid(), pid_started=started, heartbeat_at=time.time() - 3600)
+    assert queries.runs(db, [run_id])[0].state == "running"  # a sleeping laptop is not a dead one
+    set_row(db, run_id, pid_started=started - 60)
+    assert queries.runs(db, [run_id])[0].state == "interrupted"
+    assert new_owner().startswith(host_id() + "/")
+
+
+def test_unknown_ids_are_named_or_left_out(db, queued):
+    queued()
+    assert [r.id for r in queries.runs(db, [1, 77])] == [1]
+    with pytest.raises(FedLensError, match="no run 77"):
+        queries.run_config(db, 77)
+    with pytest.raises(FedLensError, match="no experiment 77"):
+        queries.experiment(db, 77)
+
+
+def test_a_thousand_ids_are_one_parameter(trained):
+    assert len(json.dumps(list(range(5000)))) > 999
+    assert [r.id for r in queries.runs(trained, range(5000))] == [1, 2]
+
+
+def test_the_named_view_serves_other_tools(trained):
+    with reading(trained) as connection:
+        row = connection.execute("SELECT * FROM accuracy_named WHERE run_id=1 AND round=4 LIMIT 1").fetchone()
+    assert (row["split"], row["point"], row["model"], row["test_set"]) == (
+        "validation",
+        "broadcast",
+        "global",
+        "client-1",
+    )
+
+
+def test_the_named_view_tells_a_client_from_the_domain_of_the_same_name(db):
+    with Recorder(db, method="mine", seed=1, domain_sets=["rot0"]) as run:
+        run.round(1, {("global", "rot0"): (3, 4), ("client", "client"): (1, 4)})
+    with writing(db) as database:
+        database.execute("UPDATE entities SET name='rot0' WHERE name='client'")
+    with reading(db) as connection:
+        rows = connection.execute(
+            "SELECT model, model_kind, test_set, test_set_kind, correct FROM accuracy_named WHERE run_id=? "
+            "ORDER BY correct",
+            [run.run_id],
+        ).fetchall()
+    assert [tuple(row) for row in rows] == [
+        ("rot0", "client", "rot0", "client", 1),
+        ("global", "global", "rot0", "domain", 3),
+    ]

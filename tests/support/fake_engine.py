@@ -1,0 +1,175 @@
+"""An engine without torch: quick, deterministic, and with a state that depends on every round before.
+
+Resuming from the wrong round, or losing one, therefore changes all later numbers. As a script it is the job
+process of the supervisor's tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedcore.config import RunConfig
+from fedcore.engine.events import (
+    Cell,
+    ClientRound,
+    Diagnostic,
+    Entity,
+    Event,
+    Finished,
+    Notice,
+    Progress,
+    RoundFinished,
+    Started,
+)
+from fedcore.engine.local import Stopped
+from fedcore.jobs import job, processes, task_job, tasks
+from fedcore.jobs import supervisor as worker
+from fedcore.jobs.tasks import Context, TaskClaim
+from fedcore.store.lease import Lease
+
+CLIENTS = 3
+TOTAL = 1000
+
+
+def train(
+    run: RunConfig,
+    *,
+    artifacts: Path,
+    folder: Path,
+    device: str = "cpu",
+    resume_from: str | None = None,
+    environment: dict | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """The engine's signature. ``method.config``: seconds per round, ``fail_at`` round, ``forget_the_end``."""
+    options = run.method.config
+    state, done = f"seed {run.seed} {run.method.name}", -1
+    if resume_from is not None:
+        number, state = Path(resume_from).read_text().split(" ", 1)
+        done = int(number)
+    entities = [
+        Entity(0, "global", "global"),
+        *(Entity(i, "client", f"client-{i}", "photo", 10, (4, 6)) for i in (1, 2, 3)),
+    ]
+    yield Progress("encoding", 3, 3)
+    yield Started(
+        (*entities, Entity(4, "domain", "photo", "photo", 30)), run.rounds, {"threads": 1, "chunk": 32}
+    )
+    yield Notice("a remark")
+    for number in range(done + 1, run.rounds + 1):
+        end = time.monotonic() + float(options.get("seconds", 0))
+        while number and time.monotonic() < end:
+            if should_stop():
+                raise Stopped
+            time.sleep(0.005)
+        if number and should_stop():
+            raise Stopped
+        if number == options.get("fail_at"):
+            raise ZeroDivisionError("the fake engine was told to")
+        state = hashlib.sha256(f"{state} {number}".encode()).hexdigest()
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"round-{number}.safetensors"
+        path.write_text(f"{number} {state}")
+        (folder / f"round-{number - 2}.safetensors").unlink(missing_ok=True)
+        yield _round(number, state, str(path))
+    if not options.get("forget_the_end"):
+        yield Finished(run.rounds)
+
+
+def _round(number: int, state: str, path: str) -> RoundFinished:
+    draws = [int(state[i : i + 4], 16) % (TOTAL + 1) for i in range(0, 48, 4)]
+    cells = [
+        Cell(
+            split,
+            "broadcast",
+            model,
+            test_set,
+            draws[(3 * model + test_set + split) % len(draws)],
+            TOTAL,
+            0.5,
+        )
+        for split in (1, 2)
+        for model in (0, 1, 2, 3)
+        for test_set in (1, 2, 3)
+    ]
+    clients = tuple(ClientRound(i, 5, 0.25 * i, 100, 200) for i in (1, 2, 3)) if number else ()
+    figures = (Diagnostic("alpha", draws[0] / 7, 1, 2), Diagnostic("drift", draws[1] / 3))
+    return RoundFinished(
+        number,
+        draws[2] / TOTAL if number else None,
+        0.1,
+        0.01,
+        0.02,
+        50,
+        60,
+        300,
+        600,
+        clients,
+        tuple(cells),
+        figures,
+        path,
+    )
+
+
+def spawn(lease: Lease, device: str) -> object:
+    """Starts this file as the job process."""
+    arguments = [
+        "tests.support.fake_engine",
+        "job",
+        str(lease.db),
+        str(lease.run_id),
+        lease.owner,
+        str(lease.attempt),
+    ]
+    return processes.start(arguments, lease.folder / "process.log")
+
+
+def handle(args: dict, context: Context) -> Iterator[Progress | dict]:
+    """A task: ``steps`` of ``seconds``; ``fail`` raises, ``arrays`` writes a file, ``result`` comes back."""
+    for step in range(1, args.get("steps", 1) + 1):
+        yield Progress("stepping", step, args.get("steps", 1))
+        time.sleep(args.get("seconds", 0))
+    if args.get("fail"):
+        raise ZeroDivisionError("the fake task was told to\nfail")
+    if args.get("arrays"):
+        context.write_arrays(squares=np.arange(args["arrays"]) ** 2)
+    yield {"sum": args.get("result", 0)}
+
+
+def spawn_task(claim: TaskClaim) -> object:
+    """Starts this file as the process of a task."""
+    arguments = [
+        "tests.support.fake_engine",
+        "task",
+        str(claim.db),
+        str(claim.id),
+        claim.owner,
+        str(claim.attempt),
+    ]
+    return processes.start(arguments, tasks.get(claim.db, claim.id).log)
+
+
+def main() -> int:
+    """``job DB RUN OWNER ATTEMPT``, ``task DB TASK OWNER ATTEMPT``, or ``supervisor DB IDLE``."""
+    kind, db, *rest = sys.argv[1:]
+    if kind == "task":
+        claim = task_job.take(db, int(rest[0]), rest[1], int(rest[2]))
+        task_job.work(claim, handler=handle, beat_seconds=0.2)
+        return 0
+    if kind == "job":
+        return job.work(
+            Lease(Path(db), int(rest[0]), rest[1], int(rest[2])), "cpu", train=train, beat_seconds=0.2
+        )
+    return worker.serve(
+        db, device_ids=["cpu"], spawn=spawn, spawn_task=spawn_task, tick=0.02, idle=float(rest[0])
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""A store filled with made-up runs through the writes of a real job: for tests and pictures of the pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedcore import store
+from fedcore.config import Experiment, MethodEntry, PartitionConfig
+from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
+from fedcore.methods import registry
+from fedcore.seeds import numpy_generator
+from fedcore.store.database import prepare, writing
+from fedcore.store.lease import Lease, claim
+from fedcore.store.liveness import new_owner
+
+CLIENTS = ("0°", "15°", "30°", "45°", "60°", "75°")
+TOTAL = 60
+FINAL = {"zero-shot": 0.52, "promptfl": 0.66, "fedot": 0.86, "sdfed": 0.74, "fedalign": 0.79, "feddeap": 0.77}
+BYTES = {
+    "zero-shot": 0,
+    "promptfl": 16_384,
+    "fedot": 40_960,
+    "sdfed": 65_536,
+    "fedalign": 180_224,
+    "feddeap": 98_304,
+}
+
+
+def an_experiment(
+    name: str = "Rotated digits, made up",
+    methods: Sequence[str] = ("zero-shot", "fedot", "promptfl", "sdfed", "fedalign"),
+    seeds: Sequence[int] = (1, 2, 3),
+    rounds: int = 10,
+    data: str = "rotated-digits",
+    **changes: object,
+) -> Experiment:
+    """An experiment of registered methods with their papers' defaults."""
+    return Experiment(
+        name=name,
+        data={"name": data},
+        methods=tuple(MethodEntry(name=m, label=registry.get(m).title) for m in methods),
+        seeds=tuple(seeds),
+        rounds=rounds,
+        partition=PartitionConfig(),
+        **changes,
+    )
+
+
+def entities(clients: Sequence[str] = CLIENTS, domains: Sequence[str] = CLIENTS) -> tuple[Entity, ...]:
+    found = [Entity(0, "global", "global")]
+    found += [Entity(i, "client", c, c, 200, (20,) * 10) for i, c in enumerate(clients, start=1)]
+    return (*found, *(Entity(len(found) + i, "domain", d, d, TOTAL) for i, d in enumerate(domains)))
+
+
+def a_round(
+    method: str, seed: int, round_: int, rounds: int, clients: Sequence[str] = CLIENTS
+) -> RoundFinished:
+    """One round with accuracies that rise towards the method's (made-up) level; equal for equal arguments."""
+    rng = numpy_generator(seed, "fill", method, round_)
+    known = entities(clients, clients)
+    count = len(clients)
+    grown = 0.12 + (FINAL.get(method, 0.7) - 0.12) * (
+        1.0 if method == "zero-shot" else 1 - np.exp(-4 * round_ / rounds)
+    )
+    cells = []
+    for model in known[: count + 1]:
+        for test_set in known[1:]:
+            distance = (
+                0.0 if model.kind == "global" else abs((test_set.code - 1) % count - (model.code - 1)) / count
+            )
+            share = float(
+                np.clip(grown + 0.06 * (distance == 0) - 0.4 * distance + rng.normal(0, 0.02), 0.02, 0.99)
+            )
+            correct = round(share * TOTAL)
+            cells.append(
+                Cell(2, "broadcast", model.code, test_set.code, correct, TOTAL, float(-np.log(share)))
+            )
+            if test_set.code == model.code or (model.kind == "global" and test_set.kind == "client"):
+                cells.append(
+                    Cell(1, "broadcast", model.code, test_set.code, correct, TOTAL, float(-np.log(share)))
+                )
+                if model.kind == "client" and round_:
+                    cells.append(
+                        Cell(2, "local", model.code, test_set.code, correct, TOTAL, float(-np.log(share)))
+                    )
+    size = BYTES.get(method, 50_000) if round_ else 0
+    took_part = (
+        tuple(ClientRound(c, 12, 2.0 - grown, size, size) for c in range(1, count + 1)) if round_ else ()
+    )
+    return RoundFinished(
+        round=round_,
+        train_loss=None
+        if round_ == 0 or method == "zero-shot"
+        else 2.2 * float(np.exp(-3 * round_ / rounds)) + 0.1,
+        seconds_train=0.8 if round_ else 0.0,
+        seconds_aggregate=0.05,
+        seconds_evaluate=0.2,
+        scalars_up=size * count // 4,
+        scalars_down=size * count // 4,
+        bytes_up=size * count,
+        bytes_down=size * count,
+        clients=took_part,
+        cells=tuple(cells),
+        diagnostics=(Diagnostic("gradient_conflict", 0.2 + 0.01 * round_),) if round_ else (),
+    )
+
+
+def start(db: Path, experiment: Experiment) -> tuple[store.Created, list[Lease]]:
+    """Record an experiment and claim all of its runs for this process."""
+    prepare(db)
+    created = store.create_experiment(db, experiment)
+    owner = new_owner()
+    leases = []
+    for _ in created.run_ids:
+        lease = claim(db, owner, "cpu", experiment_id=created.experiment_id)
+        assert lease is not None
+        lease.begin()
+        leases.append(lease)
+    return created, leases
+
+
+def train(lease: Lease, until: int | None = None, since: int = 0, clients: Sequence[str] = CLIENTS) -> None:
+    """Write the rounds of a claimed run; all of them ends it as done."""
+    run = lease.config()
+    if since == 0:
+        lease.started(Started(entities(clients, clients), run.rounds, {"device": "cpu", "threads": 1}))
+    last = run.rounds if until is None else until
+    for round_ in range(since, last + 1):
+        lease.write_round(a_round(run.method.name, run.seed, round_, run.rounds, clients))
+    if until is None:
+        lease.finish("done")
+
+
+def done(db: Path, experiment: Experiment | None = None) -> int:
+    """A finished experiment; returns its id."""
+    created, leases = start(db, experiment or an_experiment())
+    for lease in leases:
+        train(lease)
+    with writing(db) as database:  # made-up runs take no time; a table with 0 s everywhere shows nothing
+        database.execute(
+            "UPDATE runs SET started_at=finished_at-12.5-id WHERE experiment_id=?", [created.experiment_id]
+        )
+    return created.experiment_id
+
+
+def mixed(db: Path) -> int:
+    """An experiment in the middle of things: done, running, failed, stopped, queued."""
+    created, leases = start(db, an_experiment("In the middle of things", seeds=(1,), rounds=20))
+    train(leases[0])
+    train(leases[1], until=7)
+    train(leases[2], until=3)
+    leases[2].finish(
+        "failed",
+        "CUDA out of memory at round 4; choose a smaller batch_size",
+        "Traceback ...\nRuntimeError: out of memory",
+    )
+    train(leases[3], until=5)
+    leases[3].finish("stopped", "stop asked for")
+    with writing(db) as database:
+        now = time.time()
+        database.execute(
+            "UPDATE runs SET status='queued', owner=NULL, pid=NULL, started_at=NULL, message=NULL WHERE id=?",
+            [leases[4].run_id],
+        )
+        database.execute("UPDATE runs SET started_at=? WHERE id=?", [now - 30, leases[1].run_id])
+    return created.experiment_id

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedcore import store
+from fedcore.config import Experiment, parse
+from fedcore.jobs import processes
+from fedcore.store.database import reading
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.db"
+    store.prepare(path)
+    return path
+
+
+@pytest.fixture
+def make() -> Callable[..., Experiment]:
+    """An experiment of one or more methods; keyword arguments go to the first method's config."""
+
+    def build(
+        rounds: int = 4, seeds: tuple[int, ...] = (1,), methods: int = 1, **config: object
+    ) -> Experiment:
+        names = ["fedot", "promptfl", "zero-shot"][:methods]
+        entries = [{"name": n, "config": config if i == 0 else {"seconds": 0}} for i, n in enumerate(names)]
+        return parse({"name": "a test", "methods": entries, "rounds": rounds, "seeds": list(seeds)})
+
+    return build
+
+
+@pytest.fixture
+def queued(db: Path, make: Callable[..., Experiment]) -> Callable[..., list[int]]:
+    """Queue an experiment; returns the ids of its runs."""
+
+    def build(**options: object) -> list[int]:
+        return list(store.create_experiment(db, make(**options)).run_ids)
+
+    return build
+
+
+@pytest.fixture
+def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Start supervisors with the fake engine; whatever still lives at the end is killed, jobs included."""
+    started: list[subprocess.Popen] = []
+
+    def start(idle: float = 60.0) -> subprocess.Popen:
+        log = db.parent / "supervisor.log"
+        started.append(processes.start(["tests.support.fake_engine", "supervisor", str(db), str(idle)], log))
+        return started[-1]
+
+    yield start
+    for handle in started:
+        handle.kill()
+        handle.wait(10)
+    for process in psutil.process_iter(["cmdline"]):
+        if str(db) in (process.info["cmdline"] or []):
+            process.kill()
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 90.0) -> object:
+    """Ask until it is true; its last answer."""
+    end = time.monotonic() + seconds
+    while not (answer := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s")
+        time.sleep(0.01)
+    return answer
+
+
+def recorded(db: Path, run_id: int) -> dict[str, list[tuple]]:
+    """All that a run measured: what two runs of one config must agree in."""
+    tables = ("accuracy", "scores", "client_rounds", "diagnostics", "entities")
+    with reading(db) as connection:
+        found = {
+            t: [tuple(r)[1:] for r in connection.execute(f"SELECT * FROM {t} WHERE run_id=?", [run_id])]
+            for t in tables
+        }
+        found["rounds"] = [
+            tuple(r)
+            for r in connection.execute(
+                "SELECT round, train_loss, bytes_up FROM rounds WHERE run_id=?", [run_id]
+            )
+        ]
+    return found
+
+
+PYTHON = sys.executable
