@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 UNIT_PROCESSES ?= 2
 
-.PHONY: help run test lint format unit browser slow chromium embedded bench screenshots clean
+.PHONY: help run test lint layers types format unit browser slow chromium embedded bench screenshots clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,13 @@ test: lint unit browser ## what must pass: lint, unit tests, browser tests
 lint: $(VENV)/.installed-dev ## ruff, rules and format
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+#	$(MAKE) layers types   # off until both are green
+
+layers: $(VENV)/.installed-dev ## which room may import which (pyproject.toml, tool.importlinter)
+	$(VENV)/bin/lint-imports
+
+types: $(VENV)/.installed-dev ## mypy
+	$(VENV)/bin/mypy
 
 format: $(VENV)/.installed-dev ## let ruff repair what it can
 	$(VENV)/bin/ruff check --fix .
@@ -77,5 +84,5 @@ screenshots: $(VENV)/.installed-dev chromium ## the pictures of the README, from
 	$(PY) -m scripts.screenshots
 
 clean: ## caches; .venv, runs.db and artifacts/ stay
-	rm -rf .pytest_cache .ruff_cache build *.egg-info
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build site *.egg-info
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
