@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import streamlit as st
 
 from fedcore.config.field_names import field_title
-from fedcore.papers import printed
+from fedcore.papers.printed import printed_values
 from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
 from fedcore.results import curves, diagnostics, panels, tables
 from fedcore.results.client_rounds import client_by_round
+from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.results.tables import METRICS, RULES, Comparison, Metric, Rule
 from fedcore.store import queries
@@ -77,9 +78,9 @@ def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def in_print(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Moment) -> printed.Printed:
-    """The papers' figures at the rows of a comparison."""
-    return printed.printed(_found, [e.config for e in _experiments])
+def in_print(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Moment) -> PrintedValues:
+    """The values that papers print at the rows of a comparison."""
+    return printed_values(_found, [e.config for e in _experiments])
 
 
 def choose(path: str) -> list[ExperimentRow]:
@@ -352,7 +353,7 @@ def page() -> None:
             choice.baseline,
             choice.test,
             choice.unfinished,
-            bool(in_print(shown, experiments, choice.moment).figures),
+            bool(in_print(shown, experiments, choice.moment).values),
         ),
     }
     tabs = st.tabs(TABS, key="tab", on_change="rerun", bind="query-params")

@@ -55,16 +55,20 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from fedcore.papers.printed import printed_values
     from fedcore.results import export
     from fedcore.store import exchange as transfer
     from fedcore.store import queries
 
     db = database.resolve(options.db)
     rows = [queries.experiment(db, experiment_id) for experiment_id in options.id]
+    printed = partial(printed_values, experiments=[row.config for row in rows])
     writers = {
-        ("summary", "csv"): partial(export.summary_csv, baseline=options.baseline, test=options.test),
-        ("summary", "latex"): export.summary_latex,
-        ("summary", "json"): export.summary_json,
+        ("summary", "csv"): partial(
+            export.summary_csv, baseline=options.baseline, test=options.test, printed=printed
+        ),
+        ("summary", "latex"): partial(export.summary_latex, printed=printed),
+        ("summary", "json"): partial(export.summary_json, printed=printed),
         ("rounds", "csv"): export.rounds_csv,
         ("clients", "csv"): export.clients_csv,
         ("experiment", "json"): transfer.experiments_json,

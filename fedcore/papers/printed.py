@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import beside, published
 from fedcore.papers.published import PAPERS, Absent, Figure
-from fedcore.results.tables import RULES, Comparison, Group, Metric
+from fedcore.results.printed import PrintedValue, PrintedValues, Row
+from fedcore.results.tables import Comparison, Metric
 
 _METRICS: dict[str, Metric] = {
     "generalization": "generalisation",
@@ -23,57 +23,10 @@ _METRICS: dict[str, Metric] = {
 }
 """Metrics as printed -> the column of a comparison that measures the same."""
 
-Row = tuple[str, str]
-"""A row of a comparison: its setting and its key."""
-
-
-@dataclass(frozen=True)
-class Printed:
-    """The printed figures of a comparison.
-
-    Attributes:
-        figures: row -> metric -> what papers print of it, in the order in which the experiments name them.
-        absent: printed methods without a row here -> why, in the papers' order.
-    """
-
-    figures: dict[Row, dict[Metric, tuple[Figure, ...]]] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-
-    def of(self, group: Group, metric: Metric) -> tuple[Figure, ...]:
-        """What is printed of one number; empty where nothing is."""
-        return self.figures.get((group.setting, group.key), {}).get(metric, ())
-
-    def metrics(self, groups: Iterable[Group]) -> set[Metric]:
-        """Metrics of which a figure is printed for at least one of these rows."""
-        return {m for g in groups for m in self.figures.get((g.setting, g.key), {})}
-
-    def of_rows(self, groups: Iterable[Group]) -> Printed:
-        """The figures of some rows alone."""
-        rows = {(g.setting, g.key) for g in groups}
-        return Printed({row: found for row, found in self.figures.items() if row in rows}, self.absent)
-
-    @property
-    def sources(self) -> list[str]:
-        """``FedOT, Tables 1, 3 (best on validation)``: with the round that the paper reports."""
-        tables: dict[str, dict[str, None]] = {}
-        for by_metric in self.figures.values():
-            for figure in (f for figures in by_metric.values() for f in figures):
-                tables.setdefault(figure.paper, {})[figure.table] = None
-        return [
-            f"{PAPERS[paper]}, Table{'s' * (len(names) > 1)} {', '.join(sorted(names))} "
-            f"({RULES[beside.RULES[paper]]})"
-            for paper, names in tables.items()
-        ]
-
 
 def source(figure: Figure) -> str:
     """``FedOT, Table 1``."""
     return f"{PAPERS[figure.paper]}, Table {figure.table}"
-
-
-def shown(figure: Figure, digits: int = 2) -> str:
-    """A printed figure with its spread, where the paper prints one."""
-    return f"{figure.value:.{digits}f}" + ("" if figure.std is None else f" ± {figure.std:.{digits}f}")
 
 
 def metric_of(figure: Figure) -> Metric | None:
@@ -88,14 +41,14 @@ def metric_of(figure: Figure) -> Metric | None:
     return _METRICS.get(figure.metric)
 
 
-def printed(comparison: Comparison, experiments: Iterable[Experiment]) -> Printed:
+def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:
     """The figures that experiments name, at the rows whose whole config is the printed method's.
 
     A row of any experiment counts whose data, partition, backbone, rounds, hyper-parameters and held-out
     domains are those of an experiment that names figures. Experiments whose entries no figure fits, or whose
     methods FedLens has not, have none (the tab Published says why).
     """
-    figures: dict[Row, dict[Metric, tuple[Figure, ...]]] = {}
+    figures: dict[Row, dict[Metric, tuple[PrintedValue, ...]]] = {}
     absent: dict[str, str] = {}
     for experiment in experiments:
         if experiment.reproduces:
@@ -104,11 +57,11 @@ def printed(comparison: Comparison, experiments: Iterable[Experiment]) -> Printe
             except FedLensError:  # said where the figures themselves are shown
                 continue
     there = {f.method for by_metric in figures.values() for fs in by_metric.values() for f in fs}
-    return Printed(figures, {method: why for method, why in absent.items() if method not in there})
+    return PrintedValues(figures, {method: why for method, why in absent.items() if method not in there})
 
 
 def _add(
-    figures: dict[Row, dict[Metric, tuple[Figure, ...]]],
+    figures: dict[Row, dict[Metric, tuple[PrintedValue, ...]]],
     absent: dict[str, str],
     comparison: Comparison,
     experiment: Experiment,
@@ -122,10 +75,14 @@ def _add(
         meant = published.ours(figure)
         entry = None if isinstance(meant, Absent) else beside.place(contents, meant)
         here = [] if entry is None else rows.get(entry, [])
+        rule = beside.RULES[figure.paper]
+        value = PrintedValue(
+            figure.value, figure.std, figure.method, PAPERS[figure.paper], figure.table, rule
+        )
         for row in here:
             known = figures.setdefault(row, {})
-            if figure not in known.get(metric, ()):
-                known[metric] = (*known.get(metric, ()), figure)
+            if value not in known.get(metric, ()):
+                known[metric] = (*known.get(metric, ()), value)
         if not here:
             absent.setdefault(figure.method, "not implemented" if isinstance(meant, Absent) else "not run")
 

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.errors import FedLensError
-from fedcore.papers.beside import RULES as PAPER_RULES
-from fedcore.papers.printed import Printed, printed, source
-from fedcore.papers.published import Figure
+from fedcore.results.printed import PrintedLookup, PrintedValue, PrintedValues, nothing_printed
 from fedcore.results.statistics import TESTS, Paired, Stat, Test, signed
 from fedcore.results.tables import (
     METRIC_HEADS,
@@ -64,7 +62,10 @@ def guarded(value: object) -> object:
 
 
 def summary_rows(
-    comparison: Comparison, baseline: str | None = None, test: Test = "t", in_print: Printed | None = None
+    comparison: Comparison,
+    baseline: str | None = None,
+    test: Test = "t",
+    printed: PrintedValues | None = None,
 ) -> list[dict[str, Any]]:
     """A row per setting, method and metric, then per domain, client and held-out domain (column ``of``).
 
@@ -72,9 +73,9 @@ def summary_rows(
 
     Args:
         baseline: label of the row that differences are taken to.
-        in_print: what papers print; of several figures for one number the one that is named first.
+        printed: what papers print; of several values for one cell the one that is named first.
     """
-    rows, in_print = [], in_print or Printed()
+    rows, printed = [], printed or PrintedValues()
     for setting, title in comparison.settings.items():
         groups = comparison.of(setting)
         pinned = next((g for g in groups if g.label == baseline), None)
@@ -86,7 +87,7 @@ def summary_rows(
                 row["seeds"] = " ".join(map(str, per_seed(group.runs, metric)))
                 row["difference_to_baseline"] = "" if gap is None else signed(gap, 2)
                 row["baseline"] = pinned.label if pinned else ""
-                row |= _in_print(in_print.of(group, metric))
+                row |= _printed_columns(printed.of(group, metric))
                 rows.append(row | _tested(tested.get(metric, {}).get(group.key), group.caveat))
             for part, stats in group.parts.items():
                 for name, stat in stats.items():
@@ -111,12 +112,12 @@ def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, 
     }
 
 
-def _in_print(figures: Sequence[Figure]) -> dict[str, Any]:
-    """Columns of what is printed, with the round that the paper reports: the row may be of another."""
-    if not figures:
+def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
+    """The first printed value with the round that its paper reports: the row may report another."""
+    if not values:
         return {}
-    first = figures[0]
-    where = f"{source(first)}: {first.method} ({RULES[PAPER_RULES[first.paper]]})"
+    first = values[0]
+    where = f"{first.source}: {first.method} ({RULES[first.rule]})"
     return {"printed": _two(first.value), "printed_std": _two(first.std), "printed_in": where}
 
 
@@ -141,6 +142,7 @@ def summary_csv(
     *,
     test: Test = "t",
     unfinished: bool = False,
+    printed: PrintedLookup = nothing_printed,
 ) -> str:
     """Mean, spread and n of every method and metric, by each rule that selects a round.
 
@@ -152,8 +154,7 @@ def summary_csv(
     labels = dict.fromkeys(g.label for comparison in found for g in comparison.groups)
     if baseline is not None and baseline not in labels:
         raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
-    naming = [queries.experiment(db, i).config for i in ids]
-    rows = [row for c in found for row in summary_rows(c, baseline, test, printed(c, naming))]
+    rows = [row for c in found for row in summary_rows(c, baseline, test, printed(c))]
     return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
 
 
@@ -219,32 +220,30 @@ def summary_latex(
     metrics: Sequence[Metric] | None = None,
     *,
     unfinished: bool = False,
-    in_print: bool = True,
+    printed: PrintedLookup = nothing_printed,
 ) -> str:
     """A booktabs table per setting: best bold, second underlined, spread in small type.
 
     Args:
-        in_print: what papers print, in a column of its own beside ours, where the experiments name figures.
+        printed: finds what papers print, which gets columns of its own beside ours.
     """
-    ids = list(experiment_ids)
-    comparison = compare(db, ids, rule, unfinished=unfinished)
-    naming = [queries.experiment(db, i).config for i in ids] if in_print else []
-    beside, tables = printed(comparison, naming), []
+    comparison = compare(db, experiment_ids, rule, unfinished=unfinished)
+    values, tables = printed(comparison), []
     for setting, title in comparison.settings.items():
         there = shown_metrics(comparison.of(setting))
         chosen = there if metrics is None else [m for m in metrics if m in comparison.metrics]
-        tables.append(_latex_table(comparison, setting, title, chosen, beside))
+        tables.append(_latex_table(comparison, setting, title, chosen, values))
     return "\n".join(tables)
 
 
 def _latex_table(
-    comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric], beside: Printed
+    comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric], printed: PrintedValues
 ) -> str:
     groups = comparison.of(setting)
-    there = beside.metrics(groups)
+    there = printed.metrics(groups)
     heads = [[METRIC_HEADS[m], *([f"{METRIC_HEADS[m]}, printed"] if m in there else [])] for m in metrics]
     columns = ["Method", *(tex(h) for pair in heads for h in pair), "$n$"]
-    sources = f" Printed: {tex('; '.join(beside.of_rows(groups).sources))}." if there & set(metrics) else ""
+    sources = f" Printed: {tex('; '.join(printed.of_rows(groups).sources))}." if there & set(metrics) else ""
     marked = {m: ranks(groups, m, 2) for m in metrics}
     several = any(g.stats[m].std is not None for g in groups for m in metrics if m in g.stats)
     spread = r"mean $\pm$ sample standard deviation over seeds" if several else "one seed"
@@ -252,7 +251,7 @@ def _latex_table(
         r"% needs \usepackage{booktabs}",
         *(
             "% " + " ".join(note.split())
-            for note in (*comparison.notes, *_printed_as(beside, groups, metrics))
+            for note in (*comparison.notes, *_printed_as(printed, groups, metrics))
         ),
         r"\begin{table}",
         rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, {spread}.{sources}}}",
@@ -265,7 +264,7 @@ def _latex_table(
         cells = []
         for m in metrics:
             cells.append(_latex_cell(group, m, marked[m]))
-            cells += [_latex_printed(beside.of(group, m))] if m in there else []
+            cells += [_latex_printed(printed.of(group, m))] if m in there else []
         # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
         label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
         lines.append("    " + " & ".join([label, *cells, _latex_n(group, metrics)]) + r" \\")
@@ -294,20 +293,20 @@ def _latex_cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]])
     return text if stat.std is None else rf"{text} {{\scriptsize $\pm$ {stat.std:.2f}}}"
 
 
-def _printed_as(beside: Printed, groups: Sequence[Group], metrics: Sequence[Metric]) -> Iterable[str]:
-    """Which figure is of what, where several that are not alike stand in one cell."""
+def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequence[Metric]) -> Iterable[str]:
+    """Say which method each value belongs to, where one cell has several different ones."""
     for group in groups:
         for metric in metrics:
-            names = {f"{f.value:.2f}": f.method for f in reversed(beside.of(group, metric))}
+            names = {f"{f.value:.2f}": f.method for f in reversed(printed.of(group, metric))}
             if len(names) > 1:
                 said = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
                 yield f"{group.label}, {METRIC_HEADS[metric]} printed: {said}"
 
 
-def _latex_printed(figures: Sequence[Figure]) -> str:
+def _latex_printed(values: Sequence[PrintedValue]) -> str:
     """What papers print of one number; several where they print it several times and not alike."""
     texts = [
-        f"{f.value:.2f}" + ("" if f.std is None else rf" {{\scriptsize $\pm$ {f.std:.2f}}}") for f in figures
+        f"{v.value:.2f}" + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}") for v in values
     ]
     return " / ".join(dict.fromkeys(texts)) or "--"
 
@@ -328,16 +327,16 @@ def summary_json(
     rules: Sequence[Rule] = tuple(RULES),
     *,
     unfinished: bool = False,
+    printed: PrintedLookup = nothing_printed,
 ) -> str:
     """The summary with the config and environment of every run."""
     ids = list(experiment_ids)
     comparisons = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
     runs = queries.runs_of(db, ids)
     configs = queries.configs(db, [r.id for r in runs])
-    naming = [queries.experiment(db, i).config for i in ids]
     content = {
         "format": "fedlens-summary-1",
-        "summary": [row for c in comparisons for row in summary_rows(c, in_print=printed(c, naming))],
+        "summary": [row for c in comparisons for row in summary_rows(c, printed=printed(c))],
         "runs": [
             {
                 "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 
+from fedcore.papers.printed import printed_values
 from fedcore.results import export
+from fedcore.results.printed import nothing_printed
 from fedcore.results.statistics import Test
 from fedcore.results.tables import RULES, Rule
 from fedcore.store import exchange as transfer
@@ -29,13 +32,17 @@ def draw(
         "Printed figures in the LaTeX table", value=True, key="latex_printed", bind="query-params",
         help="A column beside ours for what the papers print, as in the summary",
     )  # fmt: skip
-    latex = export.summary_latex(path, ids, rule, unfinished=unfinished, in_print=wanted)
+    printed = partial(printed_values, experiments=[e.config for e in experiments])
+    columns = printed if wanted else nothing_printed
+    latex = export.summary_latex(path, ids, rule, unfinished=unfinished, printed=columns)
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         (
             "Summary CSV",
             "summary",
             "csv",
-            lambda: export.summary_csv(path, ids, (rule,), baseline, test=test, unfinished=unfinished),
+            lambda: export.summary_csv(
+                path, ids, (rule,), baseline, test=test, unfinished=unfinished, printed=printed
+            ),
         ),
         ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(path, ids)),
         ("Clients CSV", "clients", "csv", lambda: export.clients_csv(path, ids)),
@@ -45,7 +52,7 @@ def draw(
             "Summary JSON",
             "summary",
             "json",
-            lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished),
+            lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished, printed=printed),
         ),
     )
     with st.container(horizontal=True):

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from fedcore.papers.beside import RULES as RULES_OF
-from fedcore.papers.printed import Printed, shown, source
-from fedcore.papers.published import Figure
 from fedcore.results import tables
+from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, Paired, Stat, Test, signed
 from fedcore.results.tables import METRIC_HEADS, METRIC_HELP, PARTS, RULES, Comparison, Group, Metric, Part
 from pages.widgets import common
@@ -21,10 +19,10 @@ MOST_NAMES = 6
 
 
 def draw(
-    found: Comparison, baseline: str | None, metric: Metric, test: Test, beside: Printed | None = None
+    found: Comparison, baseline: str | None, metric: Metric, test: Test, beside: PrintedValues | None = None
 ) -> None:
     """Mean and spread of every method, one table per setting; ``beside``: what papers print of them."""
-    beside = beside or Printed()
+    beside = beside or PrintedValues()
     for i, (setting, title) in enumerate(found.settings.items()):
         groups = found.of(setting)
         pinned = next((g for g in groups if g.label == baseline), None)
@@ -50,9 +48,9 @@ def draw(
     sources(found)
 
 
-def _what_is_printed(found: Comparison, beside: Printed) -> None:
+def _what_is_printed(found: Comparison, beside: PrintedValues) -> None:
     """Where the printed figures come from, and which of them no row has."""
-    if not beside.figures and not beside.absent:
+    if not beside.values and not beside.missing:
         return
     said = []
     if beside.sources:
@@ -60,8 +58,8 @@ def _what_is_printed(found: Comparison, beside: Printed) -> None:
             f"*Printed*: {common.md('; '.join(beside.sources))}; in brackets the round that a paper reports. "
             f"Ours here: {RULES[found.rule]}; the tab Published has ours as each paper measures."
         )
-    for why in dict.fromkeys(beside.absent.values()):
-        names = [name for name, reason in beside.absent.items() if reason == why]
+    for why in dict.fromkeys(beside.missing.values()):
+        names = [name for name, reason in beside.missing.items() if reason == why]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         said.append(f"Printed, {why} here: {common.md(', '.join(names[:MOST_NAMES]))}{more}.")
     st.caption(" ".join(said))
@@ -74,7 +72,7 @@ def _table(
     metric: Metric,
     test: Test,
     title: str,
-    beside: Printed,
+    beside: PrintedValues,
 ) -> str:
     there = tables.shown_metrics(groups)
     in_print = beside.metrics(groups)
@@ -122,18 +120,17 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
 
 
-def _printed_cell(found: Comparison, group: Group, metric: Metric, figures: Sequence[Figure]) -> str:
+def _printed_cell(found: Comparison, group: Group, metric: Metric, figures: Sequence[PrintedValue]) -> str:
     """What papers print; opens to their tables, and to the difference where the rounds are chosen alike."""
     if not figures:
         return common.faint("not printed")
-    texts = dict.fromkeys(shown(f, 1) for f in figures)
+    texts = dict.fromkeys(f.text(1) for f in figures)
     ours, lines = group.stats.get(metric), []
     for f in figures:
-        line = f"{common.esc(source(f))}: {common.esc(f.method)} <b>{shown(f)}</b>"
-        rule = RULES_OF[f.paper]
-        if ours is not None and rule == found.rule:
+        line = f"{common.esc(f.source)}: {common.esc(f.method)} <b>{f.text()}</b>"
+        if ours is not None and f.rule == found.rule:
             line += f", ours {signed(ours.mean - f.value, 2)}"
-        lines.append(line if rule == found.rule else f"{line}, {RULES[rule]}")
+        lines.append(line if f.rule == found.rule else f"{line}, {RULES[f.rule]}")
     return (
         f'<details class="fl-cell"><summary>{" / ".join(texts)}</summary>'
         f"<small>{'<br>'.join(lines)}</small></details>"

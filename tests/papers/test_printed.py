@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from fedcore.config import Experiment
 from fedcore.papers import printed
 from fedcore.papers.beside import beside
-from fedcore.papers.printed import Printed
+from fedcore.papers.published import PAPERS
 from fedcore.results import export, tables
+from fedcore.results.printed import PrintedValues
 from fedcore.store.database import writing
 from tests.papers import test_published as presets
 
@@ -26,9 +28,9 @@ def pacs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
     return db, experiment
 
 
-def rows(found: Printed, comparison: tables.Comparison) -> dict[str, dict[str, list[str]]]:
+def rows(found: PrintedValues, comparison: tables.Comparison) -> dict[str, dict[str, list[str]]]:
     return {
-        g.label: {m: [printed.shown(f) for f in found.of(g, m)] for m in tables.METRICS if found.of(g, m)}
+        g.label: {m: [f.text() for f in found.of(g, m)] for m in tables.METRICS if found.of(g, m)}
         for g in comparison.groups
     }
 
@@ -36,7 +38,7 @@ def rows(found: Printed, comparison: tables.Comparison) -> dict[str, dict[str, l
 def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     comparison = tables.compare(db, [1], "best")
-    found = printed.printed(comparison, [experiment])
+    found = printed.printed_values(comparison, [experiment])
     shown = rows(found, comparison)
     # Table 1 prints FedOT and, with one block the same, FedOT(+B); Tables 2, 3 and 5 print them again
     assert shown["FedOT"]["generalisation"][:2] == ["94.68", "94.26"]
@@ -45,23 +47,29 @@ def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) ->
     assert shown["FedOT(-o)"] == {"generalisation": ["94.51"]}, "Table 2 prints nothing else of it"
     assert found.metrics(comparison.groups) == {"generalisation", "personalisation", "comprehensive"}
     assert found.sources == ["FedOT, Tables 1, 2, 3, 5, 9 (best on validation)"]
-    assert found.absent["VPT"] == "not implemented" and found.absent["FedCLIP"] == "not run"
-    assert "FedOT" not in found.absent, "its random init has no row, but it has"
+    assert found.missing["VPT"] == "not implemented" and found.missing["FedCLIP"] == "not run"
+    assert "FedOT" not in found.missing, "its random init has no row, but it has"
 
 
 def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> None:
     """What the summary has by the paper's own rule is what ``beside`` reads, number by number."""
     db, experiment = pacs
     comparison = tables.compare(db, [1], "best")
-    found = printed.printed(comparison, [experiment])
-    read = {b.figure: b.ours for b in beside(db, experiment) if b.ours is not None}
+    found = printed.printed_values(comparison, [experiment])
+    read = {
+        (PAPERS[b.figure.paper], b.figure.table, b.figure.method, printed.metric_of(b.figure)): b
+        for b in beside(db, experiment)
+        if b.ours is not None and printed.metric_of(b.figure) is not None
+    }
     compared = 0
     for group in comparison.groups:
         for metric, stat in group.stats.items():
             for figure in found.of(group, metric):
-                if (figure.method, figure.metric) == ("Zero Shot", "comprehensive"):
+                if (figure.method, metric) == ("Zero Shot", "comprehensive"):
                     continue  # printed by domain
-                assert read[figure].mean == pytest.approx(stat.mean)
+                other = read[figure.paper, figure.table, figure.method, metric]
+                assert other.ours.mean == pytest.approx(stat.mean)
+                assert other.figure.value == figure.value
                 compared += 1
     assert compared > 15
 
@@ -72,8 +80,8 @@ def test_another_protocol_has_no_printed_figure(pacs: tuple[Path, Experiment], t
     longer = experiment.model_copy(update={"rounds": 9})
     fewer = experiment.model_copy(update={"held_out": experiment.held_out[:3]})
     for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
-        assert not printed.printed(comparison, [other]).figures
-    assert printed.printed(comparison, [longer]).absent["FedOT"] == "not run"
+        assert not printed.printed_values(comparison, [other]).values
+    assert printed.printed_values(comparison, [longer]).missing["FedOT"] == "not run"
 
 
 def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
@@ -84,7 +92,7 @@ def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
     assert any(b.ours for b in beside(db, experiment))
     with writing(db) as database:
         database.execute("UPDATE runs SET origin='recorder'")
-    assert not printed.printed(tables.compare(db, [1], "best"), [experiment]).figures
+    assert not printed.printed_values(tables.compare(db, [1], "best"), [experiment]).values
     assert not any(b.ours for b in beside(db, experiment))
 
 
@@ -109,12 +117,13 @@ def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Exp
     db, experiment = pacs
     odd = experiment.reproduces[0].model_copy(update={"table": "99"})
     other = experiment.model_copy(update={"reproduces": (odd,)})
-    assert printed.printed(tables.compare(db, [1]), [other]) == Printed()
+    assert printed.printed_values(tables.compare(db, [1]), [other]) == PrintedValues()
 
 
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
-    db, _ = pacs
-    lines = export.summary_latex(db, [1], "best").splitlines()
+    db, experiment = pacs
+    lookup = partial(printed.printed_values, experiments=[experiment])
+    lines = export.summary_latex(db, [1], "best", printed=lookup).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
     names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
     assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
@@ -125,15 +134,16 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
     assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
     assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
     assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
-    without = export.summary_latex(db, [1], "best", in_print=False)
+    without = export.summary_latex(db, [1], "best")
     assert "rinted" not in without and "94.68" not in without
 
 
 def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
-    table = list(csv.DictReader(io.StringIO(export.summary_csv(db, [1], ("best",)))))
+    lookup = partial(printed.printed_values, experiments=[experiment])
+    table = list(csv.DictReader(io.StringIO(export.summary_csv(db, [1], ("best",), printed=lookup))))
     comparison = tables.compare(db, [1], "best")
-    found = printed.printed(comparison, [experiment])
+    found = printed.printed_values(comparison, [experiment])
     filed = {(r["method"], r["metric"]): r for r in table if not r["of"]}
     for group in comparison.groups:
         for metric in group.stats:
@@ -142,5 +152,5 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     assert filed["FedOT", "Generalisation G"]["printed_in"] == (
         "FedOT, Table 1: FedOT (best on validation)"
     ), "with the paper's own rule: a file has a row for every rule"
-    rows = json.loads(export.summary_json(db, [1], ("best",)))["summary"]
+    rows = json.loads(export.summary_json(db, [1], ("best",), printed=lookup))["summary"]
     assert [r["printed"] for r in rows] == [r["printed"] for r in table]
