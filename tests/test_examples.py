@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedcore import config
+from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.methods import registry
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
@@ -49,4 +50,4 @@ def test_its_experiment_file_is_valid(text_shift):
 def test_the_ablations_plan_their_runs() -> None:
     found = plan(config.load(EXAMPLES / "ablations.toml"))
     assert len(found.runs) == 54
-    assert len({run.group_hash() for run in found.runs}) == 18
+    assert len({group_hash(run) for run in found.runs}) == 18

@@ -1,6 +1,9 @@
-"""An experiment and its runs: the form, the TOML file, the stored record and the command line share it."""
+"""Experiments and their runs: the form, the TOML file, the store and the command line share them."""
 
+from fedcore.config.experiment import dumps, expand, load, loads, parse
+from fedcore.config.grouping import group_hash
 from fedcore.config.models import (
+    PARTITION_FIELDS,
     SHARED,
     BackboneConfig,
     CohortConfig,
@@ -12,13 +15,10 @@ from fedcore.config.models import (
     RunConfig,
     backbone_names,
     backbones,
-    dumps,
-    load,
-    loads,
-    parse,
 )
 
 __all__ = [
+    "PARTITION_FIELDS",
     "SHARED",
     "BackboneConfig",
     "CohortConfig",
@@ -31,6 +31,8 @@ __all__ = [
     "backbone_names",
     "backbones",
     "dumps",
+    "expand",
+    "group_hash",
     "load",
     "loads",
     "parse",

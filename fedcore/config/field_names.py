@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedcore.config import (
+from fedcore.config.models import (
     BackboneConfig,
     CohortConfig,
     DataConfig,

@@ -1,9 +1,9 @@
-"""Which runs a table averages over: those whose configs say the same, seed and held-out domain aside.
+"""Groups of runs that a table averages over: their configs are equal apart from seed and held-out domain.
 
-A group's name is stored with each run, so it must outlive the fields that FedLens grows. The fields of the
-first release (``assets/first_fields.json``) always count; one that came later counts only where it differs
-from its default, so that a run of before it existed and one that leaves it alone stay in one group. Hence a
-rule for later fields: their default says "as before", and it does not change.
+The hash of a group is stored with each run, so it must not change when FedLens gains fields. The fields of
+the first release (``assets/first_fields.json``) always count. A field added later counts only where it
+differs from its default, so that a run stored before the field existed stays in one group with a run that
+leaves the field alone. Hence a rule for new fields: the default means "as before", and it never changes.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
+from fedcore.config.models import RunConfig
+from fedcore.methods import registry
 from fedcore.paths import ASSETS
-
-if TYPE_CHECKING:
-    from fedcore.config import RunConfig
 
 _FIRST = ASSETS / "first_fields.json"
 _PLACES = (("method", "label"), ("method", "file"), ("data", "root"))
-"""Where the data and the method's file lie, and what it is called, does not matter."""
+"""Fields that do not count: the method's name in tables, and where its file and the data lie."""
 
 
 def group_hash(run: RunConfig) -> str:
-    """Equal for runs that differ by seed or held-out domain only: what a table averages over."""
+    """Return a hash that is equal for runs that differ in seed or held-out domain only.
+
+    Where the data and the method's file lie does not matter; the file's content does.
+    """
     content = lasting(run)
     del content["seed"], content["held_out"]
     for part, name in _PLACES:
@@ -35,7 +37,7 @@ def group_hash(run: RunConfig) -> str:
 
 
 def lasting(run: RunConfig) -> dict[str, Any]:
-    """A run's whole config without the later fields that have their default: the same in every release."""
+    """Return a run's config without later fields at their default; every release gives the same values."""
     content = run.model_dump(mode="json")
     first = _first_fields()
     for part in ("data", "partition", "backbone", "method"):
@@ -47,11 +49,11 @@ def lasting(run: RunConfig) -> dict[str, Any]:
 
 @cache
 def _first_fields() -> dict[str, Any]:
-    return json.loads(_FIRST.read_text(encoding="utf-8"))
+    return cast("dict[str, Any]", json.loads(_FIRST.read_text(encoding="utf-8")))
 
 
 def _drop_later(content: dict[str, Any], model: type[BaseModel], first: list[str]) -> None:
-    """Take out the later fields that have their default, as the model writes it in JSON."""
+    """Remove the later fields that have their default, as the model writes it in JSON."""
     for name, field in model.model_fields.items():
         if name in content and name not in first and not field.is_required():
             default = model.model_construct(**{name: field.get_default(call_default_factory=True)})
@@ -60,13 +62,11 @@ def _drop_later(content: dict[str, Any], model: type[BaseModel], first: list[str
 
 
 def _drop_later_of_method(entry: dict[str, Any]) -> None:
-    """Likewise for the hyper-parameters of the first methods; of others, every value written counts.
+    """Remove the later hyper-parameters of the methods of the first release.
 
-    A method of the user's own is known by what is in its file, whose hash a new field changes anyway.
+    For other methods every value counts. A user's own method is identified by the hash of its file.
     """
     first = _first_fields()["methods"].get(entry["name"])
     if first is None or entry["sha256"]:
         return
-    from fedcore.methods import registry
-
     _drop_later(entry["config"], registry.get(entry["name"]).Config, first)

@@ -1,20 +1,14 @@
-"""An experiment as the form shows it, the TOML file writes it,
-the store records it and the command line runs it.
+"""The models of an experiment: the form, the TOML file, the store and the command line share them.
 
-``Experiment`` is what the user asks for; ``expand`` turns it into one ``RunConfig`` per method, seed and
-held-out domain. A run is reproducible from its stored ``RunConfig`` alone.
+``Experiment`` is what the user asks for; ``experiment.expand`` turns it into one ``RunConfig`` per method,
+seed and held-out domain. A run can be repeated from its stored ``RunConfig`` alone.
 """
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-
-from fedcore.config import toml_text
-from fedcore.errors import FedLensError
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class _Part(BaseModel):
@@ -22,7 +16,7 @@ class _Part(BaseModel):
 
 
 class DataConfig(_Part):
-    """Which images, and how they are described to CLIP."""
+    """The images, how they are split, and the prompt that describes a class to CLIP."""
 
     name: str = Field(
         "rotated-digits", title="data set", description="Data set, by its name in the catalog, or 'folder'"
@@ -75,7 +69,7 @@ class DataConfig(_Part):
 
 
 class PartitionConfig(_Part):
-    """Who gets which samples."""
+    """How the training samples are shared out among the clients."""
 
     kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
         "domain",
@@ -132,8 +126,23 @@ class PartitionConfig(_Part):
         return self
 
 
+PARTITION_FIELDS: dict[str, tuple[str, ...]] = {
+    "domain": ("clients_per_domain", "alpha", "min_samples", "dirichlet_form"),
+    "iid": ("clients", "min_samples"),
+    "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form"),
+    "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
+    "natural": ("clients", "min_samples"),
+}
+"""Kind of partition -> the fields that it reads, in the order of the form."""
+
+
+def kinds_using(field: str) -> tuple[str, ...]:
+    """Return the kinds of partition that read a field of ``PartitionConfig``."""
+    return tuple(kind for kind, fields in PARTITION_FIELDS.items() if field in fields)
+
+
 class BackboneConfig(_Part):
-    """Which CLIP."""
+    """The CLIP model: architecture, weights and precision."""
 
     name: str = Field(
         "mini-vit",
@@ -152,7 +161,7 @@ class BackboneConfig(_Part):
 
 
 class CohortConfig(_Part):
-    """Clients that share a backbone and a training budget; what is not given is the experiment's own."""
+    """Clients that share a backbone and a training budget; a field left out is the experiment's own."""
 
     clients: int = Field(ge=1, le=10_000, description="How many clients, in client order")
     backbone: BackboneConfig | None = Field(
@@ -212,7 +221,7 @@ class MethodEntry(_Part):
 
 
 class RunConfig(_Part):
-    """One run, complete: what the job process reads and what makes the run repeatable."""
+    """One run, complete: a job process reads it, and the run can be repeated from it."""
 
     data: DataConfig
     partition: PartitionConfig
@@ -225,22 +234,13 @@ class RunConfig(_Part):
     evaluate_every: int = 1
     cohorts: tuple[CohortConfig, ...] = ()
 
-    def group_hash(self) -> str:
-        """Equal for runs that differ by seed or held-out domain only: what a table averages over.
-
-        Where the data and the method's file lie does not matter; what is in the file does.
-        """
-        from fedcore.config.grouping import group_hash
-
-        return group_hash(self)
-
 
 SHARED = {"data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every"}
 """Fields that a run takes over from its experiment as they are."""
 
 
 class Reproduces(_Part):
-    """Published figures that an experiment is set up to repeat: rows of ``fedcore/assets/published``."""
+    """Published values that an experiment is set up to repeat: rows of ``fedcore/assets/published``."""
 
     paper: str = Field(description="File of the published figures, e.g. fedot")
     table: str = Field(description="Table as the paper numbers it, e.g. 1")
@@ -296,94 +296,17 @@ class Experiment(_Part):
             raise ValueError("seeds are whole numbers from 0")
         return value
 
-    @model_validator(mode="before")
-    @classmethod
-    def _swept(cls, content: Any) -> Any:
-        from fedcore.config import sweeps
-
-        swept = isinstance(content, dict) and content.get("sweep")
-        return sweeps.checked(content, cls) if swept else content
-
     def shared(self) -> dict[str, Any]:
-        """What every run has in common with the experiment, a sweep aside."""
+        """Return the fields that every run has in common with the experiment, before any sweep."""
         return self.model_dump(include=SHARED)
-
-    def expand(self, domains: tuple[str, ...] = ()) -> list[RunConfig]:
-        """One run per held-out domain, seed, combination of swept values and method, in that
-        nesting from the outside.
-
-        ``domains`` resolves ``held_out = ["each"]``.
-
-        Raises:
-            FedLensError: for a sweep that does not fit the experiment.
-        """
-        from fedcore.config import sweeps
-
-        held_out: tuple[str | None, ...] = domains if self.held_out == ("each",) else self.held_out or (None,)
-        found = sweeps.variants(self)
-        return [
-            RunConfig(**variant.shared, method=variant.entry, seed=seed, held_out=domain)
-            for domain in held_out
-            for seed in self.seeds
-            for variant in found
-        ]
 
 
 def backbones(run: RunConfig | Experiment) -> tuple[BackboneConfig, ...]:
-    """The CLIPs that a run uses, each once, in client order."""
+    """Return the CLIP models that a run uses, each once, in client order."""
     found = [c.backbone or run.backbone for c in run.cohorts] or [run.backbone]
     return tuple(dict.fromkeys(found))
 
 
 def backbone_names(run: RunConfig | Experiment) -> str:
-    """``ViT-B-16``, or ``ViT-B-16 + RN50`` where cohorts differ."""
+    """Name a run's CLIP models: ``ViT-B-16``, or ``ViT-B-16 + RN50`` where cohorts differ."""
     return " + ".join(dict.fromkeys(b.name for b in backbones(run)))
-
-
-def parse(content: dict[str, Any]) -> Experiment:
-    """An experiment from plain values.
-
-    Raises:
-        FedLensError: naming the first field that is wrong.
-    """
-    from fedcore.methods.registry import first_error
-
-    try:
-        return Experiment.model_validate(content)
-    except ValidationError as error:
-        raise first_error(error) from error
-
-
-def load(path: str | Path) -> Experiment:
-    """Read an experiment from a TOML file.
-
-    Raises:
-        FedLensError: when the file is missing, is not TOML, or has a wrong field.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FedLensError(
-            f"cannot read {path}: {error.strerror}; give the path of an experiment file"
-        ) from error
-    return loads(text, str(path))
-
-
-def loads(text: str, where: str = "the TOML text") -> Experiment:
-    """Read an experiment from TOML text.
-
-    Raises:
-        FedLensError: when the text is not TOML or has a wrong field.
-    """
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FedLensError(f"{where} is not valid TOML: {error}") from error
-    return parse(content)
-
-
-def dumps(experiment: Experiment) -> str:
-    """The experiment as TOML that ``loads`` reads back to an
-    equal one; defaults of the top level are spelled out.
-    """
-    return toml_text.written(experiment.model_dump(mode="json", exclude_none=True))

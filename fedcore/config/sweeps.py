@@ -13,29 +13,20 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from fedcore.config.models import Experiment, MethodEntry, kinds_using
 from fedcore.errors import FedLensError
-
-if TYPE_CHECKING:
-    from fedcore.config import Experiment, MethodEntry
+from fedcore.methods import registry
+from fedcore.methods.registry import first_error
 
 PLAIN = ("rounds", "participation")
 PARTS = ("data", "partition", "backbone")
 FIXED = ("data.name", "data.root", "data.domains", "data.columns")
 """Other data have other classes and domains: a comparison has one data set."""
 MOST_RUNS = 10_000
-USED_BY = {
-    "clients": ("iid", "dirichlet", "pathological", "natural"),
-    "clients_per_domain": ("domain",),
-    "alpha": ("domain", "dirichlet"),
-    "classes_per_client": ("pathological",),
-    "dirichlet_form": ("domain", "dirichlet"),
-    "leftover": ("pathological",),
-}
-"""Fields of a partition -> the kinds that read them."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ class Variant:
         return FedLensError(f"{error} (with {described(self.values)})", field)
 
 
-def checked(content: dict[str, Any], experiment: type[Experiment]) -> dict[str, Any]:
+def checked(content: dict[str, Any]) -> dict[str, Any]:
     """The raw content of an experiment with its sweep in order: paths flat, values converted.
 
     A field of the partition that only the sweep gives takes its first value, so that the section is complete.
@@ -74,7 +65,7 @@ def checked(content: dict[str, Any], experiment: type[Experiment]) -> dict[str, 
     Raises:
         FedLensError: with field ``sweep.<path>``, for what is wrong whatever the methods are.
     """
-    sweep = {path: _values(path, values, experiment) for path, values in _flat(content["sweep"])}
+    sweep = {path: _values(path, values) for path, values in _flat(content["sweep"])}
     content = {**content, "sweep": sweep}
     if isinstance(content.get("partition"), dict):
         first = {
@@ -102,7 +93,7 @@ def _flat(table: object, before: str = "") -> Iterator[tuple[str, object]]:
             yield found
 
 
-def _values(path: str, values: object, experiment: type[Experiment]) -> tuple[Any, ...]:
+def _values(path: str, values: object) -> tuple[Any, ...]:
     """The values of one field, those of data, partition and backbone as their section holds them."""
     field = f"sweep.{path}"
     if not isinstance(values, (list, tuple)):
@@ -114,7 +105,7 @@ def _values(path: str, values: object, experiment: type[Experiment]) -> tuple[An
         raise FedLensError(
             f"a sweep takes numbers, words and truth values, not {type(odd[0]).__name__}", field
         )
-    kind = _kind(path, experiment)
+    kind = _kind(path)
     found = tuple(values) if kind is None else tuple(_converted(kind, v, field) for v in values)
     for i, value in enumerate(found):
         if any(value == other and type(value) is type(other) for other in found[:i]):
@@ -122,7 +113,7 @@ def _values(path: str, values: object, experiment: type[Experiment]) -> tuple[An
     return found
 
 
-def _kind(path: str, experiment: type[Experiment]) -> TypeAdapter | None:
+def _kind(path: str) -> TypeAdapter | None:
     """What a field of the experiment takes; None for a method's, which is not known here.
 
     Raises:
@@ -137,9 +128,9 @@ def _kind(path: str, experiment: type[Experiment]) -> TypeAdapter | None:
                 "name the field too: methods.<method>.<field>, or methods.*.<field>", f"sweep.{path}"
             )
         return None
-    model: type[BaseModel] | None = experiment if path in PLAIN else None
+    model: type[BaseModel] | None = Experiment if path in PLAIN else None
     if part in PARTS:
-        model = experiment.model_fields[part].annotation
+        model = Experiment.model_fields[part].annotation
     name = name or part
     if model is None or name not in model.model_fields:
         raise FedLensError(
@@ -152,8 +143,6 @@ def _kind(path: str, experiment: type[Experiment]) -> TypeAdapter | None:
 
 
 def _converted(kind: TypeAdapter, value: object, field: str) -> object:
-    from fedcore.methods.registry import first_error
-
     try:
         return kind.validate_python(value)
     except ValidationError as error:
@@ -211,8 +200,6 @@ def _at(values: dict[str, Any], path: str) -> list[Any]:
 
 def _owners(experiment: Experiment) -> list[list[str]]:
     """Which of the methods' swept paths concern each method."""
-    from fedcore.methods import registry
-
     own: list[list[str]] = [[] for _ in experiment.methods]
     paths = [path for path in experiment.sweep if _of_method(path)]
     if paths:
@@ -235,8 +222,6 @@ def _owners(experiment: Experiment) -> list[list[str]]:
 
 def _having(experiment: Experiment, path: str) -> list[int]:
     """Positions of the methods whose hyper-parameter a swept path is."""
-    from fedcore.methods import registry
-
     who, _, name = path.removeprefix("methods.").rpartition(".")
     named = [i for i, e in enumerate(experiment.methods) if who in ("*", e.name, e.label)]
     if not named:
@@ -254,8 +239,9 @@ def _having(experiment: Experiment, path: str) -> list[int]:
 def _refuse_idle(experiment: Experiment) -> None:
     """A sweep over what nobody reads would repeat one result under several names."""
     kinds = experiment.sweep.get("partition.kind", (experiment.partition.kind,))
-    for name, users in USED_BY.items():
-        if f"partition.{name}" in experiment.sweep and not set(users) & set(kinds):
+    for name in type(experiment.partition).model_fields:
+        users = kinds_using(name)
+        if f"partition.{name}" in experiment.sweep and users and not set(users) & set(kinds):
             raise FedLensError(
                 f"a '{kinds[0]}' partition does not use {name}; take kind = \"{users[-1]}\", or leave it out",
                 f"sweep.partition.{name}",
@@ -273,8 +259,6 @@ def _refuse_idle(experiment: Experiment) -> None:
 
 def _shared(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
     """What all methods of a combination share."""
-    from fedcore.methods.registry import first_error
-
     shared = experiment.shared()
     for path, value in values.items():
         part, _, name = path.partition(".")
@@ -307,8 +291,6 @@ def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> Me
     """The method with its values, labelled so that its runs can be told apart."""
     if not every:
         return entry
-    from fedcore.methods import registry
-
     config = {**entry.config, **{path.rpartition(".")[2]: value for path, value in own.items()}}
     label = entry.label or registry.get(entry.name).title
     return entry.model_copy(update={"config": config, "label": f"{label} ({described(every)})"})

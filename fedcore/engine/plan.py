@@ -12,7 +12,8 @@ import numpy as np
 
 from fedcore.clip import tokens
 from fedcore.clip.facts import MINI_MODELS, facts
-from fedcore.config import DataConfig, Experiment, RunConfig, backbones, sweeps
+from fedcore.config import DataConfig, Experiment, PartitionConfig, RunConfig, backbones, expand, sweeps
+from fedcore.config.models import kinds_using
 from fedcore.data import catalog
 from fedcore.data.heterogeneity import label_distance, label_entropy
 from fedcore.data.images import ImageSet, drafted
@@ -173,7 +174,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
             raise FedLensError(f"'{twice[0]}' is named twice; name each once", field)
     variants = sweeps.variants(experiment)
     images, left_out = load_images(
-        experiment.model_copy(update={"held_out": (), "sweep": {}}).expand()[0], read
+        expand(experiment.model_copy(update={"held_out": (), "sweep": {}}))[0], read
     )
     held_out = images.domains if experiment.held_out == ("each",) else experiment.held_out
     unknown = [d for d in held_out if d not in images.domains]
@@ -181,7 +182,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
         raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
     checked: dict[str, tuple[Setting, Assignment]] = {}
     runs, notes = [], []
-    for draft, variant in zip(experiment.expand(images.domains), itertools.cycle(variants)):
+    for draft, variant in zip(expand(experiment, images.domains), itertools.cycle(variants)):
         key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
         try:
             if key not in checked:
@@ -263,8 +264,8 @@ def _unused(experiment: Experiment) -> list[str]:
     part, kinds = experiment.partition, experiment.sweep.get("partition.kind", (experiment.partition.kind,))
     found = [
         f"partition.{name} = {getattr(part, name)} is not used by kind '{kinds[0]}'"
-        for name, users in sweeps.USED_BY.items()
-        if getattr(part, name) != type(part).model_fields[name].default and not set(users) & set(kinds)
+        for name, info in PartitionConfig.model_fields.items()
+        if name != "kind" and getattr(part, name) != info.default and not set(kinds_using(name)) & set(kinds)
         if (name, part.kind) != ("clients", "domain")  # compared with the number of domains
     ]
     mini = [b.name for b in backbones(experiment) if b.pretrained is not None and b.name in MINI_MODELS]

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedcore.config import Experiment, RunConfig, sweeps
+from fedcore.config import Experiment, RunConfig, expand, sweeps
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.papers import published
@@ -160,7 +160,7 @@ def place(known: Sequence[dict[str, Any]], meant: Ours) -> int | None:
 
 def variants_of(preset: Experiment) -> list[RunConfig]:
     """One run per method and combination of swept values, of the first seed."""
-    return preset.model_copy(update={"held_out": (), "seeds": preset.seeds[:1]}).expand()
+    return expand(preset.model_copy(update={"held_out": (), "seeds": preset.seeds[:1]}))
 
 
 def contents(preset: Experiment) -> list[dict[str, Any]]:

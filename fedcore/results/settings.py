@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcore.config import PartitionConfig, RunConfig, backbone_names
+from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, backbone_names
 from fedcore.config.field_names import data_words, field_words, value_text
-from fedcore.config.sweeps import USED_BY
 from fedcore.data.catalog.entries import ENTRIES
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
@@ -43,7 +42,7 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
 
 def unread(partition: PartitionConfig) -> set[str]:
     """Fields of a partition that change nothing: other kinds', and the shares' form where none are drawn."""
-    found = {name for name, kinds in USED_BY.items() if partition.kind not in kinds}
+    found = set(PartitionConfig.model_fields) - {"kind", *PARTITION_FIELDS[partition.kind]}
     return found | {"dirichlet_form"} if partition.alpha is None else found
 
 
@@ -51,7 +50,7 @@ def row_key(config: RunConfig, here: bool = True) -> str:
     """Equal for runs of one setting that do the same: seed, held-out domain and label aside.
 
     A default counts as itself, written out or not, and what the partition does not read counts for nothing;
-    ``RunConfig.group_hash``, which is stored, tells such runs apart.
+    ``group_hash``, which is stored, tells such runs apart.
 
     Args:
         here: whether FedLens trained it. Other code is no further seed of a method of the same name.

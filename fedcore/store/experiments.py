@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.config import Experiment, MethodEntry, RunConfig
+from fedcore.config import Experiment, MethodEntry, RunConfig, expand
+from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.store.database import reading, resolve, writing
@@ -46,7 +47,7 @@ def create_experiment(
     """Record an experiment and queue its runs.
 
     Args:
-        runs: what to run; default: ``experiment.expand()``. Give it where ``held_out = ["each"]`` was
+        runs: what to run; default: ``expand(experiment)``. Give it where ``held_out = ["each"]`` was
             resolved.
         device: ``auto``, ``cpu`` or a GPU's UUID.
 
@@ -89,7 +90,7 @@ def claim_new(
 def _complete(experiment: Experiment, runs: Sequence[RunConfig] | None) -> tuple[Experiment, list[RunConfig]]:
     """Refuse unknown methods; write the file of a user's own method into the config, to repeat from it."""
     entries = tuple(_with_file(entry, f"methods.{i}") for i, entry in enumerate(experiment.methods))
-    configs = experiment.expand() if runs is None else list(runs)
+    configs = expand(experiment) if runs is None else list(runs)
     if not configs:
         raise FedLensError("the experiment has no runs; name at least one method and one seed", "methods")
     return (
@@ -145,7 +146,7 @@ def insert_runs(
                     int(run.seed),
                     run.held_out,
                     run.model_dump_json(),
-                    run.group_hash(),
+                    group_hash(run),
                     origin,
                     priority,
                     device,

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore.clip.facts import MINI_MODELS, config_files
-from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
+from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
 from fedcore.config.field_names import field_title, field_words, value_text
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
@@ -209,13 +209,7 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
         key=f"{key}.kind",
     )
     slots.place("partition.kind")
-    names = {
-        "domain": ("clients_per_domain", "alpha", "min_samples", "dirichlet_form"),
-        "iid": ("clients", "min_samples"),
-        "dirichlet": ("clients", "alpha", "min_samples", "dirichlet_form"),
-        "pathological": ("clients", "classes_per_client", "leftover", "min_samples"),
-        "natural": ("clients", "min_samples"),
-    }[kind]
+    names = PARTITION_FIELDS[kind]
     start = {"classes_per_client": draft.classes_per_client or 2}
     if kind != "natural":  # empty there: all of them
         start["clients"] = draft.clients or 6

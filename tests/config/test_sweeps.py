@@ -8,6 +8,8 @@ import pytest
 
 from fedcore import config
 from fedcore.cli import main as cli
+from fedcore.config import expand
+from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.store import queries
@@ -42,7 +44,7 @@ def values(run: config.RunConfig, *names: str) -> tuple:
 
 
 def test_every_combination_is_run_and_no_method_is_repeated_for_values_of_others():
-    found = of('"methods.fedot.blocks" = [1, 2, 4]\nrounds = [5, 2]\n"methods.*.lr" = [0.1, 0.01]').expand()
+    found = expand(of('"methods.fedot.blocks" = [1, 2, 4]\nrounds = [5, 2]\n"methods.*.lr" = [0.1, 0.01]'))
     by_method = {m: [r for r in found if r.method.name == m] for m in ("fedot", "promptfl", "zero-shot")}
     assert [(r.rounds, *values(r, "blocks", "lr")) for r in by_method["fedot"]] == [
         (rounds, blocks, lr) for rounds in (5, 2) for blocks in (1, 2, 4) for lr in (0.1, 0.01)
@@ -55,14 +57,14 @@ def test_every_combination_is_run_and_no_method_is_repeated_for_values_of_others
 
 def test_seeds_and_held_out_domains_multiply_the_combinations():
     text = BASE.replace("rounds = 1", 'rounds = 1\nseeds = [1, 2]\nheld_out = ["each"]')
-    found = of('"methods.fedot.blocks" = [1, 2]', text).expand(("a", "b", "c"))
+    found = expand(of('"methods.fedot.blocks" = [1, 2]', text), ("a", "b", "c"))
     assert len(found) == 3 * 2 * (2 + 1 + 1)
-    assert len({(r.group_hash(), r.seed, r.held_out) for r in found}) == len(found)
+    assert len({(group_hash(r), r.seed, r.held_out) for r in found}) == len(found)
 
 
 def test_a_method_is_named_by_name_by_label_or_all_at_once():
     for path in ("methods.fedot.tau", '"methods.FedOT v1.5.tau"', '"methods.*.tau"'):
-        assert [values(r, "tau") for r in of(f"{path} = [3.0, 4.0]").expand()[:2]] == [(3.0,), (4.0,)]
+        assert [values(r, "tau") for r in expand(of(f"{path} = [3.0, 4.0]"))[:2]] == [(3.0,), (4.0,)]
 
 
 def test_labels_name_the_values_so_that_runs_can_be_told_apart():
@@ -83,7 +85,7 @@ def test_a_swept_run_is_the_run_that_its_values_alone_describe():
     swept = plan(of('"methods.fedot.blocks" = [1, 4]')).runs[1]
     text = BASE.replace("clients = 3", "clients = 3\nalpha = 1.0").split("[sweep]")[0]
     by_hand = plan(config.loads(text.replace('"FedOT v1.5"', '"x"\nconfig = { blocks = 4 }'))).runs[0]
-    assert swept.group_hash() == by_hand.group_hash()
+    assert group_hash(swept) == group_hash(by_hand)
     assert config.RunConfig.model_validate_json(swept.model_dump_json()) == swept
     assert "sweep" not in swept.model_dump()
 
@@ -114,7 +116,7 @@ def test_a_field_that_only_the_sweep_gives_needs_no_value_besides(partition):
         {"methods": [{"name": "fedot"}], "partition": partition, "sweep": {"partition.alpha": [0.5, 2]}}
     )
     assert experiment.partition.alpha == 0.5
-    assert [r.partition.alpha for r in experiment.expand()] == [0.5, 2]
+    assert [r.partition.alpha for r in expand(experiment)] == [0.5, 2]
 
 
 def test_a_method_is_checked_in_the_setting_that_it_is_swept_into():
@@ -136,9 +138,9 @@ def test_what_every_cohort_sets_for_itself_is_not_swept(cohort, path):
     values = "['mini-vit', 'mini-rn']" if path == "backbone.name" else "[1, 2]"
     cohorts = f"[[cohorts]]\nclients = 1\n{cohort}\n[[cohorts]]\nclients = 2\n"
     with pytest.raises(FedLensError, match="reach nobody") as caught:
-        of(f"'{path}' = {values}", cohorts_before_methods(cohorts + cohort)).expand()
+        expand(of(f"'{path}' = {values}", cohorts_before_methods(cohorts + cohort)))
     assert caught.value.field == f"sweep.{path}"
-    assert len(of(f"'{path}' = {values}", cohorts_before_methods(cohorts)).expand()) > 3, "one cohort is open"
+    assert len(expand(of(f"'{path}' = {values}", cohorts_before_methods(cohorts)))) > 3, "one cohort is open"
 
 
 def cohorts_before_methods(cohorts: str) -> str:

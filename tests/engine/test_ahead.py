@@ -5,14 +5,14 @@ import pytest
 
 from fedcore.cli.main import DEMO
 from fedcore.clip import encodings, tags
-from fedcore.config import BackboneConfig, Experiment, MethodEntry, load
+from fedcore.config import BackboneConfig, Experiment, MethodEntry, expand, load
 from fedcore.engine import ahead
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 
 
 def runs(method: str, **backbone: str) -> list:
-    return Experiment(methods=(MethodEntry(name=method),), backbone=BackboneConfig(**backbone)).expand()
+    return expand(Experiment(methods=(MethodEntry(name=method),), backbone=BackboneConfig(**backbone)))
 
 
 def test_a_download_is_announced_once_and_only_where_it_happens(monkeypatch):

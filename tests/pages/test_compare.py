@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore.config import Experiment
+from fedcore.config import Experiment, parse
 from fedcore.papers.beside import beside
 from fedcore.results import export, panels, sweeps, tables
 from fedcore.store import archive, database, queries
@@ -179,7 +179,7 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     plain = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1).model_dump()
     sweep = {"methods.fedot.blocks": [1, 2], "partition.alpha": [0.1, 0.5]}
-    fill.done(db, Experiment.model_validate({**plain, "sweep": sweep}))
+    fill.done(db, parse({**plain, "sweep": sweep}))
     app = show(open_page("compare", ids=["1"]), "Sweep")
     kinds = [json.loads(c.proto.spec)["data"][0]["type"] for c in app.get("plotly_chart")]
     assert kinds == ["parcoords", "scatter", "heatmap"]

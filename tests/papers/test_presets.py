@@ -11,7 +11,8 @@ import pytest
 
 from fedcore import config
 from fedcore.cli import main as cli
-from fedcore.config import Experiment, sweeps
+from fedcore.config import Experiment, expand, sweeps
+from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
@@ -52,8 +53,8 @@ def small_forms() -> dict[str, Experiment]:
 
 
 def test_the_files_are_what_the_script_writes():
-    wanted = {f"{p.path}.toml": p.text() for p in script.presets()}
-    there = {str(path.relative_to(script.FOLDER)): path.read_text(encoding="utf-8") for path in FILES}
+    wanted = {f"{p.path}.toml": p.experiment() for p in script.presets()}
+    there = {str(path.relative_to(script.FOLDER)): loaded(path) for path in FILES}
     assert there == wanted, "out of date; run python -m scripts.presets"
     assert len(wanted) == len(script.presets()) == 148
 
@@ -68,13 +69,13 @@ def test_a_preset_is_complete(path):
     assert len(set(labels)) == len(labels)
     for entry in experiment.methods:
         registry.build_config(entry.name, entry.config)
-    runs = experiment.expand()
+    runs = expand(experiment)
     combinations = math.prod(len(values) for values in experiment.sweep.values())
     expected = (
         len(experiment.methods) * len(experiment.seeds) * max(1, len(experiment.held_out)) * combinations
     )
     assert len(runs) == expected
-    assert len({(r.group_hash(), r.seed, r.held_out) for r in runs}) == expected, "no run twice"
+    assert len({(group_hash(r), r.seed, r.held_out) for r in runs}) == expected, "no run twice"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
@@ -104,7 +105,7 @@ def test_they_expand_to_the_right_number_of_runs():
     """
     counted = Counter()
     for path in FILES:
-        counted[path.parent.name] += len(loaded(path).expand())
+        counted[path.parent.name] += len(expand(loaded(path)))
     local_epochs, writers, blocks = 2 * 4 * 3 * 4, 2 * 4 * 3, 2 * 10 * 3 * 4
     assert counted["fedot"] == (11 + 10 + 10 + 11 + 11) * 3 * 4 + local_epochs + writers + blocks
     shots, lengths = 5 * 2 * 5, 8
@@ -131,7 +132,7 @@ def test_every_figure_that_can_be_repeated_is_named_by_a_preset():
 def test_what_a_preset_repeats_is_no_part_of_its_runs():
     experiment = loaded(script.FOLDER / "fedot" / "table1-pacs.toml")
     bare = experiment.model_copy(update={"reproduces": ()})
-    assert [r.group_hash() for r in bare.expand()] == [r.group_hash() for r in experiment.expand()]
+    assert [group_hash(r) for r in expand(bare)] == [group_hash(r) for r in expand(experiment)]
     assert "reproduces" not in config.dumps(bare)
 
 

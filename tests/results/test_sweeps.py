@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.config import Experiment, MethodEntry
+from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots.palette import Look
 from fedcore.results import sweeps, tables
@@ -18,7 +18,7 @@ SWEEP = {"methods.fedot.blocks": (1, 2), "partition.alpha": (0.1, 0.5)}
 
 def an_experiment(sweep: dict, methods: tuple[str, ...] = ("fedot", "promptfl")) -> Experiment:
     plain = fill.an_experiment(methods=methods, seeds=(1, 2), rounds=1).model_dump()
-    return Experiment.model_validate({**plain, "sweep": sweep})
+    return parse({**plain, "sweep": sweep})
 
 
 @pytest.fixture(scope="module")

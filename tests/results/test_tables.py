@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig
+from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig, expand
+from fedcore.config.grouping import group_hash
 from fedcore.engine.events import Started
 from fedcore.methods import registry
 from fedcore.results import curves, export, settings, tables
@@ -170,7 +171,7 @@ def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
         partition = {"kind": "iid", "clients": 6, "alpha": alpha}
         entries = [{"name": "fedot", "label": "FedOT", "config": config}]
         experiment = Experiment.model_validate({**plain, "partition": partition, "methods": entries})
-        stored.add(experiment.expand()[0].group_hash())
+        stored.add(group_hash(expand(experiment)[0]))
         fill.done(db, experiment)
     assert len(stored) == 3, "what is stored tells them apart, and stays as it is"
     found = compare(db, [1, 2, 3])
@@ -243,7 +244,7 @@ def test_what_a_partition_does_not_read_is_no_other_setting(
 
 def a_run(partition: dict[str, object]) -> RunConfig:
     plain = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1).model_dump()
-    return Experiment.model_validate({**plain, "partition": partition}).expand()[0]
+    return expand(Experiment.model_validate({**plain, "partition": partition}))[0]
 
 
 def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) -> None:
@@ -276,7 +277,7 @@ def test_lists_are_values_and_cohorts_are_numbered() -> None:
         "cohorts": [{"clients": 2, "backbone": {"name": "mini-rn"}}, {"clients": 1}],
     }
     content["data"]["domains"] = ["0°", "15°"]
-    flat = settings.flatten(Experiment.model_validate(content).expand()[0])
+    flat = settings.flatten(expand(Experiment.model_validate(content))[0])
     assert flat["data.domains"] == ("0°", "15°")
     assert (flat["cohorts.0.clients"], flat["cohorts.0.backbone.name"]) == (2, "mini-rn")
     assert flat["cohorts.1.clients"] == 1
@@ -432,7 +433,7 @@ def test_what_is_in_a_folder_counts_not_where_it_lies(
 
 
 def test_embedded_data_is_the_same_wherever_it_ran() -> None:
-    config = fill.an_experiment().expand()[0]
+    config = expand(fill.an_experiment())[0]
     assert setting_key(config, {"data": "x"}) == setting_key(config)
 
 

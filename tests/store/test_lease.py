@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedcore import store
+from fedcore.config import expand
 from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.paths import PROJECT
 from fedcore.store import queries
@@ -227,6 +228,6 @@ def test_environment_is_stored_for_the_next_attempt(lease):
 
 
 def test_config_survives_the_database(lease, make):
-    assert lease.config() == make(rounds=5).expand()[0]
+    assert lease.config() == expand(make(rounds=5))[0]
     with reading(lease.db) as connection:
         assert json.loads(connection.execute("SELECT config FROM runs").fetchone()[0])["seed"] == 1

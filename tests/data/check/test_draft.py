@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.config import DataConfig, Experiment
+from fedcore.config import DataConfig, Experiment, expand
+from fedcore.config.grouping import group_hash
 from fedcore.data import catalog
 from fedcore.data.check.pictures import decode
 from fedcore.data.images import drafted
@@ -50,8 +51,8 @@ def test_what_has_no_files_stays_as_it_is():
 
 def test_the_config_chooses_and_the_backbone_sets_the_size(root):
     experiment = Experiment(methods=[{"name": "zero-shot"}], data=DataConfig(name="folder", root=str(root)))
-    run = experiment.expand()[0]
+    run = expand(experiment)[0]
     quick = run.model_copy(update={"data": run.data.model_copy(update={"decode": "draft"})})
     assert load_images(run)[0].read(0).size == (800, 600)
     assert load_images(quick)[0].read(0).size == (100, 75)  # mini-vit reads 64 pixels or fewer
-    assert quick.group_hash() != run.group_hash()
+    assert group_hash(quick) != group_hash(run)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.config import Experiment, parse
+from fedcore.config import Experiment, expand, parse
 from fedcore.data import catalog
 from fedcore.data.check import check, verdicts
 from fedcore.data.readers import archives, ddr, leaf
@@ -126,7 +126,7 @@ def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
     wanted = experiment(root)
     with put_off(), pytest.raises(NotPrepared):
         plan(wanted)
-    run = wanted.expand()[0]
+    run = expand(wanted)[0]
     for event in setup.make_ready(run, tmp_path, "cpu"):
         assert isinstance(event, Progress) and event.message.startswith("unpacking")
         if event.done and event.done == event.total:

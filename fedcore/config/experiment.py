@@ -1,0 +1,97 @@
+"""Experiments from plain values and TOML files, and the runs that follow from them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from fedcore.config import sweeps
+from fedcore.config.models import Experiment, RunConfig
+from fedcore.errors import FedLensError
+from fedcore.methods.registry import first_error
+
+
+def parse(content: dict[str, Any]) -> Experiment:
+    """Return the experiment that plain values describe, with its sweep checked.
+
+    Raises:
+        FedLensError: naming the first field that is wrong.
+    """
+    if isinstance(content, dict) and content.get("sweep"):
+        content = sweeps.checked(content)
+    try:
+        return Experiment.model_validate(content)
+    except ValidationError as error:
+        raise first_error(error) from error
+
+
+def load(path: str | Path) -> Experiment:
+    """Read an experiment from a TOML file.
+
+    Raises:
+        FedLensError: when the file is missing, is not TOML, or has a wrong field.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FedLensError(
+            f"cannot read {path}: {error.strerror}; give the path of an experiment file"
+        ) from error
+    return loads(text, str(path))
+
+
+def loads(text: str, where: str = "the TOML text") -> Experiment:
+    """Read an experiment from TOML text.
+
+    Raises:
+        FedLensError: when the text is not TOML or has a wrong field.
+    """
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FedLensError(f"{where} is not valid TOML: {error}") from error
+    return parse(content)
+
+
+def dumps(experiment: Experiment) -> str:
+    """Write an experiment as TOML text that ``loads`` reads back to an equal one."""
+    content = experiment.model_dump(mode="json", exclude_none=True)
+    for name in ("sweep", "cohorts", "reproduces"):
+        if not content[name]:
+            del content[name]
+    return tomli_w.dumps(_without_none(content))
+
+
+def _without_none(content: dict[str, Any]) -> dict[str, Any]:
+    """Leave out None, which TOML does not have, at every depth of a table."""
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in content.items()
+        if value is not None
+    }
+
+
+def expand(experiment: Experiment, domains: tuple[str, ...] = ()) -> list[RunConfig]:
+    """Return the runs of an experiment.
+
+    The nesting, from the outside: held-out domain, seed, combination of swept values, method.
+
+    Args:
+        domains: the data set's domains, for ``held_out = ["each"]``.
+
+    Raises:
+        FedLensError: for a sweep that does not fit the experiment.
+    """
+    each = experiment.held_out == ("each",)
+    held_out: tuple[str | None, ...] = domains if each else experiment.held_out or (None,)
+    variants = sweeps.variants(experiment)
+    return [
+        RunConfig(**variant.shared, method=variant.entry, seed=seed, held_out=domain)
+        for domain in held_out
+        for seed in experiment.seeds
+        for variant in variants
+    ]
