@@ -31,7 +31,7 @@ class TextShift(Method):
 
     def __init__(self, config, problem):
         super().__init__(config, problem)
-        self.text = problem.backbone.zero_shot(problem.classes, problem.template)  # (classes, d)
+        self.text = problem.class_features  # (classes, d)
 
     def init(self, generator):
         return State(shared={"shift": torch.zeros_like(self.text)})

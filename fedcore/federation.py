@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fedcore.clip.prompts import class_features
 from fedcore.lazy import torch
 from fedcore.seeds import torch_generator
 
@@ -131,6 +132,14 @@ class Problem:
     def device(self) -> torch.device:
         """Where parameters live."""
         return self.backbone.device
+
+    @cached_property
+    def class_features(self) -> Tensor:
+        """Normalised text features of the class prompts, with which zero-shot CLIP predicts.
+
+        Shape: (classes, d).
+        """
+        return class_features(self.backbone, self.classes, self.template)
 
     def generator(self, *purpose: str | int) -> Generator:
         """Generator of this run for one purpose, e.g. ``generator("init", "prompt")`` (CPU)."""

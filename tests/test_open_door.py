@@ -57,7 +57,7 @@ class Door(Method):
 
     def __init__(self, config, problem):
         super().__init__(config, problem)
-        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+        self.text = problem.class_features
 
     def init(self, generator):
         first = self.text if self.config.start == "text" else torch.zeros_like(self.text)

@@ -1,1 +1,1 @@
-"""The array store on disk under the encodings: resumable, memory-mapped, safe for several processes."""
+"""Arrays on disk that can be resumed, memory-mapped and shared by several processes."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from fedcore.clip import tags
 from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts, weights_source
-from fedcore.clip.prompts import zero_shot
 from fedcore.clip.towers import ImageTower, TextTower
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
@@ -98,10 +97,6 @@ class Backbone:
     def embed_images(self, pixels: Tensor) -> Tensor:
         """h = I(x), not normalised. Shape: pixels (images, 3, side, side) -> (images, d)."""
         return self.model.encode_image(pixels, normalize=False)  # CoCa would by default
-
-    def zero_shot(self, classes: tuple[str, ...], template: str) -> Tensor:
-        """Normalised text features of the class prompts. Shape: -> (classes, d)."""
-        return zero_shot(self, classes, template)
 
 
 def weights_fingerprint(name: str, pretrained: str | None) -> str:

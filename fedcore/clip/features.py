@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcore.cache import arrays
 from fedcore.clip import encodings
 from fedcore.clip.decoding import batches
 from fedcore.data.images import ImageSet
@@ -33,7 +34,7 @@ def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
     Raises:
         FedLensError: for anything else.
     """
-    layer = encodings.depth(reads)
+    layer = encodings.layer_of(reads)
     if layer is not None:
         return lambda backbone, pixels: backbone.image.activations(pixels, layer)
     if reads == "patches":
@@ -80,7 +81,7 @@ def read(path: Path) -> Tensor:
     Raises:
         FedLensError: when it was deleted just now.
     """
-    return torch.from_numpy(encodings.map_shared(path))
+    return torch.from_numpy(arrays.open_mapped(path))
 
 
 def fill(
@@ -105,13 +106,13 @@ def fill(
         return
     folder.mkdir(parents=True, exist_ok=True)
     while True:
-        with encodings.claim(path) as ours:
+        with arrays.write_lock(path) as acquired:
             if path.exists():
                 return
-            if ours:
+            if acquired:
                 yield from _write(backbone, images, reads, path, workers)
                 return
-        yield encodings.rows_done(path), len(images)
+        yield arrays.rows_on_disk(path), len(images)
         time.sleep(_PATIENCE_SECONDS)
 
 
@@ -121,25 +122,24 @@ def _write(
     frozen_pass, total = parse_reads(reads), len(images)
     row = encodings.row_shape(backbone.facts, reads)
     size = encodings.file_size(total, row, reads)
-    there = path.with_suffix(".part")
     what = f"{total:,} images of {images.name} with {backbone.facts.name} ('{reads}')"
-    encodings.check_room(size, what, path.parent, there.stat().st_size if there.exists() else 0)
-    about = {"key": _key(backbone, images, reads), **_about(backbone, images, reads)}
-    part = encodings.Part(path, total, row, encodings.stored_as(total, row, reads), about)
+    encodings.check_disk_space(size, what, path.parent, arrays.unfinished_bytes(path))
+    dtype = encodings.stored_dtype(total, row, reads)
+    description = {"key": _key(backbone, images, reads), **_describe(backbone, images, reads)}
+    writer = arrays.ArrayWriter(path, total, row, dtype, description)
     try:
-        if part.done:
-            yield part.done, total
-        pixels = batches(images.read, backbone.preprocess, total, part.done, workers)
-        for count, batch in pixels:
+        if writer.done:
+            yield writer.done, total
+        for count, pixels in batches(images.read, backbone.preprocess, total, writer.done, workers):
             with torch.no_grad(), _precision(backbone):
-                values = frozen_pass(backbone, batch.to(backbone.device)).float()
-            part.write(values[:count].cpu().numpy())
-            yield part.done, total
+                values = frozen_pass(backbone, pixels.to(backbone.device)).float()
+            writer.write(encodings.to_stored(values[:count].cpu().numpy(), dtype, path.name))
+            yield writer.done, total
     finally:
-        part.close()
+        writer.close()
 
 
-def _about(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
+def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
     """What the key stands for, for people who look at two encodings of the same data."""
     weights = backbone.fingerprint.partition(":")[2].partition(":")[0]  # a tag, or a hash of the file
     threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""

@@ -6,10 +6,44 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+
+    from fedcore.clip.facts import BackboneFacts
+
+_COUNTED_LAYERS = 12
+"""Methods name layers as in a tower of 12 (ViT-B); other depths are scaled in proportion."""
+
+
+def check_attention_layers(title: str, facts: BackboneFacts, field: str) -> None:
+    """Refuse backbones whose image tower has no attention layers to adapt.
+
+    Args:
+        title: the method that adapts them.
+        field: where the mistake is reported.
+
+    Raises:
+        FedLensError: with field ``field``.
+    """
+    if facts.vision != "vit":
+        raise FedLensError(
+            f"{title} adapts the attention layers of open_clip's ViT, which {facts.name} is not; "
+            "choose e.g. ViT-B-32",
+            field,
+        )
+
+
+def scaled_layer(layer: int, layers: int) -> int:
+    """A layer of a 12-layer tower in a tower of another depth, in proportion and rounded half up."""
+    return math.floor(layer * layers / _COUNTED_LAYERS + 0.5)
+
+
+def first_adapted_layer(start_layer: int, layers: int) -> int:
+    """The first layer with a low-rank update, scaled to the tower's depth; the last layer at the latest."""
+    return min(scaled_layer(start_layer, layers), layers - 1)
 
 
 @dataclass(frozen=True)
@@ -44,8 +78,9 @@ class Lora:
 def init_lora(
     layers: int, width: int, rank: int, generator: Generator, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """a Kaiming-uniform (a = sqrt 5), b zero, as in the LoRA
-    paper: the adapted tower starts as the frozen one.
+    """Draw a Kaiming-uniform (a = sqrt 5) and leave b zero: the tower starts as the frozen one.
+
+    Source: Hu et al., LoRA, 2021, Section 4.1.
 
     Shape: -> a (layers, 3, rank, width), b (layers, 3, width, rank).
     """

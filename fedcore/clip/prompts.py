@@ -11,10 +11,14 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from fedcore.clip.backbone import Backbone
+    from fedcore.clip.facts import BackboneFacts
     from fedcore.clip.lora import Lora
+
+INIT_STD = 0.02
+"""Standard deviation of a fresh context vector (CoOp, Section 4.1)."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,33 @@ def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:
     return ids[:, 1 : int(eot.max()) + 1].to(backbone.device), (eot - 1).to(backbone.device)
 
 
+def check_prompts(facts: BackboneFacts) -> None:
+    """Refuse a backbone whose text tower takes no learned prompts.
+
+    Raises:
+        FedLensError: with field ``backbone.name``.
+    """
+    if facts.prompts:
+        raise FedLensError(
+            f"{facts.name} takes no learned prompts: {facts.prompts}; choose e.g. ViT-B-32", "backbone.name"
+        )
+
+
+def draw_context(length: int, width: int, generator: Generator) -> Tensor:
+    """A fresh context, N(0, 0.02), in float64 so that every precision sees the same draw.
+
+    Shape: -> (length, width).
+    """
+    return INIT_STD * torch.randn(length, width, generator=generator, dtype=torch.float64)
+
+
 def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{}.") -> Suffix:
     """Embeddings of the pattern filled with every class name, then [EOT].
 
     Raises:
         FedLensError: when the text tower cannot take learned prompts.
     """
-    if backbone.facts.prompts:
-        raise FedLensError(
-            f"{backbone.facts.name} takes no learned prompts: {backbone.facts.prompts}", "backbone.name"
-        )
+    check_prompts(backbone.facts)
     ids, eot = _tokens(backbone, [pattern.format(spoken(name)) for name in classes])
     with torch.no_grad():
         return Suffix(backbone.text.embed(ids), eot, tuple(classes))
@@ -130,7 +151,7 @@ def encode_texts(
     return backbone.text.encode(sos[None], embed(ids)[None], eot, lora=lora, positions=positions)[0]
 
 
-def zero_shot(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
+def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
     """Normalised class features of a prompt template with one {}, from any text tower.
 
     Shape: -> (classes, d).

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.clip import encodings
+from fedcore.cache import arrays
 from fedcore.config import RunConfig, backbone_names
 from fedcore.errors import FedLensError
 from fedcore.results.progress import elapsed
@@ -96,7 +96,7 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     are not told apart.
     """
     folder = artifacts_folder(db) / "encodings"
-    there = [encodings.about(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
+    there = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
     cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in there}
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     kinds = [_kind(run) for run in planned.runs]

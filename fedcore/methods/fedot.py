@@ -193,7 +193,7 @@ class FedOT(Method):
 
     def _first_classifier(self, generator: Callable[..., Generator]) -> Tensor:
         if self.config.init == "text":
-            return self.problem.backbone.zero_shot(self.problem.classes, self.problem.template)
+            return self.problem.class_features
         size = (len(self.problem.classes), self.d)
         rows = torch.randn(*size, generator=generator("fedot", "classifier"), dtype=torch.float64)
         return F.normalize(rows, dim=-1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.clip import encodings as files
+from fedcore.cache import arrays
 from fedcore.config import SHARED, DataConfig, Experiment, dumps
 from fedcore.config.field_names import data_words
 from fedcore.data.images import ImageSet
@@ -126,7 +126,7 @@ def delete_encoding(db: str | Path, name: str) -> float:
     """
     if name not in {e.name for e in encodings(db)}:
         raise FedLensError(f"no encoding '{name}' any more; reload the page")
-    return files.delete(_encodings_folder(db) / f"{name}.npy") / 1e6
+    return arrays.delete(_encodings_folder(db) / f"{name}.npy") / 1e6
 
 
 def _encodings_folder(db: str | Path) -> Path:
@@ -134,7 +134,7 @@ def _encodings_folder(db: str | Path) -> Path:
 
 
 def _encoding(path: Path) -> Encoding:
-    stat, about = path.stat(), files.about(path)
+    stat, about = path.stat(), arrays.description(path)
     shape = about.get("shape")
     total = int(shape[0]) if isinstance(shape, list) and shape else 0
     return Encoding(
@@ -142,7 +142,7 @@ def _encoding(path: Path) -> Encoding:
         stat.st_size / 1e6,
         time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime)),
         *(str(about.get(key, "")) for key in ("data", "backbone", "reads")),
-        total if path.suffix == ".npy" else files.rows_done(path),
+        total if path.suffix == ".npy" else arrays.rows_on_disk(path),
         total,
         {key: str(about[key]) for key in DETAILS if key in about},
     )

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from fedcore.clip import encodings as files
+from fedcore.clip import encodings
 from fedcore.clip.facts import MINI_MODELS, config_files, facts
 from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_words
@@ -205,8 +205,8 @@ def _trouble(backbone: str, tag: str, reads: str, images: int) -> FedLensError |
     try:
         if backbone not in MINI_MODELS and not tag.strip():
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
-        size = files.estimate(facts(backbone), images, reads)
-        files.check_room(size, f"{images:,} images", common.database().parent)
+        size = encodings.estimate(facts(backbone), images, reads)
+        encodings.check_disk_space(size, f"{images:,} images", common.database().parent)
         st.caption(f"{images:,} images will take {inventory.amount(size)}.")
     except FedLensError as error:
         st.caption(f":material/error: {common.md(str(error))}")

@@ -5,6 +5,7 @@ from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_mod
 
 from fedcore.clip import backbone, features
 from fedcore.clip.facts import facts
+from fedcore.clip.prompts import class_features
 from tests.clip.test_features import noise
 
 SMALL = {
@@ -86,7 +87,7 @@ def test_an_openai_archive_is_known_by_its_code(small_model, tmp_path):
 def test_the_embedded_models_load_through_the_same_path(name):
     loaded = backbone.load(name)
     assert loaded.facts.embed_dim == loaded.facts.token_width == 192
-    assert loaded.zero_shot(("cat", "dog"), "a picture of a {}.").shape == (2, 192)
+    assert class_features(loaded, ("cat", "dog"), "a picture of a {}.").shape == (2, 192)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

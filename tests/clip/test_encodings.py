@@ -1,4 +1,4 @@
-"""Files of encodings: size known beforehand, limits, whole or not at all, taken up again, shared, deleted."""
+"""Encodings: their size is known beforehand and limited; they are resumed, shared and deleted."""
 
 import multiprocessing
 import os
@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fedcore.cache import arrays
 from fedcore.clip import decoding, encodings, features
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.facts import facts
@@ -26,18 +26,10 @@ from tests.clip.test_features import noise, pixel_backbone
 ABOUT = {"key": "k", "data": "d"}
 
 
-def part(path: Path, rows: int = 10, **about: str) -> encodings.Part:
-    return encodings.Part(path, rows, (3,), np.dtype(np.float32), {**ABOUT, **about})
-
-
-def rows(first: int, count: int) -> np.ndarray:
-    return np.arange(first * 3, (first + count) * 3, dtype=np.float32).reshape(count, 3)
-
-
 @pytest.mark.parametrize("reads", ["embedding", "patches", "layer:0", "layer:11"])
 def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
     row = encodings.row_shape(facts("mini-vit"), reads)
-    file = encodings.Part(tmp_path / "x.npy", 7, row, encodings.stored_as(7, row, reads), ABOUT)
+    file = arrays.ArrayWriter(tmp_path / "x.npy", 7, row, encodings.stored_dtype(7, row, reads), ABOUT)
     file.write(np.zeros((7, *row), np.float32))
     file.close()
     assert (tmp_path / "x.npy").stat().st_size == encodings.estimate(facts("mini-vit"), 7, reads)
@@ -60,6 +52,13 @@ def test_large_activations_are_halved_and_embeddings_never():
     few, many = encodings.estimate(vit, 1_000, "layer:6"), encodings.estimate(vit, 100_000, "layer:6")
     assert few == 128 + 1_000 * 50 * 768 * 4 and many == 128 + 100_000 * 50 * 768 * 2
     assert encodings.estimate(vit, 10_000_000, "embedding") == 128 + 10_000_000 * 512 * 4
+
+
+def test_activations_too_large_for_half_precision_are_refused():
+    half, path = np.dtype(np.float16), "y.npy"
+    assert encodings.to_stored(np.full((1, 3), 65_000, np.float32), half, path).dtype == half
+    with pytest.raises(FedLensError, match="too large for half precision"):
+        encodings.to_stored(np.full((1, 3), 70_000, np.float32), half, path)
 
 
 def test_tokens_of_a_tower_without_any_are_refused():
@@ -89,86 +88,11 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tiny_backbone, t
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_rows_that_were_flushed_are_taken_up_again(tmp_path):
-    first = part(tmp_path / "x.npy")
-    first.write(rows(0, 4))
-    first.flush()
-    first.write(rows(4, 3))  # never flushed: as after a kill, the journal does not know of them
-    first._file.flush()
-    again = part(tmp_path / "x.npy")
-    assert again.done == 4
-    again.write(rows(4, 6))
-    again.close()
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), rows(0, 10))
-    assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob("*.journal"))
-
-
-def test_rows_that_would_be_stored_wrongly_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"rows of \(4,\) where \(3,\) was announced"):
-        part(tmp_path / "x.npy").write(np.zeros((2, 4), np.float32))
-    half = encodings.Part(tmp_path / "y.npy", 2, (3,), np.dtype(np.float16), ABOUT)
-    half.write(np.full((1, 3), 65_000, np.float32))
-    with pytest.raises(FedLensError, match="too large for half precision"):
-        half.write(np.full((1, 3), 70_000, np.float32))
-
-
-def test_a_finished_part_whose_renaming_was_cut_off_is_not_encoded_again(tmp_path):
-    first = part(tmp_path / "x.npy")
-    first.write(rows(0, 10))
-    first.flush()
-    again = part(tmp_path / "x.npy")
-    assert again.done == 10
-    again.close()
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), rows(0, 10))
-
-
-def _flip_a_byte(folder: Path) -> None:
-    content = bytearray((folder / "x.part").read_bytes())
-    content[-1] ^= 1
-    (folder / "x.part").write_bytes(content)
-
-
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "a changed byte": _flip_a_byte,
-    "a part that is too short": lambda f: os.truncate(f / "x.part", 140),
-    "no journal": lambda f: (f / "x.journal").unlink(),
-    "a journal of something else": lambda f: (f / "x.journal").write_text("{}\n"),
-    "another key": lambda f: (f / "x.json").write_text((f / "x.json").read_text().replace('"k"', '"j"')),
-    "no part": lambda f: (f / "x.part").unlink(),
-    "a part of another shape": lambda f: (f / "x.part").write_bytes(
-        (f / "x.part").read_bytes().replace(b"(10, 3)", b"(10, 4)")
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_part_of_other_content_is_never_taken(tmp_path, damage):
-    first = part(tmp_path / "x.npy")
-    first.write(rows(0, 4))
-    first.flush()
-    DAMAGE[damage](tmp_path)
-    again = part(tmp_path / "x.npy")
-    assert again.done == 0
-    again.write(rows(0, 10))
-    again.close()
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), rows(0, 10))
-
-
-def test_what_fits_of_a_damaged_part_is_kept(tmp_path):
-    first = part(tmp_path / "x.npy")
-    for at in (0, 4):
-        first.write(rows(at, 4))
-        first.flush()
-    _flip_a_byte(tmp_path)
-    again = part(tmp_path / "x.npy")
-    assert again.done == 4 and encodings.rows_done(tmp_path / "x.npy") == 4
-
-
 def start(folder: Path, backbone: Backbone, pause: float) -> multiprocessing.Process:
     """A process of its own that encodes 300 images, forked: importing torch anew would take seconds."""
 
     def encode() -> None:
-        encodings._FLUSH_SECONDS = 0
+        arrays._FLUSH_SECONDS = 0
         plain = noise().read
 
         def slow(i: int) -> Image.Image:
@@ -192,7 +116,7 @@ def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tiny_backbone,
     path = features.cache_path(tmp_path, backbone, images, "layer:1")
     child = start(tmp_path, backbone, 0.002)
     end = time.monotonic() + 30
-    while encodings.rows_done(path) < 128 and time.monotonic() < end:
+    while arrays.rows_on_disk(path) < 128 and time.monotonic() < end:
         time.sleep(0.01)
     child.kill()
     child.join()
@@ -216,9 +140,9 @@ def test_two_processes_make_one_encoding(tiny_backbone, tmp_path):
 def test_who_waits_for_another_process_sees_its_progress(tiny_backbone, tmp_path):
     backbone, images = pixel_backbone(tiny_backbone), noise(300)
     path = features.cache_path(tmp_path, backbone, images, "embedding")
-    with encodings.claim(path) as ours:
-        assert ours
-        other = encodings.Part(path, 300, (16,), np.dtype(np.float32), ABOUT)
+    with arrays.write_lock(path) as acquired:
+        assert acquired
+        other = arrays.ArrayWriter(path, 300, (16,), np.dtype(np.float32), ABOUT)
         other.write(np.zeros((64, 16), np.float32))
         other.flush()
         waiting = features.fill(backbone, images, "embedding", tmp_path)
@@ -231,13 +155,13 @@ def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbon
     path = features.cache_path(tmp_path, backbone, images, "embedding")
     mapped = features.encode(backbone, images, "embedding", tmp_path)
     with pytest.raises(FedLensError, match="is in use by a run"):
-        encodings.delete(path)
+        arrays.delete(path)
     assert path.exists()
     del mapped
-    with encodings.claim(path), pytest.raises(FedLensError, match="is being written by a run"):
-        encodings.delete(path)
+    with arrays.write_lock(path), pytest.raises(FedLensError, match="is being written by a run"):
+        arrays.delete(path)
     size = path.stat().st_size
-    assert encodings.delete(path) > size
+    assert arrays.delete(path) > size
     assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
     with pytest.raises(FedLensError, match="deleted just now"):
         features.read(path)

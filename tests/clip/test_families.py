@@ -72,7 +72,7 @@ def test_every_tower_embeds_images_and_sentences(families, name):
     model = families[name]
     pixels = torch.rand(2, 3, model.facts.image_size, model.facts.image_size)
     assert model.embed_images(pixels).shape == (2, *encodings.row_shape(model.facts, "embedding"))
-    text = model.zero_shot(CLASSES, "a photo of a {}.")
+    text = prompts.class_features(model, CLASSES, "a photo of a {}.")
     tokens = model.tokenize([f"a photo of a {c}." for c in CLASSES])
     with torch.no_grad():
         torch.testing.assert_close(text, F.normalize(model.model.encode_text(tokens), dim=-1))

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from fedcore.clip import backbone, features, tags, weights
 from fedcore.clip.facts import facts, weights_source
+from fedcore.clip.prompts import class_features
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from tests.clip.test_backbone import SMALL
@@ -78,7 +79,7 @@ def encoded_by_both(name: str, tmp_path: Path) -> tuple[list[torch.Tensor], list
     pixels = torch.rand(2, 3, ours.facts.image_size, ours.facts.image_size)
     assert ours.logit_scale == theirs.logit_scale
     assert ours.preprocess.transforms[-1].mean == theirs.preprocess.transforms[-1].mean
-    first, second = ([b.embed_images(pixels), b.zero_shot(CLASSES, TEMPLATE)] for b in (ours, theirs))
+    first, second = ([b.embed_images(pixels), class_features(b, CLASSES, TEMPLATE)] for b in (ours, theirs))
     return first, second
 
 

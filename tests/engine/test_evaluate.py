@@ -7,7 +7,8 @@ import torch
 
 from fedcore.engine.evaluate import Evaluator
 from fedcore.methods.base import Models
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap.config import FedDEAPConfig
+from fedcore.methods.feddeap.method import FedDEAP
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation

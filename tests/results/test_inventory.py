@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedcore.clip import encodings as files
+from fedcore.cache import arrays
 from fedcore.config import expand, loads
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
@@ -18,7 +18,7 @@ def db(tmp_path):
     folder = tmp_path / "artifacts" / "encodings"
     folder.mkdir(parents=True)
     for name, rows in (("pacs-1", 10), ("pacs-2", 4)):
-        part = files.Part(folder / f"{name}.npy", 10, (3,), np.dtype(np.float32), ABOUT)
+        part = arrays.ArrayWriter(folder / f"{name}.npy", 10, (3,), np.dtype(np.float32), ABOUT)
         part.write(np.zeros((rows, 3), np.float32))
         part.close()
     np.save(folder / "digits-0.npy", np.zeros((50, 3), np.float32))
@@ -97,7 +97,7 @@ def test_only_what_is_listed_can_be_deleted(db, name):
 
 
 def test_one_in_use_is_refused(db):
-    mapped = files.map_shared(db.parent / "artifacts" / "encodings" / "pacs-1.npy")
+    mapped = arrays.open_mapped(db.parent / "artifacts" / "encodings" / "pacs-1.npy")
     with pytest.raises(FedLensError, match="pacs-1.npy is in use by a run"):
         inventory.delete_encoding(db, "pacs-1")
     assert mapped.shape == (10, 3) and len(inventory.encodings(db)) == 3

@@ -75,7 +75,7 @@ class CLIPFC(Method):
         """
         backbone, classes = self.problem.backbone, self.problem.classes
         if self.config.init == "text":
-            weight = backbone.zero_shot(classes, self.problem.template)
+            weight = self.problem.class_features
             bias = weight.new_zeros(len(classes))
         else:
             weight, bias = draw_linear(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fedcore.clip.lora import Lora, init_lora
+from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
 from fedcore.errors import FedLensError
 from fedcore.methods.base import (
     Batch,
@@ -22,7 +22,6 @@ from fedcore.methods.base import (
     cross_entropy,
 )
 from fedcore.methods.charts import DiagnosticChart
-from fedcore.methods.fedalign.towers import check_tower, first_layer
 from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
@@ -105,8 +104,8 @@ class FedAvgLoRA(Method):
 
     def __init__(self, config: FedAvgLoRAConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.start = first_layer(config, problem.backbone.facts.vision_layers)
-        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+        self.start = first_adapted_layer(config.start_layer, problem.backbone.facts.vision_layers)
+        self.text = problem.class_features
 
     @classmethod
     def check(cls, config: Any, setting: Setting) -> None:
@@ -116,7 +115,7 @@ class FedAvgLoRA(Method):
             FedLensError: with field ``backbone.name`` or ``rank``.
         """
         facts = setting.facts
-        check_tower(cls.title, facts, "backbone.name")
+        check_attention_layers(cls.title, facts, "backbone.name")
         if config.rank > facts.vision_width:
             raise FedLensError(
                 f"rank {config.rank} is more than the width of {facts.name}'s image tower; "
@@ -127,7 +126,7 @@ class FedAvgLoRA(Method):
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
         """The activations entering the first adapted layer: what lies below never changes."""
-        return f"layer:{first_layer(config, facts.vision_layers)}"
+        return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """B zero and one A for all: the tower starts as CLIP's.

@@ -111,7 +111,7 @@ class FedCLIP(Method):
     def __init__(self, config: FedCLIPConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.scale = problem.backbone.logit_scale
-        self.text = problem.backbone.zero_shot(problem.classes, problem.template)
+        self.text = problem.class_features
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """Two linear layers as torch.nn.Linear starts. Shape: w1, w2 (d, d), b1, b2 (d,)."""

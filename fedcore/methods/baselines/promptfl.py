@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from fedcore.clip import tokens
-from fedcore.clip.prompts import check_room, class_suffix, encode_context
-from fedcore.errors import FedLensError
-from fedcore.lazy import torch
+from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
 from fedcore.methods.base import (
     Batch,
     Method,
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
 
     from fedcore.federation import LocalData, Problem
 
-INIT_STD = 0.02
-"""Standard deviation of a fresh context vector (CoOp, Section 4.1)."""
-
 
 class PromptFLConfig(MethodConfig):
     """Hyper-parameters of PromptFL."""
@@ -50,27 +45,6 @@ class PromptFLConfig(MethodConfig):
     weighting: Literal["uniform", "samples"] = Field(
         "samples", description="Server mean over clients: weighted by sample counts (paper), or plain"
     )
-
-
-def draw_context(length: int, width: int, generator: Generator) -> Tensor:
-    """A fresh context, N(0, 0.02), in float64 so that every precision sees the same draw.
-
-    Shape: -> (length, width).
-    """
-    return INIT_STD * torch.randn(length, width, generator=generator, dtype=torch.float64)
-
-
-def check_prompts(setting: Setting) -> None:
-    """Refuse a backbone whose text tower takes no learned prompts.
-
-    Raises:
-        FedLensError: with field ``backbone.name``.
-    """
-    if setting.facts.prompts:
-        raise FedLensError(
-            f"{setting.facts.name} takes no learned prompts: {setting.facts.prompts}; choose e.g. ViT-B-32",
-            "backbone.name",
-        )
 
 
 @method
@@ -112,7 +86,7 @@ class PromptFL(Method):
         Raises:
             FedLensError: with field ``backbone.name`` or ``context_length``.
         """
-        check_prompts(setting)
+        check_prompts(setting.facts)
         tokens.check_room(setting.facts, setting.classes, config.context_length, "context_length")
 
     def init(self, generator: Callable[..., Generator]) -> State:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
-
+from fedcore.clip.lora import check_attention_layers, first_adapted_layer, scaled_layer
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import (
     Batch,
-    MethodConfig,
     Models,
     Params,
     Phase,
@@ -26,7 +24,8 @@ from fedcore.methods.base import (
     cross_entropy,
 )
 from fedcore.methods.charts import DiagnosticChart, MatrixChart
-from fedcore.methods.class_texts import Described, Descriptions, descriptions_field, style_field
+from fedcore.methods.class_texts import Described
+from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.mixing import (
     attend,
     chosen_hits,
@@ -38,13 +37,10 @@ from fedcore.methods.fedalign.mixing import (
 )
 from fedcore.methods.fedalign.towers import (
     Towers,
-    check_tower,
     encoding,
-    first_layer,
     named,
     orthogonality,
     parts_of,
-    scaled_layer,
 )
 from fedcore.methods.registry import method
 
@@ -53,128 +49,6 @@ if TYPE_CHECKING:
 
     from fedcore.clip.facts import BackboneFacts
     from fedcore.federation import LocalData, Problem
-
-
-class FedAlignConfig(MethodConfig):
-    """Hyper-parameters of FedAlign; layers count from 0 in a tower of 12, scaled to other depths."""
-
-    optimiser: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimiser (paper: Adam)")
-    lr: float = Field(1e-3, ge=0, le=100, description="Learning rate of the clients (paper: 1e-3)")
-    weight_decay: float = Field(
-        0.0, ge=0, le=10, description="Weight decay of the clients (the paper names none)"
-    )
-    batch_size: int = Field(64, ge=1, le=65536, description="Samples in a local batch (paper: 64)")
-    weighting: Literal["uniform", "samples"] = Field(
-        "samples", description="Global encoder: mean weighted by sample counts (paper, Eq. 14), or plain"
-    )
-    trainable: Literal["attention", "table4"] = Field(
-        "attention",
-        title="trained parts",
-        description="Low-rank updates of attention alone (the paper's text), or table4, all that its Table 4 "
-        "counts: the image tower's class and positional embeddings and projection too, and the text tower's "
-        "token embedding (low-rank) and positional embedding",
-        json_schema_extra={"words": {"table4": "all of Table 4"}},
-    )
-    rank: int = Field(
-        4, ge=1, le=256, title="LoRA rank", description="Rank r of the low-rank updates (paper: 4)"
-    )
-    gamma: float = Field(
-        0.25,
-        gt=0,
-        le=100,
-        title="LoRA scaling",
-        description="Scaling of the updates, W = W0 + gamma B A (paper: 0.25)",
-    )
-    start_layer: int = Field(
-        2,
-        ge=0,
-        le=11,
-        title="first adapted layer",
-        description="First adapted attention layer l, from 0, of 12 (paper: 2); scaled to the depth",
-    )
-    boundary_layer: int = Field(
-        9,
-        ge=0,
-        le=12,
-        title="first mixed layer",
-        description="First layer m, from 0, of 12, that is mixed by attention; below it the global mean "
-        "(paper: 9; 12 turns attention off); scaled to the depth",
-    )
-    orthogonality: float = Field(
-        0.1,
-        ge=0,
-        le=1000,
-        title="orthogonality weight",
-        description="Weight mu of the orthogonality penalty (paper: 0.1)",
-    )
-    renormalise: bool = Field(
-        True,
-        title="normalise means again",
-        description="Normalise the class means of the penalty again (the paper does not)",
-    )
-    scale: float | Literal["clip"] = Field(
-        14.3,
-        title="cosine scale",
-        description="Factor of all cosines: exp(2.66) = 14.3 (paper), or 'clip' for the backbone's own",
-        json_schema_extra={"words": {"clip": "CLIP's own"}},
-    )
-    style: Literal["gt", "st"] = style_field(
-        "gt", "Class texts: gt, written descriptions (paper; else the prompt), or st, the prompt"
-    )
-    descriptions: Descriptions = descriptions_field()
-    upload_ratio: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        title="share uploaded",
-        description="Share of the correctly predicted features that a client uploads (paper: 1)",
-    )
-    similarity: Literal["cosine", "dot", "euclidean"] = Field(
-        "cosine",
-        title="prototype similarity",
-        description="Similarity of two prototypes (paper: cosine; Table 8)",
-    )
-    euclidean: Literal["plain", "negated"] = Field(
-        "plain",
-        title="Euclidean similarity",
-        description="Distance as printed, which favours the dissimilar, or with a minus sign",
-    )
-    reduce: Literal["sum", "mean"] = Field(
-        "sum",
-        title="over classes",
-        description="Over the other's classes: sum (paper, Eq. 11; saturates with many classes), or mean",
-    )
-    ex_query: bool = Field(
-        True,
-        title="leave own update out",
-        description="Leave a client's own update out of its next starting point (paper: yes)",
-    )
-    average: Literal["product", "factors"] = Field(
-        "product",
-        title="averaging of updates",
-        description="Average B A and cut back to rank r (paper, Eq. 13, 14), or average B and A apart",
-    )
-    server_lr: float = Field(
-        1e-3,
-        ge=0,
-        le=100,
-        title="server learning rate",
-        description="Learning rate of the server's Adam (paper: 1e-3)",
-    )
-    server_epochs: int = Field(
-        1, ge=0, le=1000, description="Server passes over the uploaded features in a round"
-    )
-    server_batch_size: int = Field(64, ge=1, le=65536, description="Samples in a server batch")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> FedAlignConfig:
-        if self.boundary_layer < self.start_layer:
-            raise ValueError(
-                f"boundary_layer {self.boundary_layer} is below start_layer; use {self.start_layer} or more"
-            )
-        if self.scale != "clip" and not 0 < self.scale <= 1000:
-            raise ValueError("scale is a number above 0 up to 1000, or 'clip'")
-        return self
 
 
 @method
@@ -230,7 +104,8 @@ class FedAlign(Described):
         self.towers = Towers(config, problem.backbone)
         layers = problem.backbone.facts.vision_layers
         boundary = scaled_layer(config.boundary_layer, layers)
-        self.low = max(0, boundary - first_layer(config, layers))  # adapted layers with the global mean
+        start = first_adapted_layer(config.start_layer, layers)
+        self.low = max(0, boundary - start)  # adapted layers that take the global mean
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
 
     @classmethod
@@ -241,7 +116,7 @@ class FedAlign(Described):
             FedLensError: with field ``start_layer``, ``rank`` or ``descriptions``.
         """
         facts = setting.facts
-        check_tower(cls.title, facts, "start_layer")
+        check_attention_layers(cls.title, facts, "start_layer")
         if facts.prompts:
             raise FedLensError(
                 f"FedAlign cannot adapt the text tower of {facts.name}: {facts.prompts}", "start_layer"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.federation import LocalData, Problem
-    from fedcore.methods.fedalign.method import FedAlignConfig
+    from fedcore.methods.fedalign.config import FedAlignConfig
 
 ROW_NORM = 3**-0.5
 """Norm of a row of a fresh A (Kaiming-uniform): an A from the server is as large as the first one."""

@@ -4,13 +4,11 @@ the penalty that keeps the classes of an image tower's features apart.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from fedcore.clip.lora import Lora, init_lora
+from fedcore.clip.lora import Lora, first_adapted_layer, init_lora
 from fedcore.clip.prompts import encode_texts
-from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Params
@@ -20,49 +18,14 @@ if TYPE_CHECKING:
 
     from fedcore.clip.backbone import Backbone
     from fedcore.clip.facts import BackboneFacts
-    from fedcore.methods.fedalign.method import FedAlignConfig
-
-PAPER_LAYERS = 12
-"""Layers of the paper's towers, which ``start_layer`` and ``boundary_layer`` count in."""
-
-
-class StartsAtLayer(Protocol):
-    """A config whose low-rank updates start at a layer of 12."""
-
-    @property
-    def start_layer(self) -> int:
-        """First adapted attention layer, from 0."""
-
-
-def scaled_layer(layer: int, layers: int) -> int:
-    """A layer of a 12-layer tower in a tower of another depth, in proportion and rounded half up."""
-    return math.floor(layer * layers / PAPER_LAYERS + 0.5)
-
-
-def first_layer(config: StartsAtLayer, layers: int) -> int:
-    """The first adapted layer of a tower; the last layer at the latest."""
-    return min(scaled_layer(config.start_layer, layers), layers - 1)
-
-
-def check_tower(title: str, facts: BackboneFacts, field: str) -> None:
-    """Refuse backbones without attention layers to adapt.
-
-    Raises:
-        FedLensError: with field ``field``.
-    """
-    if facts.vision != "vit":
-        raise FedLensError(
-            f"{title} adapts the attention layers of open_clip's ViT, which {facts.name} is not; "
-            "choose e.g. ViT-B-32",
-            field,
-        )
+    from fedcore.methods.fedalign.config import FedAlignConfig
 
 
 def encoding(config: FedAlignConfig, facts: BackboneFacts) -> str:
     """What enters the lowest part of the image tower that changes: all below it is encoded once."""
     if config.trainable == "table4":
         return "patches"
-    return f"layer:{first_layer(config, facts.vision_layers)}"
+    return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
 
 
 def named(tower: str, parts: Params) -> Params:
@@ -104,8 +67,8 @@ class Towers:
     def __init__(self, config: FedAlignConfig, backbone: Backbone) -> None:
         self.config, self.backbone = config, backbone
         self.everything = config.trainable == "table4"
-        self.start = first_layer(config, backbone.facts.vision_layers)
-        self.text_start = first_layer(config, backbone.facts.text_layers)
+        self.start = first_adapted_layer(config.start_layer, backbone.facts.vision_layers)
+        self.text_start = first_adapted_layer(config.start_layer, backbone.facts.text_layers)
 
     def first_image(self, generator: Callable[..., Generator]) -> Params:
         """Parts with which the image tower is CLIP's, without the client axis."""

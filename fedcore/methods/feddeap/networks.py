@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fedcore.clip.facts import BackboneFacts
     from fedcore.federation import Problem
-    from fedcore.methods.feddeap.method import FedDEAPConfig
+    from fedcore.methods.feddeap.config import FedDEAPConfig
 
 LAYERS = ("w1", "b1", "w2", "b2")
 """Parameters of a transformation network d -> d/2 -> d."""

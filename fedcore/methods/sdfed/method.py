@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from fedcore.clip import tokens
-from fedcore.clip.prompts import check_room, class_suffix, encode_context
+from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -30,7 +30,6 @@ from fedcore.methods.base import (
     cross_entropy,
     masked_mean,
 )
-from fedcore.methods.baselines.promptfl import check_prompts, draw_context
 from fedcore.methods.charts import DiagnosticChart
 from fedcore.methods.registry import method
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
@@ -229,7 +228,7 @@ class SDFed(Method):
         Raises:
             FedLensError: with field ``local_length`` or ``backbone.name``.
         """
-        check_prompts(setting)
+        check_prompts(setting.facts)
         listed = parse_lengths(config.local_length)[2]
         if len(listed) not in (0, setting.clients) and config.components != "none":
             raise FedLensError(

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fedcore.engine.transport import Transport
-from fedcore.methods.fedalign.method import FedAlign, FedAlignConfig
+from fedcore.methods.fedalign.config import FedAlignConfig
+from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.mixing import unpack
 from tests.support.against import build
 from tests.support.oracles import fedalign as oracle

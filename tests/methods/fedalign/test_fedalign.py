@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from fedcore.clip.facts import facts
+from fedcore.clip.lora import first_adapted_layer, scaled_layer
 from fedcore.engine.transport import Transport, traffic
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, Setting, Uploads
-from fedcore.methods.fedalign.method import FedAlign, FedAlignConfig, first_layer, orthogonality, scaled_layer
+from fedcore.methods.fedalign.config import FedAlignConfig
+from fedcore.methods.fedalign.method import FedAlign
+from fedcore.methods.fedalign.towers import orthogonality
 from fedcore.methods.registry import build_config
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign as oracle
@@ -355,10 +358,10 @@ def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt(tiny_backbon
 
 def test_layers_scale_with_the_depth():
     config = FedAlignConfig()
-    assert [first_layer(config, n) for n in (4, 12, 24)] == [1, 2, 4]
+    assert [first_adapted_layer(config.start_layer, n) for n in (4, 12, 24)] == [1, 2, 4]
     assert [scaled_layer(config.boundary_layer, n) for n in (4, 12, 24)] == [3, 9, 18]
     assert (
-        first_layer(FedAlignConfig(start_layer=11, boundary_layer=12), 4) == 3
+        first_adapted_layer(FedAlignConfig(start_layer=11, boundary_layer=12).start_layer, 4) == 3
     )  # something is always adapted
     assert FedAlign.reads(config, facts("ViT-B-32")) == "layer:2"
     assert FedAlign.reads(FedAlignConfig(trainable="table4"), facts("ViT-B-32")) == "patches"

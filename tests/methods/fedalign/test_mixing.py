@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedcore.methods.base import Ragged
-from fedcore.methods.fedalign.method import FedAlignConfig
+from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.mixing import attend, mix, mix_parts, pack, personalise, relevance, unpack
 
 

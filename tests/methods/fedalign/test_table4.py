@@ -13,7 +13,8 @@ from fedcore.clip.facts import config_files, facts
 from fedcore.engine.transport import Transport, traffic
 from fedcore.federation import LocalData, Pool, Problem, Rows
 from fedcore.methods.base import State
-from fedcore.methods.fedalign.method import FedAlign, FedAlignConfig
+from fedcore.methods.fedalign.config import FedAlignConfig
+from fedcore.methods.fedalign.method import FedAlign
 from tests.support.tiny import tokenizer
 
 M = 2**20

@@ -9,7 +9,8 @@ from fedcore.clip.facts import facts
 from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, Setting, Uploads
-from fedcore.methods.feddeap.method import FedDEAP, FedDEAPConfig
+from fedcore.methods.feddeap.config import FedDEAPConfig
+from fedcore.methods.feddeap.method import FedDEAP
 from fedcore.methods.feddeap.networks import LAYERS, simplex_etf
 from fedcore.methods.registry import build_config
 from fedcore.seeds import torch_generator

@@ -1,0 +1,289 @@
+"""Files of large arrays that are written row by row, survive interruptions and are shared by processes.
+
+An array ``NAME.npy`` appears under that name only when it is complete. Until then its rows grow in
+``NAME.part``. After each flush ``NAME.journal`` records how many rows are safely on disk and their checksum,
+so that an interrupted writer goes on from there. ``NAME.json`` describes the content, and ``NAME.lock`` is
+locked by the process that writes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from fedcore.errors import FedLensError
+
+HEADER_BYTES = 128
+"""Bytes before the first row of a .npy file (``np.lib.format`` aligns to 64; shapes here fit two blocks)."""
+_FLUSH_SECONDS = 2.0
+"""Work that a killed process loses at most; an fsync after every batch would cost more than it saves."""
+
+
+class ArrayWriter:
+    """Writes an array row after row; the module's docstring describes its files.
+
+    Attributes:
+        done: rows that are written. An earlier, interrupted writer's rows are kept when it had the same
+            description, shape and data type and their checksums agree; otherwise the file is begun anew.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        rows: int,
+        row_shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        description: dict[str, object],
+    ) -> None:
+        """Open or begin the part file of ``path``; the caller holds the write lock."""
+        self.path = path
+        self.rows = rows
+        self._row_shape = row_shape
+        self._dtype = dtype
+        self._row_bytes = math.prod(row_shape) * dtype.itemsize
+        self._description = description | {"shape": [rows, *row_shape], "dtype": dtype.name}
+        self._header = _npy_header((rows, *row_shape), dtype)
+        self.done = self._keep_finished_rows()
+        self._file = self._open_part()
+        self._flushed, self._checksum, self._flushed_at = self.done, 0, time.monotonic()
+
+    def write(self, values: np.ndarray) -> None:
+        """Append the next rows. Shape: values (any number of rows, *row shape).
+
+        Raises:
+            ValueError: for rows of another shape or data type than was announced.
+            FedLensError: when the disk is full or not writable.
+        """
+        if values.shape[1:] != self._row_shape or values.dtype != self._dtype:
+            raise ValueError(
+                f"rows of {values.shape[1:]} {values.dtype} "
+                f"where {self._row_shape} {self._dtype} was announced"
+            )
+        content = np.ascontiguousarray(values).tobytes()
+        with self._readable_errors():
+            self._file.write(content)
+        self._checksum = zlib.crc32(content, self._checksum)
+        self.done += len(values)
+        if time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring the rows to the disk first, then the journal line that vouches for them.
+
+        Raises:
+            FedLensError: when the disk is full or not writable.
+        """
+        if self.done > self._flushed:
+            with self._readable_errors():
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                with _journal(self.path).open("a", encoding="utf-8") as journal:
+                    journal.write(json.dumps([self.done, self._checksum]) + "\n")
+                    journal.flush()
+                    os.fsync(journal.fileno())
+        self._flushed, self._checksum, self._flushed_at = self.done, 0, time.monotonic()
+
+    def close(self) -> None:
+        """Give the file its final name when it is complete; otherwise keep the rows for the next writer.
+
+        Raises:
+            FedLensError: when the disk is full or not writable.
+        """
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+        if self.done == self.rows:
+            os.replace(_part(self.path), self.path)
+            _journal(self.path).unlink(missing_ok=True)
+
+    @contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FedLensError(
+                f"cannot write {_part(self.path)}: {error.strerror}; make room and resume the run, which "
+                "keeps the images that are on the disk"
+            ) from error
+
+    def _open_part(self) -> IO[bytes]:
+        """The part file, cut to the rows that the journal vouches for."""
+        part = _part(self.path)
+        if not self.done:
+            _journal(self.path).unlink(missing_ok=True)
+            _description_file(self.path).write_text(json.dumps(self._description), encoding="utf-8")
+            part.write_bytes(self._header)
+        file = part.open("r+b")
+        file.truncate(len(self._header) + self.done * self._row_bytes)
+        file.seek(0, os.SEEK_END)
+        return file
+
+    def _keep_finished_rows(self) -> int:
+        """The number of rows of an earlier writer that are on the disk as they were written."""
+        done = 0
+        kept = []
+        with suppress(OSError, ValueError, TypeError):  # no file, or a line cut off: what fits is kept
+            if json.loads(_description_file(self.path).read_text(encoding="utf-8")) != self._description:
+                return 0
+            with _part(self.path).open("rb") as file:
+                if file.read(len(self._header)) != self._header:
+                    return 0
+                for line in _journal(self.path).read_text(encoding="utf-8").splitlines():
+                    upto, expected = json.loads(line)
+                    if _crc32(file, (upto - done) * self._row_bytes) != expected:
+                        break
+                    done = upto
+                    kept.append(line + "\n")
+        if done:
+            _journal(self.path).write_text("".join(kept), encoding="utf-8")
+        return done
+
+
+def _npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    out = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(out, facts)
+    return out.getvalue()
+
+
+def _crc32(file: IO[bytes], size: int) -> int | None:
+    """CRC-32 of the next ``size`` bytes; None when there are fewer."""
+    checksum = 0
+    while size > 0:
+        content = file.read(min(size, 1 << 24))
+        if not content:
+            return None
+        checksum = zlib.crc32(content, checksum)
+        size -= len(content)
+    return checksum
+
+
+def _part(path: Path) -> Path:
+    return path.with_suffix(".part")
+
+
+def _journal(path: Path) -> Path:
+    return path.with_suffix(".journal")
+
+
+def _description_file(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def rows_on_disk(path: Path) -> int:
+    """The number of rows of an unfinished array that are safely on disk, as its journal says."""
+    try:
+        return int(json.loads(_journal(path).read_text(encoding="utf-8").splitlines()[-1])[0])
+    except (OSError, ValueError, IndexError, TypeError):  # none yet, or a line that is just being written
+        return 0
+
+
+def unfinished_bytes(path: Path) -> int:
+    """The size of an unfinished array's part file, 0 where there is none."""
+    part = _part(path)
+    return part.stat().st_size if part.exists() else 0
+
+
+def description(path: Path) -> dict[str, object]:
+    """The description an array was written with, its shape and dtype; empty for files of older releases."""
+    try:
+        return dict(json.loads(_description_file(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+@contextmanager
+def write_lock(path: Path) -> Iterator[bool]:
+    """Try to take an array's write lock; yields False when another process holds it.
+
+    The lock is the operating system's: it is free again however its holder dies.
+    """
+    with path.with_suffix(".lock").open("a+b") as file:
+        yield _lock(file, exclusive=True)
+
+
+def open_mapped(path: Path) -> np.ndarray:
+    """A finished array, memory-mapped copy-on-write (torch wants writable memory, the file stays).
+
+    As long as the array lives, ``delete`` refuses the file: the lock belongs to the open file, which the
+    mapping keeps open by a duplicate of its descriptor.
+
+    Raises:
+        FedLensError: when the file was deleted meanwhile.
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError as error:
+        raise FedLensError(f"{path} was deleted just now; resume the run, which makes it again") from error
+    with file:
+        if not _lock(file, exclusive=False):
+            raise FedLensError(f"{path} is being deleted just now; resume the run, which makes it again")
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        return np.memmap(file, dtype=dtype, mode="c", offset=file.tell(), shape=shape)
+
+
+def delete(path: Path) -> int:
+    """Delete an array, finished or not, and return the number of bytes freed.
+
+    Raises:
+        FedLensError: when a run reads or writes it.
+    """
+    with write_lock(path) as acquired:
+        if not acquired:
+            raise FedLensError(f"{path.name} is being written by a run; stop the run first")
+        freed = _remove_unused(path) if path.exists() else 0
+        for file in (_part(path), _journal(path), _description_file(path)):
+            if file.exists():
+                freed += file.stat().st_size
+                file.unlink()
+    return freed
+
+
+def _remove_unused(path: Path) -> int:
+    busy = FedLensError(f"{path.name} is in use by a run; wait for it to end or stop it first")
+    with path.open("rb") as file:
+        if not _lock(file, exclusive=True):
+            raise busy
+        size = path.stat().st_size
+        if sys.platform != "win32":
+            path.unlink()
+            return size
+    try:
+        path.unlink()
+    except PermissionError as error:  # Windows itself refuses to delete a file that is mapped
+        raise busy from error
+    return size
+
+
+def _lock(file: IO[bytes], exclusive: bool) -> bool:
+    """Lock an open file without waiting, until it is closed. The Windows branch is untested."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        if not exclusive:
+            return True
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

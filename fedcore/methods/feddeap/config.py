@@ -1,0 +1,99 @@
+"""Hyper-parameters of FedDEAP."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.methods.base import MethodConfig
+
+
+class FedDEAPConfig(MethodConfig):
+    """Hyper-parameters of FedDEAP."""
+
+    lr: float = Field(
+        1e-3, ge=0, le=100, description="Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)"
+    )
+    weight_decay: float = Field(
+        1e-5, ge=0, le=10, description="Weight decay (authors' code: 1e-5; the paper names none)"
+    )
+    batch_size: int = Field(
+        64, ge=1, le=65536, description="Samples in a local batch (paper: 64; DomainNet-126: 256)"
+    )
+    prompt_length: int = Field(
+        16, ge=1, le=75, description="Vectors L of each of the two prompts, tokens (paper: 16)"
+    )
+    personal_length: int | None = Field(
+        None,
+        ge=1,
+        le=75,
+        title="domain prompt length",
+        description="Vectors of the domain prompt, tokens (paper's Table 5: 12 beside 20, 20 beside 12); "
+        "default: prompt_length",
+        json_schema_extra={"empty": "the prompt length"},
+    )
+    personal_prompt: bool = Field(
+        True, description="Learn a domain prompt that stays on its client (off: the paper's baseline)"
+    )
+    semantic_alignment: bool = Field(
+        True, description="Align text features with the semantic ETF (L_sp, Eq. 8)"
+    )
+    domain_alignment: bool = Field(True, description="Align text features with the domain ETF (L_dp, Eq. 10)")
+    semantic_weight: float = Field(
+        1.0, ge=0, le=1000, description="lambda, weight of L_sp for the shared prompt"
+    )
+    domain_weight: float = Field(1.0, ge=0, le=1000, description="eta, weight of L_dp for the domain prompt")
+    etf_temperature: Literal["1/s", "1"] = Field(
+        "1/s",
+        title="ETF temperature",
+        description="Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
+    )
+    phi_input: Literal["raw", "normalised"] = Field(
+        "raw",
+        title="transformation input",
+        description="Embeddings as the transformation networks see them: as they are (paper), or unit length",
+    )
+    domain_etf: Literal["domain", "client"] = Field(
+        "domain",
+        title="domain ETF columns",
+        description="Columns of the domain ETF: one per domain, or one per client",
+    )
+    image_context: Literal["train_mean", "batch"] = Field(
+        "train_mean",
+        description="Mean embedding that scales the domain prompt in prediction: of the client's training "
+        "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
+    )
+    unseen: Literal["semantic_only", "mean_image"] = Field(
+        "semantic_only",
+        title="global model's context",
+        description="Global model, which has no domain prompt: leave it out, or put the test batch's mean "
+        "embedding in its place",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FedDEAPConfig:
+        if self.domain_alignment and not self.personal_prompt:
+            raise ValueError(
+                "domain_alignment moves the domain prompt, which personal_prompt = false removes; "
+                "turn both off"
+            )
+        if self.personal_length is not None and not self.personal_prompt:
+            raise ValueError(
+                "personal_length is that of the domain prompt, which personal_prompt = false removes; "
+                "leave it out"
+            )
+        return self
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Vectors of p_s and, where there is one, of p_d: the field that says so -> tokens."""
+        found = {"prompt_length": self.prompt_length}
+        if self.personal_prompt:
+            found["personal_length"] = self.personal_length or self.prompt_length
+        return found
+
+    @property
+    def longer(self) -> str:
+        """The field to shorten where the prompts are too long."""
+        return max(self.lengths, key=self.lengths.__getitem__)
