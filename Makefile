@@ -23,9 +23,9 @@ $(PY):
 	echo "FedLens needs Python 3.11 or newer; none was found as python3" >&2; exit 1
 
 # The stamps hold what was installed, so that a changed requirements file is installed again.
-$(VENV)/.installed: requirements.txt | $(PY)
+$(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	@if [ -n "$(TORCH_INDEX)" ]; then $(PIP) install torch torchvision --index-url $(TORCH_INDEX); fi
-	$(PIP) install -r requirements.txt
+	$(PIP) install -e .
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
@@ -33,7 +33,7 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	@touch $@
 
 run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first time)
-	$(VENV)/bin/streamlit run app.py
+	$(VENV)/bin/fedlens app
 
 test: lint unit browser ## what must pass: lint, unit tests, browser tests
 

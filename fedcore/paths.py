@@ -1,6 +1,10 @@
-"""Where FedLens' own files are: package assets, and the checkout around the package."""
+"""Where FedLens' own files are: inside the package, and beside it."""
 
 from pathlib import Path
 
 ASSETS = Path(__file__).resolve().parent / "assets"
-PROJECT = Path(__file__).resolve().parent.parent
+_BESIDE = Path(__file__).resolve().parent.parent
+IN_CHECKOUT = (_BESIDE / "pyproject.toml").is_file()
+"""Whether the package runs from a checkout; otherwise it was installed."""
+PROJECT = _BESIDE if IN_CHECKOUT else _BESIDE / "fedlens_app"
+"""The folder with ``app.py``, ``pages/`` and ``docs/``: the checkout, or the installed ``fedlens_app``."""

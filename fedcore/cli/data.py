@@ -1,128 +1,168 @@
-"""``data get``, ``check``, ``encode`` and ``partition``: a data set, what is in it, who would get what."""
+"""``data list``, ``get``, ``check``, ``encode`` and ``partition``: data sets."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fedcore import config
+import typer
+
+from fedcore.cli.options import DONE, Database, common, note
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from fedcore.data.check.findings import CheckReport
 
-_Result = TypeVar("_Result")
 MOST_LINES = 40
 """Clients or classes that a table lists; the rest are counted."""
 
+commands = typer.Typer()
+data = typer.Typer(help="List, get, check or encode data sets, or show how one is partitioned.")
+commands.add_typer(data, name="data")
 
-def get(name: str, root: str | None) -> int:
-    """Fetch a data set of the catalog, and read it as a run will."""
+Root = Annotated[str | None, typer.Option(help="Folder of the data set")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=NAME...",
+        help="Columns of a manifest or Hugging Face data set that have other names, e.g. label=diagnosis",
+    ),
+]
+
+
+@data.command("list")
+@common
+def list_data_sets() -> int:
+    """List the built-in data sets."""
     from fedcore.data import catalog
 
-    found = catalog.entry(name)
-    if root is None and found.torchvision:
+    for entry in catalog.entries():
+        print(f"{entry.name:<18} {entry.title}")
+    return DONE
+
+
+@data.command("get")
+@common
+def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None) -> int:
+    """Download a built-in data set, and read it as a run does."""
+    from fedcore.cli.progress import prepared
+    from fedcore.data import catalog
+
+    entry = catalog.entry(name)
+    if root is None and entry.torchvision:
         raise FedLensError(
-            f"say with --root where {found.title} shall go (about {found.megabytes} MB)", "root"
+            f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)", "root"
         )
-    said = ""
+    last = ""
     for step in catalog.download(name, root or "."):  # torchvision draws the bar
-        if step.message != said:
-            said = step.message
-            print(said, file=sys.stderr)
+        if step.message != last:
+            last = step.message
+            note(last)
     images, warnings = prepared(lambda: catalog.load_checked(name, root))
     for warning in warnings:
-        print(f"note: {warning}", file=sys.stderr)
-    print(f'{len(images):,} images of {found.title}; in an experiment: name = "{name}", root = "{root}"')
-    return 0
+        note(warning)
+    print(f'{len(images):,} images of {entry.title}; in an experiment: name = "{name}", root = "{root}"')
+    return DONE
 
 
-def prepared(attempt: Callable[[], _Result]) -> _Result:
-    """Do something with a data set; a bar where it has to be unpacked, converted or measured first."""
+@data.command("check")
+@common
+def check(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH|NAME", help="Folder, CSV list or saved data set, or a built-in one by its name"
+        ),
+    ],
+    root: Root = None,
+    columns: Columns = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
+) -> int:
+    """Decode every image of a data set and list what is odd; exit status 2 if it cannot be used."""
     from fedcore.cli.progress import track
-    from fedcore.data.readers.prepare import Prepared
+    from fedcore.data import catalog
+    from fedcore.data.check import check as checking
 
-    work = Prepared(attempt)
-    steps = iter(work)
-    for first in steps:
-        track(itertools.chain((first,), steps))
-    return work.result
+    built_in = not Path(path).expanduser().exists() and path in {e.name for e in catalog.entries()}
+    if root is not None and not built_in:
+        raise FedLensError(
+            f"'{path}' is no built-in data set; give its folder as PATH, without --root", "root"
+        )
+    name, where = (path, root) if built_in else (checking.kind_of(path), path)
+    reports: list[CheckReport] = []
+
+    def steps() -> Iterator[checking.Step]:
+        for step in checking.check(name, where, columns=_columns(columns)):
+            if isinstance(step, checking.Step):
+                yield step
+            else:
+                reports.append(step)
+
+    track(steps())
+    (report,) = reports
+    print(report.to_json() if json else text(report))
+    if report.error:
+        raise FedLensError(report.error, "data.root")
+    return DONE
 
 
-def choices(part: type[BaseModel], field: str) -> tuple[str, ...]:
-    """The words that a field of the config may be."""
-    return get_args(part.model_fields[field].annotation)
+@data.command("encode")
+@common
+def encode(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Data set, as an experiment names it")],
+    root: Root = None,
+    columns: Columns = None,
+    decode: Annotated[
+        Literal["full", "draft"], typer.Option(help="draft: decode large JPEG images at a lower resolution")
+    ] = "full",
+    backbone: Annotated[str, typer.Option(help="open_clip model that encodes")] = "mini-vit",
+    pretrained: Annotated[str | None, typer.Option(help="open_clip tag, or weights file")] = None,
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"], typer.Option(help="Precision of the encoder")
+    ] = "fp32",
+    reads: Annotated[
+        str, typer.Option(help="What the method reads: embedding, layer:K or patches (FedAlign)")
+    ] = "embedding",
+    db: Database = None,
+) -> int:
+    """Encode a data set before any run needs it."""
+    from fedcore import config
+    from fedcore.cli.progress import prepared, track
+    from fedcore.clip.facts import facts
+    from fedcore.engine import setup
+    from fedcore.engine.plan import read_images
+    from fedcore.jobs.devices import default_device, torch_name
+    from fedcore.store import database
+
+    wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
+    images, warnings = prepared(lambda: read_images(wanted, facts(backbone).image_size))
+    for warning in warnings:
+        note(warning)
+    encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
+    folder = database.artifacts_folder(db or database.default_path()) / "encodings"
+    track(setup.encode(encoder, images, reads, folder))
+    print(f"{len(images)} images of {images.name} encoded with {backbone}")
+    return DONE
 
 
-def columns(given: Sequence[str]) -> dict[str, str]:
+def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
     """``label=diagnosis`` as ``data.columns`` has it.
 
     Raises:
         FedLensError: for one without its ``=``.
     """
-    pairs = [pair.partition("=") for pair in given]
-    bare = next((own for own, _, name in pairs if not own or not name), None)
-    if bare is not None:
-        raise FedLensError(f"'{bare}' names no column; write it as label=diagnosis", "columns")
-    return {own: name for own, _, name in pairs}
-
-
-def encode(data: config.DataConfig, wanted: config.BackboneConfig, reads: str, folder: Path) -> int:
-    """Encode a data set ahead of its runs, as they will."""
-    from fedcore.cli.progress import track
-    from fedcore.clip.facts import facts
-    from fedcore.engine import setup
-    from fedcore.engine.plan import read_images
-    from fedcore.jobs.devices import default_device, torch_name
-
-    images, left_out = prepared(lambda: read_images(data, facts(wanted.name).image_size))
-    for line in left_out:
-        print(f"note: {line}", file=sys.stderr)
-    device = torch_name(default_device())
-    backbone = setup.load_backbone(wanted.name, wanted.pretrained, device, wanted.precision)
-    track(setup.encode(backbone, images, reads, folder))
-    print(f"{len(images)} images of {images.name} encoded with {wanted.name}")
-    return 0
-
-
-def check(what: str, root: str | None, as_json: bool, named: Mapping[str, str] | None = None) -> int:
-    """Look through a folder, manifest or saved data set, or one of the catalog by its name.
-
-    Args:
-        named: what its columns are called.
-
-    Returns: 0 where it can be used.
-    """
-    from fedcore.cli.progress import track
-    from fedcore.data import catalog
-    from fedcore.data.check import check as checking
-
-    by_name = not Path(what).expanduser().exists() and what in {e.name for e in catalog.entries()}
-    name, where = (what, root) if by_name else (checking.kind_of(what), what)
-    report: list[checking.CheckReport] = []
-
-    def steps() -> Iterator[checking.Step]:
-        for step in checking.check(name, where, columns=named):
-            if isinstance(step, checking.Step):
-                yield step
-            else:
-                report.append(step)
-
-    track(steps())
-    (found,) = report
-    print(found.to_json() if as_json else text(found))
-    if found.error:
-        raise FedLensError(found.error, "data.root")
-    return 0
+    columns = {}
+    for pair in pairs or ():
+        column, _, name = pair.partition("=")
+        if not column or not name:
+            raise FedLensError(f"'{pair}' names no column; write it as label=diagnosis", "columns")
+        columns[column] = name
+    return columns
 
 
 def text(report: CheckReport) -> str:
-    """A report as it is printed: counts, then what was found."""
+    """A report as it is printed: counts, then the findings."""
     lines = []
     if report.images:
         width = max(map(len, (*report.domains, "domain")))
@@ -133,27 +173,31 @@ def text(report: CheckReport) -> str:
             lines.append(f"  {domain:<{width}}  {sum(counts):>9,}" + (f"  {listed}" if few else ""))
         lines += [f"  e.g. {path}" for paths in report.samples.values() for path in paths[:1]]
     lines += [finding.line for finding in report.findings]
-    lines += [f"note: {note}" for note in report.notes]
+    lines += [f"note: {line}" for line in report.notes]
     if not report.findings and not report.error:
         lines.append("nothing odd was found")
     return "\n".join(lines)
 
 
-def partition(file: Path) -> int:
-    """Who gets what in an experiment, and how unlike the clients are."""
+@data.command("partition")
+@common
+def partition(file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Experiment file")]) -> int:
+    """Show each client's share of an experiment's data, and how much the clients differ."""
+    from fedcore import config
+    from fedcore.cli.progress import prepared
     from fedcore.engine.plan import plan
 
-    found = prepared(lambda: plan(config.load(file)))
-    width = max(map(len, (*found.clients, "client")))
+    planned = prepared(lambda: plan(config.load(file)))
+    width = max(map(len, (*planned.clients, "client")))
     print(f"{'client':<{width}}  samples  classes  entropy (bits)")
-    for name, samples, classes, entropy in found.client_figures()[:MOST_LINES]:
+    for name, samples, classes, entropy in planned.client_figures()[:MOST_LINES]:
         print(f"{name:<{width}}  {samples:>7,}  {classes:>7}  {entropy:>14.2f}")
-    if len(found.clients) > MOST_LINES:
-        print(f"... and {len(found.clients) - MOST_LINES} more")
+    if len(planned.clients) > MOST_LINES:
+        print(f"... and {len(planned.clients) - MOST_LINES} more")
     print(
-        f"{len(found.clients)} clients; label entropy {found.entropy:.2f} of {found.most_entropy:.2f} bits; "
-        f"mean Jensen-Shannon distance {found.heterogeneity:.2f} (0 equal, 1 disjoint)"
+        f"{len(planned.clients)} clients; label entropy {planned.entropy:.2f} of {planned.most_entropy:.2f} "
+        f"bits; mean Jensen-Shannon distance {planned.heterogeneity:.2f} (0 equal, 1 disjoint)"
     )
-    for warning in found.warnings:
-        print(f"note: {warning}", file=sys.stderr)
-    return 0
+    for warning in planned.warnings:
+        note(warning)
+    return DONE

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,6 +16,7 @@ from fedcore.engine.events import Cell, Event, Notice, RoundFinished, Started
 from fedcore.engine.events import Progress as Slow
 
 _LINE_SECONDS = 10.0
+_Result = TypeVar("_Result")
 
 
 class Bars:
@@ -91,3 +94,14 @@ def track(steps: Iterable[Slow], console: Console | None = None) -> None:
                 console.print(
                     f"{step.message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
                 )
+
+
+def prepared(attempt: Callable[[], _Result]) -> _Result:
+    """Do something with a data set, with a bar where it must be unpacked, converted or measured first."""
+    from fedcore.data.readers.prepare import Prepared
+
+    work = Prepared(attempt)
+    steps = iter(work)
+    for first in steps:
+        track(itertools.chain((first,), steps))
+    return work.result

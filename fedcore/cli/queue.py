@@ -1,77 +1,109 @@
-"""Commands about what waits and what works in the background: ``queue``, ``tasks``, ``task``."""
+"""``queue``, ``worker``, ``tasks`` and ``task``: what waits, and the background work."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+from typing import Annotated, Literal
 
+import typer
+
+from fedcore.cli.options import DONE, NOT_DONE, Database, common, renamed
 from fedcore.errors import FedLensError
-from fedcore.store import database
 
-Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-
-
-def add(command: Add) -> None:
-    """Register the commands."""
-    queue = command("queue", _queue, "queued runs in their order; move some of them")
-    queue.add_argument("id", type=int, nargs="*", metavar="ID", help="runs to move")
-    queue.add_argument(
-        "--move", choices=("top", "up", "down", "bottom"), default="top", help="where to (default: top)"
-    )
-
-    tasks = command("tasks", _tasks, "checks, encodings, downloads and analyses in the background")
-    tasks.add_argument("--cancel", type=int, metavar="ID", help="stop a task")
-    tasks.add_argument(
-        "--forget", type=int, metavar="ID", help="delete a task that has ended, with its files"
-    )
-
-    task = command("task", _task, "do one queued task here (what the worker starts for each)")
-    task.add_argument("id", type=int, metavar="ID")
-    task.add_argument("--owner", default=None, help="by the worker: whose claim it is")
-    task.add_argument("--attempt", type=int, default=None, help="by the worker: which claim it is")
-    task.add_argument("--device", default="cpu", help="cpu (default), or a GPU's UUID")
+commands = typer.Typer()
 
 
-def _queue(options: argparse.Namespace) -> int:
+@commands.command("worker")
+@common
+def worker(
+    idle: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Leave after so many seconds without work")
+    ] = 600.0,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Runs at once on each device, from now on (default: as set before, else 1)"
+        ),
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Serve the queue in this terminal; there is one worker per database."""
+    from fedcore.jobs.supervisor import serve
+
+    return serve(db, idle=idle, slots=slots)
+
+
+@commands.command("queue")
+@common
+def queue(
+    ids: Annotated[list[int] | None, typer.Argument(metavar="ID...", help="Runs to move")] = None,
+    move: Annotated[
+        Literal["top", "up", "down", "bottom"] | None, typer.Option(help="Where to move them (default: top)")
+    ] = None,
+    db: Database = None,
+) -> int:
+    """List the queued runs in their order, or move some of them."""
     from fedcore import store
-    from fedcore.store import queries
+    from fedcore.store import database, queries
 
-    db = database.resolve(options.db)
-    if options.id:
-        moved = store.prioritise(db, options.id, options.move)
-        left = [run for run in options.id if run not in moved]
-        if left:
-            raise FedLensError(
-                f"run {left[0]} is not queued; `python -m fedcore queue` shows those that are", "id"
-            )
-    order = queries.queue(db)
-    rows = {run.id: run for run in queries.runs(db, order)}
+    path = database.resolve(db)
+    if move and not ids:
+        raise FedLensError("name the runs to move", "id")
+    if ids:
+        moved = store.prioritise(path, ids, move or "top")
+        for run_id in ids:
+            if run_id not in moved:
+                raise FedLensError(f"run {run_id} is not queued; `fedlens queue` shows those that are", "id")
+    order = queries.queue(path)
+    rows = {run.id: run for run in queries.runs(path, order)}
     for position, run_id in enumerate(order, 1):
         run = rows[run_id]
         print(f"{position:>3}  run {run.id}  {run.label}  seed {run.seed}  of experiment {run.experiment_id}")
-    return 0
+    return DONE
 
 
-def _tasks(options: argparse.Namespace) -> int:
+@commands.command("tasks")
+@common
+def list_tasks(
+    cancel: Annotated[int | None, typer.Option(metavar="ID", help="Stop a task between two steps")] = None,
+    delete: Annotated[
+        int | None, typer.Option(metavar="ID", help="Delete a task that has ended, with its files")
+    ] = None,
+    forget: Annotated[int | None, typer.Option(hidden=True)] = None,
+    db: Database = None,
+) -> int:
+    """List the checks, encodings, downloads and analyses that run in the background."""
     from fedcore.jobs import tasks
+    from fedcore.store import database
 
-    db = database.resolve(options.db)
-    if options.cancel is not None and not tasks.cancel(db, tasks.get(db, options.cancel).id):
-        raise FedLensError(f"task {options.cancel} has ended already", "cancel")
-    if options.forget is not None:
-        tasks.forget(db, options.forget)
-    for task in tasks.recent(db):
+    if forget is not None:
+        renamed("--forget", "--delete")
+        delete = forget
+    path = database.resolve(db)
+    if cancel is not None and not tasks.cancel(path, tasks.get(path, cancel).id):
+        raise FedLensError(f"task {cancel} has ended already", "cancel")
+    if delete is not None:
+        tasks.forget(path, delete)
+    for task in tasks.recent(path):
         share = f"  {task.done}/{task.total}" if task.total else ""
         why = f"  ({task.error})" if task.error and task.status != "done" else ""
         print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{share}{why}")
-    return 0
+    return DONE
 
 
-def _task(options: argparse.Namespace) -> int:
+@commands.command("task")
+@common
+def task(
+    task_id: Annotated[int, typer.Argument(metavar="ID")],
+    owner: Annotated[str | None, typer.Option(help="For the worker: the owner of its claim")] = None,
+    attempt: Annotated[int | None, typer.Option(help="For the worker: the number of its claim")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
+    db: Database = None,
+) -> int:
+    """Do one queued task here (the worker starts this for each task)."""
     from fedcore.jobs import task_job
+    from fedcore.store import database
 
-    db = database.resolve(options.db)
-    claim = task_job.take(db, options.id, options.owner, options.attempt)
-    outcome = task_job.work(claim, options.device)
-    print(f"task {options.id}: {outcome}")
-    return 0 if outcome == "done" else 1
+    claim = task_job.take(database.resolve(db), task_id, owner, attempt)
+    outcome = task_job.work(claim, device)
+    print(f"task {task_id}: {outcome}")
+    return DONE if outcome == "done" else NOT_DONE

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
-from fedcore.paths import PROJECT
+from fedcore.paths import IN_CHECKOUT, PROJECT
 from fedcore.store import schema
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ class Access:
 
 
 def default_path() -> Path:
-    """FEDLENS_DB, or ``runs.db`` beside ``app.py``."""
-    return Path(os.environ.get("FEDLENS_DB") or PROJECT / "runs.db").expanduser()
+    """FEDLENS_DB, else ``runs.db``: in the checkout, or in the current folder where FedLens is installed."""
+    folder = PROJECT if IN_CHECKOUT else Path.cwd()
+    return Path(os.environ.get("FEDLENS_DB") or folder / "runs.db").expanduser()
 
 
 def resolve(db: str | Path | None) -> Path:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import signal
@@ -9,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperCommand
+from typer.main import get_command
 
 from fedcore import store
 from fedcore.cli import main as cli
@@ -61,25 +62,40 @@ def run(*arguments: object) -> int:
     return cli.main([str(a) for a in arguments])
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    (action,) = [a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    return action.choices
+def commands() -> dict[str, TyperCommand]:
+    """Every command by its words: ``run``, ``data check``..."""
+    top = get_command(cli.top).commands
+    below = {f"{name} {inner}": c for name in top for inner, c in getattr(top[name], "commands", {}).items()}
+    return {name: c for name, c in top.items() if not hasattr(c, "commands")} | below
 
 
-@pytest.mark.parametrize("name", commands())
+COMMANDS = commands()
+DOCUMENTED = (PROJECT / "docs" / "cli.md").read_text() + (PROJECT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_is_documented(name):
-    text = (PROJECT / "docs" / "cli.md").read_text() + (PROJECT / "README.md").read_text()
-    assert f"python -m fedcore {name}" in text
-    for action in commands()[name]._actions:
-        for option in [o for o in action.option_strings if o.startswith("--")]:
-            assert option in text, f"{name} {option}"
-        for choice in action.choices or ():
-            assert re.search(rf"\b{re.escape(str(choice))}\b", text), f"{name} {choice}"
+    assert f"fedlens {name}" in DOCUMENTED
+    for param in COMMANDS[name].params:
+        for option in [o for o in param.opts if o.startswith("--") and not param.hidden]:
+            assert option in DOCUMENTED, f"{name} {option}"
+        for choice in param.type_descriptor.choices or ():
+            assert re.search(rf"\b{re.escape(str(choice))}\b", DOCUMENTED), f"{name} {choice}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help(name, capsys):
+    assert run(*name.split(), "--help") == 0
+    out = capsys.readouterr().out
+    assert f"Usage: fedlens {name}" in out and "--debug" in out and "--methods" in out
 
 
 def test_documented_commands_exist():
-    text = (PROJECT / "docs" / "cli.md").read_text() + (PROJECT / "README.md").read_text()
-    assert set(re.findall(r"python -m fedcore ([a-z]+)", text)) <= set(commands())
+    known = set(COMMANDS) | {name.split()[0] for name in COMMANDS}
+    assert set(re.findall(r"^fedlens ([a-z]+)", DOCUMENTED, re.MULTILINE)) <= known
+    assert {
+        f"data {word}" for word in re.findall(r"^fedlens data ([a-z]+)", DOCUMENTED, re.MULTILINE)
+    } <= known
 
 
 def test_run_trains_here_and_reports(db, toml, fake, capsys):
@@ -159,7 +175,6 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
         (["stop", "9"], "no database at"),
         (["methods", "fedott"], "did you mean 'fedot'?"),
         (["methods", "--methods", "none.py"], "no method file at"),
-        (["data", "check"], "name what to check"),
         (["data", "check", "/nowhere"], "/nowhere"),
         (["data", "check", "x.csv", "--columns", "label"], "columns: 'label' names no column"),
         (["data", "encode", "shapez"], "unknown data set 'shapez'; did you mean shapes?"),
@@ -167,23 +182,76 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
         (["merge", "none.db"], "no database at"),
     ],
 )
-def test_bad_arguments(db, capsys, arguments, message):
-    assert run(*arguments, "--db", db) == 2
+def test_bad_arguments(db, monkeypatch, capsys, arguments, message):
+    monkeypatch.setenv("FEDLENS_DB", str(db))
+    assert run(*arguments) == 2
     err = capsys.readouterr().err
     assert message in err and err.startswith("error: ") and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["bogus"], ["stop"], ["stop", "seven"], ["run", "--sed", "1"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["stop"],
+        ["stop", "seven"],
+        ["run", "--sed", "1"],
+        ["run", "--scale", "tiny"],
+        [],
+        ["data"],
+        ["data", "check"],
+        ["data", "check", "X", "--precision", "bf16"],  # an option of data encode
+        ["data", "list", "--json"],
+        ["methods", "--db", "x.db"],
+    ],
+)
 def test_arguments_that_do_not_parse_are_one_line_too(arguments, capsys):
-    with pytest.raises(SystemExit) as caught:
-        run(*arguments)
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("error: ")
+    assert run(*arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and "; see `fedlens" in err and err.count("\n") == 1
 
 
 def test_debug_shows_the_traceback(db, capsys):
     assert run("run", "none.toml", "--db", db, "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["queue", "--move", "up"], "id: name the runs to move"),
+        (["export", 1, "--format", "latex", "--baseline", "FedOT"], "baseline: only the summary as csv"),
+        (["export", 1, "--test", "wilcoxon"], "test: name the method to test against with --baseline"),
+        (["import", "x.json", "--dataset", "pacs"], "dataset: leave this out"),
+        (["data", "check", "/nowhere", "--root", "x"], "root: '/nowhere' is no built-in data set"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(db, capsys, arguments, line):
+    prepare(db)
+    more = [] if arguments[0] == "data" else ["--db", db]
+    assert run(*arguments, *more) == 2
+    assert capsys.readouterr().err.startswith(f"error: {line}")
+
+
+def test_old_names_of_options_go_on_working_with_a_warning(db, toml, monkeypatch, capsys):
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: None)
+    run("run", toml, "--db", db, "--queue")
+    assert run("stop", 1, "--db", db) == 0
+    assert run("resume", 1, "--anew", "--db", db) == 0
+    assert "note: --anew is now called --restart" in capsys.readouterr().err
+    assert run("tasks", "--forget", 9, "--db", db) == 2
+    assert "note: --forget is now called --delete" in capsys.readouterr().err
+
+
+def test_listing_loads_neither_torch_nor_pandas(db):
+    prepare(db)
+    code = (
+        "import sys; from fedcore.cli.main import main; "
+        "print(main(), {'torch', 'pandas', 'streamlit'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-c", code, "list", "--db", db]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0 set()\n", done.stderr
 
 
 def test_an_unexpected_error_is_one_line_and_no_success(db, capsys, monkeypatch):
@@ -201,7 +269,7 @@ def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
     assert run("stop", "--experiment", 1, "--db", db) == 1  # run 2 was stopped, run 1 had been
     assert run("resume", "--experiment", 1, "--db", db) == 0
     claim(db, new_owner(), "cpu").finish("failed", "no luck")
-    assert run("resume", 1, "--anew", "--db", db) == 0
+    assert run("resume", 1, "--restart", "--db", db) == 0
     claim(db, new_owner(), "cpu").finish("failed", "no luck")
     capsys.readouterr()
     assert run("list", "--db", db) == 0

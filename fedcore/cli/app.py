@@ -1,0 +1,32 @@
+"""``app``: the dashboard."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from fedcore.cli.options import DONE, Database, common
+from fedcore.paths import PROJECT
+
+commands = typer.Typer()
+
+
+@commands.command("app")
+@common
+def app(
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port to listen on (default: the first free one from 8501)"),
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Start the dashboard on this machine; Ctrl-C ends it, and the runs continue."""
+    from streamlit.web import cli
+
+    if db is not None:
+        os.environ["FEDLENS_DB"] = str(db.expanduser().resolve())
+    listen = [] if port is None else [f"--server.port={port}"]
+    cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
+    return DONE

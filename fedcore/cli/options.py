@@ -1,0 +1,111 @@
+"""What all commands share: the options that each of them has, and errors in one line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcore.errors import FedLensError
+
+DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses."""
+
+Database = Annotated[
+    Path | None,
+    typer.Option(
+        "--db",
+        metavar="FILE",
+        help="Database (default: FEDLENS_DB, or runs.db in the checkout, elsewhere in the current folder)",
+    ),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
+MethodFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--methods", metavar="FILE", help="Python file with a method of your own; may be repeated"),
+]
+RunIds = Annotated[
+    list[int], typer.Argument(metavar="ID...", help="Ids of runs (with --experiment: of experiments)")
+]
+OfExperiments = Annotated[
+    bool, typer.Option("--experiment", help="The ids are experiments: take all of their runs")
+]
+
+
+def common(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options ``--methods`` and ``--debug``, and print its errors in one line.
+
+    Args:
+        command: returns its exit status.
+    """
+
+    @functools.wraps(command)
+    def run(*, methods: list[Path] | None, debug: bool, **options: object) -> int:
+        try:
+            _load(methods or [])
+            return command(**options)
+        except FedLensError as error:
+            return complain(error.line(), BAD_INPUT, debug)
+        except KeyboardInterrupt:
+            return complain("interrupted", INTERRUPTED, debug)
+        except BrokenPipeError:  # `... | head` is no error; keep Python from flushing into the closed pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return NOT_DONE
+        except Exception as error:  # noqa: BLE001 - the last resort: one line, the traceback with --debug
+            line = f"{type(error).__name__}: {error}".splitlines()[0]
+            return complain(f"{line}; --debug shows where", NOT_DONE, debug)
+
+    own = inspect.signature(command, eval_str=True)
+    shared = [
+        inspect.Parameter("methods", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MethodFiles),
+        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug),
+    ]
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *shared])  # type: ignore[attr-defined]
+    return run
+
+
+def _load(files: list[Path]) -> None:
+    if files:
+        from fedcore.methods import registry
+
+        for file in files:
+            registry.load_file(file)
+
+
+def complain(line: str, status: int, debug: bool = False) -> int:
+    """Print an error, with ``debug`` its traceback before it, and return the exit status."""
+    if debug:
+        traceback.print_exc()
+    print(f"error: {line}", file=sys.stderr)
+    return status
+
+
+def note(line: str) -> None:
+    """Print a remark that is no error."""
+    print(f"note: {line}", file=sys.stderr)
+
+
+def renamed(old: str, new: str) -> None:
+    """Warn that an option has another name by now."""
+    note(f"{old} is now called {new}; the old name goes on working")
+
+
+def writable(db: Path | None) -> Path:
+    """Create or migrate the database, and return its path.
+
+    Raises:
+        FedLensError: field ``db``, where it cannot be written.
+    """
+    from fedcore.store import database
+
+    access = database.prepare(db)
+    if not access.writable:
+        raise database.ReadOnlyDatabase(access.why or "", "db")
+    return access.path

@@ -1,0 +1,194 @@
+"""``run``, ``list``, ``stop`` and ``resume``: experiments and their runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedcore.cli.options import (
+    DONE,
+    INTERRUPTED,
+    NOT_DONE,
+    Database,
+    OfExperiments,
+    RunIds,
+    common,
+    note,
+    renamed,
+    writable,
+)
+from fedcore.config import Experiment, RunConfig
+from fedcore.errors import FedLensError
+from fedcore.paths import PROJECT
+
+DEMO = PROJECT / "experiments" / "demo.toml"
+commands = typer.Typer()
+
+
+@commands.command("run")
+@common
+def run(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Experiment file")] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="The embedded comparison: needs no data, weights or network")
+    ] = False,
+    seed: Annotated[
+        list[int] | None, typer.Option(metavar="N...", help="Seeds to use instead of the file's")
+    ] = None,
+    scale: Annotated[
+        Literal["full", "mini"],
+        typer.Option(help="mini: the same methods on the embedded data and model, in seconds"),
+    ] = "full",
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Queue the runs for the worker instead of training here")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Train an experiment here, with progress bars."""
+    from fedcore import config
+    from fedcore.cli.progress import prepared
+    from fedcore.engine.plan import plan
+    from fedcore.papers.mini import mini
+
+    if demo == (file is not None):
+        raise FedLensError("name an experiment file, or --demo", "file")
+    experiment = config.load(file or DEMO)
+    if seed:
+        experiment = config.parse({**experiment.model_dump(), "seeds": seed})
+    if scale == "mini":
+        experiment = mini(experiment)
+    checked = prepared(lambda: plan(experiment))
+    for warning in checked.warnings:
+        note(warning)
+    path = writable(db)
+    if queue:
+        return _queue(path, experiment, checked.runs, device)
+    return _train_here(path, experiment, checked.runs, device)
+
+
+def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
+    from fedcore import jobs, store
+
+    created = store.create_experiment(db, experiment, runs, device=device or "auto")
+    jobs.ensure_worker(db)
+    print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs queued")
+    return DONE
+
+
+def _train_here(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
+    from fedcore.cli.progress import Bars
+    from fedcore.jobs.local import train_here
+    from fedcore.store import queries
+
+    with Bars() as bars:
+        outcome = train_here(db, experiment, runs, device=device, begun=bars.begun, listen=bars.event)
+    for row in queries.runs(db, outcome.runs):
+        accuracy = (
+            ""
+            if row.last_test is None
+            else f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
+        )
+        print(f"run {row.id}  {row.label:<24} seed {row.seed}  {row.state}{accuracy}")
+        if row.state == "failed":
+            print(f"error: run {row.id}: {row.reason}", file=sys.stderr)
+    print(f"experiment {outcome.experiment_id} in {db}")
+    if all(state == "done" for state in outcome.runs.values()):
+        return DONE
+    return INTERRUPTED if "stopped" in outcome.runs.values() else NOT_DONE
+
+
+@commands.command("list")
+@common
+def list_experiments(db: Database = None) -> int:
+    """List the experiments and their runs."""
+    from fedcore.store import database, queries
+
+    for row in queries.experiments(database.resolve(db), archived=True):
+        print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
+        for run in row.runs:
+            accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
+            held_out = f"  without {run.held_out}" if run.held_out else ""
+            why = f"  ({run.reason})" if run.reason and run.state != "done" else ""
+            print(
+                f"  run {run.id}  {run.label}  seed {run.seed}{held_out}  {run.state}  "
+                f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"
+            )
+    return DONE
+
+
+@commands.command("stop")
+@common
+def stop(
+    ids: RunIds,
+    experiment: OfExperiments = False,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Kill the process of a run that did not obey a stop")
+    ] = False,
+    db: Database = None,
+) -> int:
+    """Stop runs between two steps; they can be resumed."""
+    from fedcore import store
+    from fedcore.jobs import force_stop
+
+    run_ids, path = _run_ids(ids, experiment, db), writable(db)
+    if kill:
+        return _report(run_ids, [i for i in run_ids if force_stop(path, i)], "killed", "had no process")
+    return _report(run_ids, store.stop(path, run_ids), "asked to stop", "is neither queued nor running")
+
+
+@commands.command("resume")
+@common
+def resume(
+    ids: RunIds,
+    experiment: OfExperiments = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start from the beginning: delete what the runs recorded")
+    ] = False,
+    anew: Annotated[bool, typer.Option("--anew", hidden=True)] = False,
+    db: Database = None,
+) -> int:
+    """Queue stopped, interrupted or failed runs again; they continue after their last round."""
+    from fedcore import jobs, store
+    from fedcore.store import reconcile
+
+    if anew:
+        renamed("--anew", "--restart")
+    run_ids, path = _run_ids(ids, experiment, db), writable(db)
+    reconcile(path)
+    changed = (store.retry if restart or anew else store.resume)(path, run_ids)
+    jobs.ensure_worker(path)
+    return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed")
+
+
+def _report(wanted: Sequence[int], changed: Sequence[int], done: str, not_done: str) -> int:
+    for run_id in changed:
+        print(f"run {run_id}: {done}")
+    unchanged = [run_id for run_id in wanted if run_id not in changed]
+    for run_id in unchanged:
+        print(f"error: run {run_id} {not_done}", file=sys.stderr)
+    return NOT_DONE if unchanged else DONE
+
+
+def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:
+    """The runs that a command is about.
+
+    Raises:
+        FedLensError: for an id that does not exist.
+    """
+    from fedcore.store import database, queries
+
+    path = database.resolve(db)
+    if of_experiments:
+        return [run.id for i in ids for run in queries.experiment(path, i).runs]
+    known = {run.id for run in queries.runs(path, ids)}
+    for run_id in ids:
+        if run_id not in known:
+            raise FedLensError(f"no run {run_id}; `fedlens list` shows them", "id")
+    return ids

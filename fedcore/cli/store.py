@@ -1,0 +1,65 @@
+"""``import`` and ``merge``: results from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcore.cli.options import DONE, Database, common
+from fedcore.errors import FedLensError
+
+if TYPE_CHECKING:
+    from fedcore.store.importing import Merged
+
+commands = typer.Typer()
+
+
+@commands.command("import")
+@common
+def import_results(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv|FILE.json")],
+    experiment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="For a CSV file: the experiment to join (name or id), or the name of a new one",
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="For a CSV file: the data set of the results (default: own data)"),
+    ] = None,
+    db: Database = None,
+) -> int:
+    """Record a CSV file with results of your own, or an experiment that was exported as JSON."""
+    from fedcore.store import import_csv, import_json
+
+    if file.suffix.lower() == ".json":
+        for field, value in (("experiment", experiment), ("dataset", dataset)):
+            if value is not None:
+                raise FedLensError("leave this out: a JSON file names its experiments and data", field)
+        return _report(import_json(db, file))
+    if experiment is None:
+        raise FedLensError("name the experiment that a CSV file's runs belong to", "experiment")
+    created = import_csv(db, file, experiment, dataset or "own data")
+    print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs recorded")
+    return DONE
+
+
+@commands.command("merge")
+@common
+def merge(other: Annotated[Path, typer.Argument(metavar="OTHER.db")], db: Database = None) -> int:
+    """Copy the experiments of another database into this one."""
+    from fedcore import store
+
+    return _report(store.merge(db, other))
+
+
+def _report(merged: Merged) -> int:
+    for name in merged.added:
+        print(f"added: {name}")
+    for name in merged.present:
+        print(f"here already, left as it is: {name}")
+    return DONE
