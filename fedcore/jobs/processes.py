@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from fedcore.paths import PROJECT
+from fedcore.paths import IN_CHECKOUT, PROJECT
 
 CUDA_CONTEXT = 600 * 2**20
 """What a process holds on a GPU beside torch's memory: CUDA's context and its libraries' kernels."""
@@ -36,7 +36,8 @@ def start(
     It outlives a closed terminal, Ctrl-C and the process that started it. Output is appended to ``log``.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    folders = [str(PROJECT) if IN_CHECKOUT else "", os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, folders))
     detached = (
         {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.DETACHED_PROCESS}  # untested
         if sys.platform == "win32"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.cli.main import DEMO
+from fedcore.cli.run import DEMO
 from fedcore.clip import encodings, tags
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, expand, load
 from fedcore.engine import ahead
