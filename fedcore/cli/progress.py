@@ -75,7 +75,7 @@ def _figure(cells: Iterable[Cell]) -> str:
     own = [
         c.correct / c.total
         for c in cells
-        if c.split == 2 and c.point == "broadcast" and c.model == c.test_set
+        if c.split == 2 and c.stage == "after_aggregation" and c.model == c.test_set
     ]
     return f"{100 * sum(own) / len(own):.1f} %" if own else ""
 

@@ -10,7 +10,7 @@ from fedcore.clip.facts import BackboneFacts, facts, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.base import Method, MethodConfig, Setting
+from fedcore.methods.base import Method, MethodConfig, RunContext
 
 
 def first_facts(run: RunConfig) -> BackboneFacts:
@@ -47,7 +47,7 @@ def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") 
     return registry.build_config(run.method.name, {**run.method.config, **overrides}, field)
 
 
-def check_cohorts(run: RunConfig, setting: Setting) -> None:
+def check_cohorts(run: RunConfig, context: RunContext) -> None:
     """Refuse cohorts that do not fit the partition, or that the method cannot train together.
 
     Raises:
@@ -56,9 +56,9 @@ def check_cohorts(run: RunConfig, setting: Setting) -> None:
     if not run.cohorts:
         return
     held = sum(c.clients for c in run.cohorts)
-    if held != setting.clients:
+    if held != context.clients:
         raise FedLensError(
-            f"the cohorts hold {held} clients, the partition makes {setting.clients}; "
+            f"the cohorts hold {held} clients, the partition makes {context.clients}; "
             "make the cohorts' clients add up to the partition's",
             "cohorts",
         )
@@ -68,7 +68,7 @@ def check_cohorts(run: RunConfig, setting: Setting) -> None:
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")
         with _of(i):
-            method.check(config, replace(setting, facts=size))
+            method.check(config, replace(context, facts=size))
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.engine.events import GLOBAL, Cell, Point
+from fedcore.data.images import TEST, VALIDATION
+from fedcore.engine.events import GLOBAL, Cell, Stage
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
     from fedcore.federation import Federation, Rows
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
-FULL_MATRIX_CLIENTS = 16
-"""Up to this many clients every evaluation holds the full matrix; with more, the first and the last do, and
-the others the global model's row, and every client's model on its own samples and on the domains'."""
 Kept = Literal["all", "domains", "own"]
 """Test sets of which cells are kept: all, the client's own and the domains', the client's own."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
@@ -59,16 +56,16 @@ class Evaluator:
         if not same:
             own = {n: v[span.start : span.stop] for n, v in models.clients.items()}
             head = self.method.head(own, self.federation.local_data(clients))
-            cells += self._test("broadcast", own, head, clients, kept)
+            cells += self._test("after_aggregation", own, head, clients, kept)
             if self.federation.validation.counts.sum() > 0:
                 result = self._own(own, head, self.federation.validation.select(clients))
-                cells += self._diagonal(VALIDATION, "broadcast", clients, *result)
+                cells += self._diagonal(VALIDATION, "after_aggregation", clients, *result)
         return cells
 
     def local(self, params: Params, clients: Tensor) -> list[Cell]:
         """The participants' models before aggregation, each on its own test samples and on its class set."""
         head = self.method.head(params, self.federation.local_data(clients))
-        return self._test("local", params, head, clients, "own")
+        return self._test("before_aggregation", params, head, clients, "own")
 
     def _common(self, params: Params, clients: Tensor | None, kept: Kept) -> list[Cell]:
         """The global model's cells, and those of ``clients`` that all predict with it."""
@@ -79,31 +76,31 @@ class Evaluator:
                 continue
             result = self._matrix(params, head, rows)
             if self.scores_global:
-                cells += self._cells(split, "broadcast", [GLOBAL], *result)
+                cells += self._cells(split, "after_aggregation", [GLOBAL], *result)
             if clients is not None:
                 theirs = tuple(t.expand(len(clients), -1) for t in result)
                 own = "own" if split == VALIDATION else kept
-                cells += self._cells(split, "broadcast", (clients + 1).tolist(), *theirs, kept=own)
+                cells += self._cells(split, "after_aggregation", (clients + 1).tolist(), *theirs, kept=own)
         if clients is not None:
-            cells += self._class_cells("broadcast", params, head, clients)
+            cells += self._class_cells("after_aggregation", params, head, clients)
         return cells
 
-    def _test(self, point: Point, params: Params, head: Params, clients: Tensor, kept: Kept) -> list[Cell]:
+    def _test(self, stage: Stage, params: Params, head: Params, clients: Tensor, kept: Kept) -> list[Cell]:
         """Test cells of some clients' own models; only the passes that the kept cells need."""
         test, codes = self.federation.test, (clients + 1).tolist()
         if self.method.predicts_in_batches or (kept == "own" and self.federation.class_sets is None):
             if kept == "all":
-                cells = self._cells(TEST, point, codes, *self._matrix(params, head, test))
+                cells = self._cells(TEST, stage, codes, *self._matrix(params, head, test))
             else:
-                cells = self._diagonal(TEST, point, clients, *self._own(params, head, test.select(clients)))
+                cells = self._diagonal(TEST, stage, clients, *self._own(params, head, test.select(clients)))
             if kept == "domains":
                 first = len(self.federation.problem.clients)
                 domains = test.select(torch.arange(first, len(test.counts)))
-                cells += self._cells(TEST, point, codes, *self._matrix(params, head, domains), first=first)
-            return cells + self._class_cells(point, params, head, clients)
+                cells += self._cells(TEST, stage, codes, *self._matrix(params, head, domains), first=first)
+            return cells + self._class_cells(stage, params, head, clients)
         scores = self._score(params, head, self._test_rows[None])
-        cells = self._cells(TEST, point, codes, *self._sums(scores, self._test_rows, test), kept=kept)
-        return cells + self._class_cells(point, params, head, clients, scores)
+        cells = self._cells(TEST, stage, codes, *self._sums(scores, self._test_rows, test), kept=kept)
+        return cells + self._class_cells(stage, params, head, clients, scores)
 
     @cached_property
     def _test_rows(self) -> Tensor:
@@ -130,7 +127,7 @@ class Evaluator:
 
     def _class_cells(
         self,
-        point: Point,
+        stage: Stage,
         params: Params,
         head: Params,
         clients: Tensor,
@@ -157,7 +154,15 @@ class Evaluator:
             result = torch.where(held, by_class, 0.0).sum(-1)  # where: an infinite loss of others stays out
         first = len(self.federation.test_sets) + 1
         return [
-            Cell(TEST, point, c + 1, first + c, int(right), int(n), _mean(lost, n))
+            Cell(
+                split=TEST,
+                stage=stage,
+                model=c + 1,
+                test_set=first + c,
+                correct=int(right),
+                total=int(n),
+                loss=_mean(lost, n),
+            )
             for c, right, n, lost in zip(clients.tolist(), result[0], total, result[1], strict=True)
             if n > 0
         ]
@@ -222,7 +227,7 @@ class Evaluator:
     def _cells(
         self,
         split: int,
-        point: Point,
+        stage: Stage,
         models: list[int],
         correct: Tensor,
         total: Tensor,
@@ -233,7 +238,15 @@ class Evaluator:
         """Cells of a matrix whose test sets are ``first`` and on, in entity order (clients, then domains)."""
         clients = len(self.federation.problem.clients)
         return [
-            Cell(split, point, m, j, int(correct[i, at]), int(total[i, at]), _mean(loss[i, at], total[i, at]))
+            Cell(
+                split=split,
+                stage=stage,
+                model=m,
+                test_set=j,
+                correct=int(correct[i, at]),
+                total=int(total[i, at]),
+                loss=_mean(loss[i, at], total[i, at]),
+            )
             for i, m in enumerate(models)
             for at, j in enumerate(range(first + 1, first + 1 + correct.shape[1]))
             if total[i, at] > 0 and (kept == "all" or j == m or (kept == "domains" and j > clients))
@@ -241,11 +254,19 @@ class Evaluator:
 
     @staticmethod
     def _diagonal(
-        split: int, point: Point, clients: Tensor, correct: Tensor, total: Tensor, loss: Tensor
+        split: int, stage: Stage, clients: Tensor, correct: Tensor, total: Tensor, loss: Tensor
     ) -> list[Cell]:
         codes = (clients + 1).tolist()
         return [
-            Cell(split, point, c, c, int(correct[i]), int(total[i]), _mean(loss[i], total[i]))
+            Cell(
+                split=split,
+                stage=stage,
+                model=c,
+                test_set=c,
+                correct=int(correct[i]),
+                total=int(total[i]),
+                loss=_mean(loss[i], total[i]),
+            )
             for i, c in enumerate(codes)
             if total[i] > 0
         ]

@@ -1,46 +1,64 @@
-"""What a run tells whoever listens: the worker writes it to
-SQLite, the command line draws it, a test collects it.
+"""The events of a run: the worker writes them to SQLite, the command line prints them, a test collects them.
 
 Torch-free: events hold plain numbers, so that the page process and the store can import them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from fedcore.progress import Progress
 
 GLOBAL = 0
-"""Entity code of the global model; clients are 1..C, domains C+1..C+D, and the class set of client c, where
-there is one, C+D+c."""
+"""Entity code of the global model.
 
-Point = Literal["local", "broadcast"]
+Clients are 1..C, domains C+1..C+D; the class set of client c, where there is one, is C+D+c."""
+
+FULL_MATRIX_CLIENTS = 16
+"""Up to this many clients every evaluation holds the full matrix of models by test sets.
+
+With more clients the first and the last evaluation hold it. The others hold the row of the global model, and
+every client's model on its own samples and on the domains' test sets."""
+
+Stage = Literal["before_aggregation", "after_aggregation"]
+STAGES: tuple[Stage, ...] = ("before_aggregation", "after_aggregation")
+"""Stages of a round at which models are evaluated; the store keeps the position in this tuple."""
 
 
 @dataclass(frozen=True)
 class Entity:
-    """A row or column of the accuracy matrix. ``code`` is unique within the run.
+    """A row or column of the accuracy matrix.
 
-    kind ``classes``: a test set of all samples of the classes that one client trains on, see ``ClassSets``.
+    Attributes:
+        code: unique within the run, see ``GLOBAL``.
+        kind: ``classes`` is a test set of all samples of the classes that one client trains on, see
+            ``ClassSets``.
+        samples: training samples of a client, test samples of a domain or a class set.
+        class_counts: training samples of a client by class.
     """
 
     code: int
     kind: Literal["global", "client", "domain", "classes"]
     name: str
+    _: KW_ONLY
     domain: str | None = None
     samples: int | None = None
     class_counts: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One cell of the accuracy matrix, with counts. split: 0
-    train, 1 validation, 2 test. model, test_set: codes.
+    """One cell of the accuracy matrix, with counts.
+
+    Attributes:
+        split: ``TRAIN``, ``VALIDATION`` or ``TEST`` of ``fedcore.data.images``.
+        model, test_set: entity codes.
+        loss: mean cross-entropy; None where it is infinite or not known.
     """
 
     split: int
-    point: Point
+    stage: Stage
     model: int
     test_set: int
     correct: int
@@ -48,9 +66,9 @@ class Cell:
     loss: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientRound:
-    """One participant of one round. client: entity code; bytes are per round."""
+    """One participant of one round; ``client`` is its entity code, bytes are those of this round."""
 
     client: int
     steps: int
@@ -61,55 +79,62 @@ class ClientRound:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One figure of one round; a and b are entity codes, -1 where it has fewer indices."""
+    """One value of one round, of the run, of a client or of a pair of clients.
+
+    Attributes:
+        client_a, client_b: entity codes; -1 where the value belongs to no client, or to no pair.
+    """
 
     name: str
     value: float
-    a: int = -1
-    b: int = -1
+    _: KW_ONLY
+    client_a: int = -1
+    client_b: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Started:
-    """The run is loaded and will train. ``environment`` is stored and reused on resume."""
+    """The run is loaded and will train; ``environment`` is stored, and reused when the run resumes."""
 
     entities: tuple[Entity, ...]
     rounds_total: int
     environment: dict[str, object]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RoundFinished:
-    """Everything of one round; written in one transaction. Round 0 is the evaluation before training.
+    """Everything of one round, to be written in one transaction; round 0 evaluates before training.
 
-    ``checkpoint`` is the file that resumes after this round (already on disk).
+    Attributes:
+        checkpoint: the file that resumes after this round; it is on disk already.
     """
 
     round: int
-    train_loss: float | None
-    seconds_train: float
-    seconds_aggregate: float
-    seconds_evaluate: float
-    scalars_up: int
-    scalars_down: int
-    bytes_up: int
-    bytes_down: int
-    clients: tuple[ClientRound, ...]
-    cells: tuple[Cell, ...]
+    train_loss: float | None = None
+    seconds_train: float = 0.0
+    seconds_aggregate: float = 0.0
+    seconds_evaluate: float = 0.0
+    scalars_up: int = 0
+    scalars_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    clients: tuple[ClientRound, ...] = ()
+    cells: tuple[Cell, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something worth a line in the log, e.g. a client with no prototype, or a halved chunk.
+    """A line for the log, e.g. that a client has no prototype, or that the chunk was halved.
 
     Attributes:
-        detail: follows the message in the log, and there alone.
+        repeats_exactly: False where the cause may change the run's bits.
+        detail: more text, for the log alone.
     """
 
     message: str
-    repeats_exactly: bool = field(default=True)
+    repeats_exactly: bool = True
     detail: str = ""
 
 

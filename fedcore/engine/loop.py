@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedcore.config import RunConfig
 from fedcore.config.grouping import lasting
 from fedcore.engine import checkpoint
-from fedcore.engine.evaluate import FULL_MATRIX_CLIENTS, Evaluator
+from fedcore.engine.evaluate import Evaluator
 from fedcore.engine.events import (
+    FULL_MATRIX_CLIENTS,
     Cell,
     ClientRound,
     Diagnostic,
@@ -134,7 +133,7 @@ class Loop:
         cells = self._broadcast(self.state, full=True)
         path = self._save(0)
         spent = time.perf_counter() - begin
-        return RoundFinished(0, None, 0.0, 0.0, spent, 0, 0, 0, 0, (), tuple(cells), (), path)
+        return RoundFinished(round=0, seconds_evaluate=spent, cells=tuple(cells), checkpoint=path)
 
     def participants(self, round_: int) -> Tensor:
         """Who takes part, in client order; drawn from (seed, round)
@@ -178,21 +177,29 @@ class Loop:
         times.append(time.perf_counter())
         losses = [v if math.isfinite(v) else None for v in trained.loss.tolist()]
         rows = [
-            ClientRound(int(c) + 1, int(trained.steps[i]), losses[i], int(up.bytes[i]), int(down.bytes[i]))
+            ClientRound(
+                client=int(c) + 1,
+                steps=int(trained.steps[i]),
+                train_loss=losses[i],
+                bytes_up=int(up.bytes[i]),
+                bytes_down=int(down.bytes[i]),
+            )
             for i, c in enumerate(clients)
         ]
         yield RoundFinished(
-            round_,
-            float(trained.loss.mean()) if self.method.phases else None,
-            *np.diff(times).tolist(),
-            int(up.scalars.sum()),
-            int(down.scalars.sum()),
-            int(up.bytes.sum()),
-            int(down.bytes.sum()),
-            tuple(rows) if self.method.phases else (),
-            tuple(cells),
-            tuple(diagnostics),
-            path,
+            round=round_,
+            train_loss=float(trained.loss.mean()) if self.method.phases else None,
+            seconds_train=times[1] - times[0],
+            seconds_aggregate=times[2] - times[1],
+            seconds_evaluate=times[3] - times[2],
+            scalars_up=int(up.scalars.sum()),
+            scalars_down=int(down.scalars.sum()),
+            bytes_up=int(up.bytes.sum()),
+            bytes_down=int(down.bytes.sum()),
+            clients=tuple(rows) if self.method.phases else (),
+            cells=tuple(cells),
+            diagnostics=tuple(diagnostics),
+            checkpoint=path,
         )
         if self.method.phases:
             yield from (Notice(f"round {round_}: {text}") for text in self.method.remarks(uploads))
@@ -329,7 +336,7 @@ def train(
     loop = loop_of(run, ready, int(resolved["chunk"]), folder, should_stop)
     if resume_from is not None:
         loop.resume(resume_from)
-    yield Started(ready.entities, run.rounds, {**resolved, **ready.content})
+    yield Started(entities=ready.entities, rounds_total=run.rounds, environment={**resolved, **ready.content})
     yield from (Notice(text, repeats_exactly=False) for text in setup.differences(environment, resolved))
     yield from loop.events()
 
@@ -393,7 +400,7 @@ def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
         found = [
             (name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)
         ]
-    return [Diagnostic(*item) for item in found if math.isfinite(item[1])]
+    return [Diagnostic(n, v, client_a=a, client_b=b) for n, v, a, b in found if math.isfinite(v)]
 
 
 __all__ = ["Cohort", "Loop", "Stopped", "loop_of", "train"]

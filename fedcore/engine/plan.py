@@ -23,7 +23,7 @@ from fedcore.engine import ahead
 from fedcore.engine.cohorts import check_cohorts, first_facts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.base import Method, MethodConfig, Setting
+from fedcore.methods.base import Method, MethodConfig, RunContext
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def assign(run: RunConfig, images: ImageSet) -> Assignment:
     )
 
 
-def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
-    """The run with every hyper-parameter of its method written out, checked in its setting.
+def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
+    """The run with every hyper-parameter of its method written out, checked in its context.
 
     Raises:
         FedLensError: naming ``field.<hyper-parameter>``, or what is wrong with a cohort.
@@ -121,9 +121,9 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
     try:
-        check_cohorts(run, setting)
-        _check(method, config, setting)
-        config = method.planned(config, setting)
+        check_cohorts(run, context)
+        _check(method, config, context)
+        config = method.planned(config, context)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
     file = run.method.file or registry.file_of(run.method.name)
@@ -138,10 +138,10 @@ def resolve(run: RunConfig, setting: Setting, field: str) -> RunConfig:
     return run.model_copy(update={"method": entry})
 
 
-def _check(method: type[Method], config: MethodConfig, setting: Setting) -> None:
+def _check(method: type[Method], config: MethodConfig, context: RunContext) -> None:
     """The method's own check; of several methods in an experiment, the message names the one that refuses."""
     try:
-        method.check(config, setting)
+        method.check(config, context)
     except FedLensError as error:
         if method.title in str(error):
             raise
@@ -180,16 +180,16 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     unknown = [d for d in held_out if d not in images.domains]
     if unknown:
         raise FedLensError(f"no domain '{unknown[0]}'; there are: {', '.join(images.domains)}", "held_out")
-    checked: dict[str, tuple[Setting, Assignment]] = {}
+    checked: dict[str, tuple[RunContext, Assignment]] = {}
     runs, notes = [], []
     for draft, variant in zip(expand(experiment, images.domains), itertools.cycle(variants)):
         key = draft.model_dump_json(exclude={"method", "seed", "held_out", "rounds", "participation"})
         try:
             if key not in checked:
                 same = draft.data.template == experiment.data.template
-                checked[key] = _setting(draft, images if same else load_images(draft, read)[0])
-                setting = checked[key][0]
-                notes += tokens.template_note(setting.facts, setting.classes, setting.template)
+                checked[key] = _context(draft, images if same else load_images(draft, read)[0])
+                context = checked[key][0]
+                notes += tokens.template_note(context.facts, context.classes, context.template)
             run = resolve(draft, checked[key][0], f"methods.{variant.index}")
         except FedLensError as error:
             raise variant.blame(error) from error
@@ -214,7 +214,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     )
 
 
-def _setting(run: RunConfig, images: ImageSet) -> tuple[Setting, Assignment]:
+def _context(run: RunConfig, images: ImageSet) -> tuple[RunContext, Assignment]:
     """What a run's method meets, checked: its CLIP, the classes, the clients.
 
     Raises:
@@ -222,7 +222,7 @@ def _setting(run: RunConfig, images: ImageSet) -> tuple[Setting, Assignment]:
     """
     sizes = first_facts(run)
     assignment = assign(run, images)
-    setting = Setting(
+    context = RunContext(
         sizes,
         images.classes,
         len(assignment.clients),
@@ -232,7 +232,7 @@ def _setting(run: RunConfig, images: ImageSet) -> tuple[Setting, Assignment]:
         catalog.Described(run.data.name, run.data.root, images.classes),
         catalog.entry(run.data.name).embedded,
     )
-    return setting, assignment
+    return context, assignment
 
 
 def _warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:

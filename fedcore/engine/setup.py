@@ -29,7 +29,7 @@ from fedcore.engine.plan import assign, load_images, resolve
 from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
 from fedcore.methods import registry
-from fedcore.methods.base import Method, Setting
+from fedcore.methods.base import Method, RunContext
 from fedcore.progress import Progress
 
 
@@ -111,7 +111,7 @@ def make_ready(
     yield Progress("loading " + backbone_names(run), 0, 1)
     loaded = load_backbones(backbones_of(run), device)
     first = next(iter(loaded.values()))
-    setting = Setting(
+    context = RunContext(
         first.facts,
         images.classes,
         len(assignment.clients),
@@ -121,10 +121,10 @@ def make_ready(
         catalog.Described(run.data.name, run.data.root, images.classes),
         catalog.entry(run.data.name).embedded,
     )
-    run = resolve(run, setting, "method")
+    run = resolve(run, context, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
-    yield from (Notice(line) for line in cls.notes(config, setting))
+    yield from (Notice(line) for line in cls.notes(config, context))
     folder = artifacts / "encodings"
     federations = {}
     for wanted, backbone in loaded.items():
@@ -142,7 +142,7 @@ def make_ready(
     yield Ready(
         method,
         federation,
-        build_cohorts(run, federations) or (Cohort(method, federation, range(setting.clients)),),
+        build_cohorts(run, federations) or (Cohort(method, federation, range(context.clients)),),
         entities(federation, assignment),
         {
             "weights": "+".join(b.fingerprint for b in loaded.values()),
@@ -290,10 +290,19 @@ def entities(federation: Federation, assignment: Assignment) -> tuple[Entity, ..
     for code, test_set in enumerate(federation.test_sets, start=1):
         if test_set.kind == "client":
             counts = tuple(int(n) for n in assignment.counts[code - 1])
-            found.append(Entity(code, "client", test_set.name, test_set.domain, sum(counts), counts))
+            found.append(
+                Entity(
+                    code,
+                    "client",
+                    test_set.name,
+                    domain=test_set.domain,
+                    samples=sum(counts),
+                    class_counts=counts,
+                )
+            )
         else:
             samples = int(federation.test.counts[code - 1])
-            found.append(Entity(code, "domain", test_set.name, test_set.domain, samples))
+            found.append(Entity(code, "domain", test_set.name, domain=test_set.domain, samples=samples))
     return (*found, *_class_entities(federation))
 
 

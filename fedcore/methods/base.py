@@ -67,7 +67,7 @@ class MethodConfig(BaseModel):
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunContext:
     """What is known about a run before anything is loaded (no torch): enough to refuse a bad config early.
 
     Attributes:
@@ -209,20 +209,20 @@ class Method:
         self.problem = problem
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
-        """Refuse a config that cannot run in this setting.
+    def check(cls, config: Any, context: RunContext) -> None:
+        """Refuse a config that cannot run in this context.
 
         Raises:
             FedLensError: with ``field`` naming the hyper-parameter, before anything is loaded.
         """
 
     @classmethod
-    def notes(cls, config: Any, setting: Setting) -> list[str]:
+    def notes(cls, config: Any, context: RunContext) -> list[str]:
         """What is odd in this setting but runs, told before anything is loaded."""
         return []
 
     @classmethod
-    def planned(cls, config: Any, setting: Setting) -> Any:
+    def planned(cls, config: Any, context: RunContext) -> Any:
         """The config as it is kept with a run: what it would read elsewhere written out, so that the run can
         be repeated from it alone. It must be allowed wherever the config was."""
         return config

@@ -17,11 +17,10 @@ from fedcore.clip import tokens
 from fedcore.clip.prompts import spoken
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
-from fedcore.methods.base import Method
+from fedcore.methods.base import Method, RunContext
 
 if TYPE_CHECKING:
     from fedcore.federation import Problem
-    from fedcore.methods.base import Setting
 
 Texts = Mapping[str, Sequence[str]]
 EDITOR = "class texts"
@@ -143,7 +142,7 @@ class Described(Method):
         ]
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse descriptions of classes that the data set has not, and such as the text tower would cut off.
 
         Raises:
@@ -151,28 +150,28 @@ class Described(Method):
         """
         if config.style == "st":
             return
-        known = {spoken(name): name for name in setting.classes}
+        known = {spoken(name): name for name in context.classes}
         for name in config.descriptions or ():
             if spoken(name) not in known:
                 near = difflib.get_close_matches(spoken(name), known, n=1)
-                hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(setting.classes)}"
+                hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(context.classes)}"
                 raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
-        if setting.facts.prompts is not None:
+        if context.facts.prompts is not None:
             return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
-        limit = setting.facts.context_length
-        for name, texts in of_classes(config, setting.classes, setting.descriptions).items():
+        limit = context.facts.context_length
+        for name, texts in of_classes(config, context.classes, context.descriptions).items():
             for text in texts:
                 short = len(text.encode()) + 2 <= limit  # a token is a byte at least
                 need = 0 if short else tokens.count(text) + 2
                 if need > limit:
                     raise FedLensError(
                         f"class '{name}': the description '{text[:40]}...' needs {need} tokens, "
-                        f"{setting.facts.name} reads {limit}; shorten it",
+                        f"{context.facts.name} reads {limit}; shorten it",
                         "descriptions",
                     )
 
     @classmethod
-    def planned(cls, config: Any, setting: Setting) -> Any:
+    def planned(cls, config: Any, context: RunContext) -> Any:
         """The config with its descriptions: those that may change are written out, idle ones are left out.
 
         Texts that come with FedLens are not written out: they stay as they are, and so do groups of older
@@ -180,18 +179,18 @@ class Described(Method):
         """
         if config.style == "st":
             return config.model_copy(update={"descriptions": None})
-        if config.descriptions is None and setting.embedded:
+        if config.descriptions is None and context.embedded:
             return config
-        written = of_classes(config, setting.classes, setting.descriptions)
+        written = of_classes(config, context.classes, context.descriptions)
         return config.model_copy(update={"descriptions": written})
 
     @classmethod
-    def notes(cls, config: Any, setting: Setting) -> list[str]:
+    def notes(cls, config: Any, context: RunContext) -> list[str]:
         """Classes that take the prompt because nobody has described them; descriptions that nobody reads."""
         if config.style == "st":
             idle = config.descriptions is not None
             return [f"{cls.title}: descriptions are not used by style st, the prompt"] if idle else []
-        written = of_classes(config, setting.classes, setting.descriptions)
+        written = of_classes(config, context.classes, context.descriptions)
         missing = [name for name, texts in written.items() if not texts]
         if not missing:
             return []

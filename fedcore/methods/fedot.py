@@ -18,7 +18,7 @@ from fedcore.methods.base import (
     Models,
     Params,
     Phase,
-    Setting,
+    RunContext,
     State,
     Step,
     Uploads,
@@ -162,18 +162,18 @@ class FedOT(Method):
         self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse blocks that do not divide the embedding.
 
         Raises:
             FedLensError: with field ``blocks`` and the nearest divisors.
         """
-        d = setting.facts.embed_dim
+        d = context.facts.embed_dim
         if d % config.blocks:
             below, above = nearest_divisors(d, config.blocks)
             near = f"{below} or {above}" if below != above else str(below)
             raise FedLensError(
-                f"{config.blocks} blocks do not divide {setting.facts.name}'s embedding width {d}; "
+                f"{config.blocks} blocks do not divide {context.facts.name}'s embedding width {d}; "
                 f"use {near}",
                 "blocks",
             )

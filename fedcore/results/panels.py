@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcore.engine.events import FULL_MATRIX_CLIENTS
 from fedcore.methods.charts import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.domains import (
@@ -32,8 +33,6 @@ VIEWS: dict[View, str] = {
     "domains": "Domain of the model by domain of the images",
     "held_out": "Held-out domain by domain",
 }
-FULL_MATRIX_CLIENTS = 16
-"""With more clients only their models' own samples are recorded in every round."""
 
 
 def round_title(run: RunRow, round_: int | None) -> str:
@@ -237,7 +236,6 @@ def recorded_panels(
 
 
 __all__ = [
-    "FULL_MATRIX_CLIENTS",
     "VIEWS",
     "Panel",
     "View",

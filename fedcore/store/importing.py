@@ -19,7 +19,7 @@ from fedcore.store import attach as joining
 from fedcore.store.database import prepare, reading, resolve, writing
 from fedcore.store.experiments import Created, insert_experiment, insert_runs
 from fedcore.store.lease import insert_entities
-from fedcore.store.recorder import GLOBAL_NAME, SPLIT_CODES
+from fedcore.store.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
 from fedcore.store.rounds import OwnRound, insert_round, update_summary
 from fedcore.store.schema import RUN_TABLES
 
@@ -179,7 +179,7 @@ def _row(line: int, values: dict[str, str | None]) -> Row:
         raise ValueError(f"{numbers['correct']} correct of {numbers['total']}; correct may be 0 to total")
     if given["split"] not in SPLIT_CODES:
         raise ValueError(f"no split '{given['split']}'; there are: {', '.join(SPLIT_CODES)}")
-    if given["point"] not in ("local", "broadcast"):
+    if given["point"] not in STAGE_OF:
         raise ValueError(f"no point '{given['point']}'; there are: local, broadcast")
     texts = {name: given[name] for name in ("method", "model", "test_set", "split", "point", "domain")}
     return Row(line=line, **texts, **numbers)
@@ -216,7 +216,13 @@ def _write_run(database: Database, run_id: int, rows: list[Row], remark: str | N
         models = {row.model} | ({row.test_set} if only_global and row.test_set not in domains else set())
         by_round.setdefault(row.round, []).extend(
             Cell(
-                SPLIT_CODES[row.split], row.point, codes[m], codes[row.test_set], row.correct, row.total, None
+                split=SPLIT_CODES[row.split],
+                stage=STAGE_OF[row.point],
+                model=codes[m],
+                test_set=codes[row.test_set],
+                correct=row.correct,
+                total=row.total,
+                loss=None,
             )
             for m in models
         )
@@ -238,9 +244,11 @@ def _entities(rows: list[Row]) -> tuple[Entity, ...]:
     domain_sets = [name for name, domain in domain_of.items() if name == domain and name not in models]
     clients = [n for n in dict.fromkeys([*models, *domain_of]) if n not in domain_sets and n != GLOBAL_NAME]
     found = [Entity(GLOBAL, "global", GLOBAL_NAME)]
-    found += [Entity(code, "client", name, domain_of.get(name)) for code, name in enumerate(clients, 1)]
+    found += [
+        Entity(code, "client", name, domain=domain_of.get(name)) for code, name in enumerate(clients, 1)
+    ]
     start = len(found)
-    return (*found, *(Entity(start + i, "domain", name, name) for i, name in enumerate(domain_sets)))
+    return (*found, *(Entity(start + i, "domain", name, domain=name) for i, name in enumerate(domain_sets)))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Literal
 
 from fedcore.config import MethodEntry
-from fedcore.engine.events import GLOBAL, Cell, Diagnostic, Entity
+from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity
 from fedcore.errors import FedLensError
 from fedcore.store import attach as joining
 from fedcore.store.database import prepare, resolve, writing
@@ -30,6 +30,8 @@ from fedcore.store.liveness import new_owner, this_process
 from fedcore.store.rounds import OwnRound
 
 Counts = tuple[int, int]
+STAGE_OF = dict(zip(("local", "broadcast"), STAGES, strict=True))
+"""How files and scripts name the stage at which a model is evaluated -> its name in events."""
 SPLIT_CODES = {"train": 0, "validation": 1, "test": 2}
 GLOBAL_NAME = "global"
 
@@ -127,12 +129,20 @@ class Recorder:
             )
         if split not in SPLIT_CODES:
             raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
-        if point not in ("local", "broadcast"):
+        if point not in STAGE_OF:
             raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
         _check(accuracy)
         new = self._name_all(accuracy)
         cells = [
-            Cell(SPLIT_CODES[split], point, self._codes[m], self._codes[t], int(c), int(n), None)
+            Cell(
+                split=SPLIT_CODES[split],
+                stage=STAGE_OF[point],
+                model=self._codes[m],
+                test_set=self._codes[t],
+                correct=int(c),
+                total=int(n),
+                loss=None,
+            )
             for (m, t), (c, n) in self._with_personal(accuracy).items()
         ]
         figures = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
@@ -188,7 +198,12 @@ class Recorder:
             self._codes[name] = len(self._codes)
             kind = "domain" if name in self._domain_sets else "client"
             new.append(
-                Entity(self._codes[name], kind, name, name if kind == "domain" else self._domains.get(name))
+                Entity(
+                    self._codes[name],
+                    kind,
+                    name,
+                    domain=name if kind == "domain" else self._domains.get(name),
+                )
             )
         return new
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedcore.engine.events import STAGES
 from fedcore.store.schema import RUN_TABLES
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from fedcore.engine.events import Cell, ClientRound, Diagnostic, RoundFinished
 
-POINTS = {"local": 0, "broadcast": 1}
+POINTS = {stage: code for code, stage in enumerate(STAGES)}
 
 SCORES = """
 INSERT OR REPLACE INTO scores
@@ -128,7 +129,7 @@ def insert_round(database: Database, run_id: int, event: RoundFinished | OwnRoun
             (
                 run_id,
                 int(c.split),
-                POINTS[c.point],
+                POINTS[c.stage],
                 number,
                 int(c.model),
                 int(c.test_set),
@@ -141,9 +142,12 @@ def insert_round(database: Database, run_id: int, event: RoundFinished | OwnRoun
     )
     database.conn.executemany(
         "INSERT OR REPLACE INTO diagnostics VALUES (?,?,?,?,?,?)",
-        [(run_id, d.name, number, int(d.a), int(d.b), _real(d.value)) for d in event.diagnostics],
+        [
+            (run_id, d.name, number, int(d.client_a), int(d.client_b), _real(d.value))
+            for d in event.diagnostics
+        ],
     )
-    for split, point in sorted({(int(c.split), POINTS[c.point]) for c in event.cells}):
+    for split, point in sorted({(int(c.split), POINTS[c.stage]) for c in event.cells}):
         database.execute(SCORES, {"run": run_id, "split": split, "point": point, "round": number})
 
 

@@ -11,7 +11,7 @@ from fedcore.clip import backbone, encodings, prompts
 from fedcore.clip.facts import config_files, facts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.methods.base import Setting
+from fedcore.methods.base import RunContext
 
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
 VIT = {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8}
@@ -117,9 +117,9 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
     accepted, refused = set(), {}
     for name in config_files():
         known = facts(name)
-        setting = Setting(known, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1))
+        run_context = RunContext(known, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1))
         try:
-            cls.check(config, setting)
+            cls.check(config, run_context)
         except FedLensError as error:
             refused[name] = str(error)
         else:

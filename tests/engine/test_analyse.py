@@ -58,7 +58,9 @@ def test_predictions_are_those_that_the_run_has_counted(name):
     found = last(analyse.predictions(at))
     right = found["label"] == found["predicted"]
     cells = {
-        (c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")
+        (c.model, c.test_set): c
+        for c in loop.finished[-1].cells
+        if (c.split, c.stage) == (2, "after_aggregation")
     }
     assert sorted(set(found["model"].tolist())) == [0, 1, 2, 3]
     for model, test_set in {

@@ -57,8 +57,8 @@ def run(cohorts, rounds=3, **options):
     return run_rounds(cohorts[0].method, cohorts[0].federation, rounds, cohorts=cohorts, **options)
 
 
-def cells(event, split=2, point="broadcast"):
-    return {(c.model, c.test_set): c for c in event.cells if (c.split, c.point) == (split, point)}
+def cells(event, split=2, stage="after_aggregation"):
+    return {(c.model, c.test_set): c for c in event.cells if (c.split, c.stage) == (split, stage)}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_model_is_evaluated_through_its_own_backbone_on_every_test_set(narrow,
                 cell = found[i + 1, j + 1]
                 assert (cell.correct, cell.total) == (int(hits.sum()), int(n))
     assert set(cells(loop.finished[-1], split=1)) == {(i, i) for i in range(1, 5)}
-    assert set(cells(loop.finished[-1], point="local")) == {(i, i) for i in range(1, 5)}
+    assert set(cells(loop.finished[-1], stage="before_aggregation")) == {(i, i) for i in range(1, 5)}
 
 
 @pytest.mark.parametrize(

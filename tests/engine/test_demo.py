@@ -30,7 +30,7 @@ def personal(started: Started, cells: tuple[Cell, ...]) -> float:
 
     A method without personal models has the global one serve every client.
     """
-    found = {(c.model, c.test_set): c for c in cells if (c.split, c.point) == (2, "broadcast")}
+    found = {(c.model, c.test_set): c for c in cells if (c.split, c.stage) == (2, "after_aggregation")}
     clients = [e.code for e in started.entities if e.kind == "client"]
     assert len(clients) == 6
     own = [found.get((k, k)) or found[GLOBAL, k] for k in clients]

@@ -56,7 +56,7 @@ def test_clients_with_the_global_parameters_but_their_own_label_space_are_evalua
     held = federation.problem.class_counts > 0
     assert not held.all(), "the case needs a client that lacks a class"
     for cell in loop.finished[-1].cells:
-        if cell.split == 2 and 1 <= cell.model <= 3 and cell.point == "broadcast":
+        if cell.split == 2 and 1 <= cell.model <= 3 and cell.stage == "after_aggregation":
             rows = federation.test.index[cell.test_set - 1, : federation.test.counts[cell.test_set - 1]]
             possible = int(held[cell.model - 1][federation.pool.labels[rows]].sum())
             assert cell.correct <= possible
@@ -77,7 +77,7 @@ def test_the_shortcut_for_methods_with_a_global_model_only_gives_the_same_cells(
     cells = []
     for cls in (Global, Shortcut):
         loop = run_rounds(cls(BiasConfig(), federation.problem), federation, 2)
-        cells.append({(c.split, c.point, c.model, c.test_set): c for c in loop.finished[-1].cells})
+        cells.append({(c.split, c.stage, c.model, c.test_set): c for c in loop.finished[-1].cells})
     assert cells[0].keys() == cells[1].keys()
     for key, cell in cells[0].items():
         assert (cell.correct, cell.total) == (cells[1][key].correct, cells[1][key].total)

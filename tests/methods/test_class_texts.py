@@ -18,7 +18,7 @@ from fedcore.engine.plan import plan
 from fedcore.engine.setup import make_ready
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
-from fedcore.methods.base import Setting
+from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini
 from tests.engine.test_plan import _pictures
 from tests.support.against import build
@@ -28,8 +28,10 @@ WHOLE = {"cat": ["a pet.", "a small tiger."], "fire engine": ["a red van."]}
 ODD = ("a.b", "q\"u'o", "😀 ünï", "back\\slash", "x]y = 1", "tab\tname", "\x7f", "{} # no")
 
 
-def setting(own: dict[str, list[str]], embedded: bool = False, classes: tuple[str, ...] = CLASSES) -> Setting:
-    return Setting(facts("mini-vit"), classes, 2, ("photo",), "a {}.", None, own, embedded)
+def run_context(
+    own: dict[str, list[str]], embedded: bool = False, classes: tuple[str, ...] = CLASSES
+) -> RunContext:
+    return RunContext(facts("mini-vit"), classes, 2, ("photo",), "a {}.", None, own, embedded)
 
 
 def experiment(folder: str, texts: object = None, style: str = "gt", name: str = "fedalign"):
@@ -174,7 +176,7 @@ def test_any_class_name_survives_toml_and_a_plan():
     assert config.loads(config.dumps(first)) == first
     read = config.loads(config.dumps(first)).methods[0].config["descriptions"]
     kept = registry.get("fedalign").planned(
-        registry.build_config("fedalign", {"descriptions": read}), setting({}, classes=ODD)
+        registry.build_config("fedalign", {"descriptions": read}), run_context({}, classes=ODD)
     )
     assert {n: [" ".join(t.split()) for t in v] for n, v in texts.items()} == {
         n: list(v) for n, v in kept.descriptions.items()

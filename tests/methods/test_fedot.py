@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedcore.errors import FedLensError
-from fedcore.methods.base import Setting
+from fedcore.methods.base import RunContext
 from fedcore.methods.fedot import FedOT, FedOTConfig, cayley, rotate
 from fedcore.methods.registry import build_config
 from tests.support.against import (
@@ -14,8 +14,8 @@ from tests.support.against import (
     diagnostics,
     engine_batches,
     global_logits,
+    run_context,
     samples,
-    setting,
 )
 from tests.support.oracles import fedot as oracle
 
@@ -132,7 +132,7 @@ def test_blocks_of_one_are_no_transform(tiny_backbone, tiny_federation, run_roun
     assert torch.equal(blocks.state.shared["classifier"], none.state.shared["classifier"])
     for one, other in zip(blocks.finished, none.finished, strict=True):
         hits = [
-            {(c.split, c.point, c.model, c.test_set): (c.correct, c.total) for c in e.cells}
+            {(c.split, c.stage, c.model, c.test_set): (c.correct, c.total) for c in e.cells}
             for e in (one, other)
         ]
         assert hits[0] == hits[1]
@@ -262,12 +262,14 @@ def test_gradient_conflict_is_the_mean_cosine_of_the_updates(tiny_backbone, tiny
     ("d", "blocks", "near"), [(512, 3, "2 or 4"), (512, 600, "512"), (1024, 1000, "512 or 1024")]
 )
 def test_blocks_that_do_not_divide_are_refused(tiny_backbone, tiny_federation, d, blocks, near):
-    base = setting(tiny_federation(tiny_backbone(), samples=(2,)))
+    base = run_context(tiny_federation(tiny_backbone(), samples=(2,)))
     facts = type(base.facts)(**{**vars(base.facts), "embed_dim": d})
     with pytest.raises(
         FedLensError, match=f"do not divide tiny-vit's embedding width {d}; use {near}$"
     ) as error:
-        FedOT.check(FedOTConfig(blocks=blocks), Setting(facts, base.classes, 1, base.domains, base.template))
+        FedOT.check(
+            FedOTConfig(blocks=blocks), RunContext(facts, base.classes, 1, base.domains, base.template)
+        )
     assert error.value.field == "blocks"
 
 

@@ -201,8 +201,11 @@ def test_what_a_run_records_is_drawn_unasked(open_page: Opened, tmp_path: Path) 
     db = tmp_path / "runs.db"
     _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
     fill.train(leases[0], until=0)
-    figures = [Diagnostic("condition_number", 1.5, 1), Diagnostic("condition_number", 2.5, 2)]
-    figures += [Diagnostic("my_own_figure", 7.0), Diagnostic("attention", 0.5, 1, 2)]
+    figures = [
+        Diagnostic("condition_number", 1.5, client_a=1),
+        Diagnostic("condition_number", 2.5, client_a=2),
+    ]
+    figures += [Diagnostic("my_own_figure", 7.0), Diagnostic("attention", 0.5, client_a=1, client_b=2)]
     leases[0].write_round(replace(fill.a_round("fedot", 1, 1, 3), diagnostics=tuple(figures)))
     app = open_page("live", id="1")
     alts = [c["alt"] for c in charts(app)]
@@ -229,7 +232,7 @@ def test_a_new_method_s_matrix_is_drawn_on_every_page(
         tmp_path / "runs.db", fill.an_experiment(methods=("mine",), seeds=(1,), rounds=1)
     )
     fill.train(lease, until=0)
-    pairs = tuple(Diagnostic("alike", a - b, a, b) for a in (1, 2) for b in (1, 2))
+    pairs = tuple(Diagnostic("alike", a - b, client_a=a, client_b=b) for a in (1, 2) for b in (1, 2))
     lease.write_round(replace(fill.a_round("mine", 1, 1, 1), diagnostics=pairs))
     lease.finish("done")
     app = open_page("live", id="1", live_view="Who is like whom")

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from fedcore import config, store
-from fedcore.engine.events import Cell, Diagnostic, Entity, RoundFinished, Started
+from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
 from fedcore.store.database import prepare
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from scripts import ablations_doc
+from tests.support import fill
 
 SMALL = """
 name = "Small"
@@ -76,12 +77,29 @@ def small(tmp_path, monkeypatch) -> Path:
 
 def own_round(method: str, seed: int) -> RoundFinished:
     own = [20 + 20 * seed, 80]
-    cells = [Cell(2, "broadcast", c, c, own[c - 1], 100, 0.1) for c in (1, 2)]
-    cells += [Cell(2, "broadcast", 0, c, 30, 100, 0.1) for c in (1, 2)]
-    figures = [Diagnostic("condition_number", 2.0 * seed, 1), Diagnostic("condition_number", 1.0, 2)]
+    cells = [fill.cell(c, c, own[c - 1], 100) for c in (1, 2)]
+    cells += [fill.cell(0, c, 30, 100) for c in (1, 2)]
+    figures = [
+        Diagnostic("condition_number", 2.0 * seed, client_a=1),
+        Diagnostic("condition_number", 1.0, client_a=2),
+    ]
     figures += [Diagnostic("degrees_of_freedom", 1500.0), Diagnostic("gradient_conflict", 0.25)]
     found = figures if method == "fedot" else []
-    return RoundFinished(1, 1.0, 0.1, 0.1, 0.1, 0, 0, 0, 0, (), tuple(cells), tuple(found), None)
+    return RoundFinished(
+        round=1,
+        train_loss=1.0,
+        seconds_train=0.1,
+        seconds_aggregate=0.1,
+        seconds_evaluate=0.1,
+        scalars_up=0,
+        scalars_down=0,
+        bytes_up=0,
+        bytes_down=0,
+        clients=(),
+        cells=tuple(cells),
+        diagnostics=tuple(found),
+        checkpoint=None,
+    )
 
 
 def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs: int | None = None) -> Path:
@@ -93,7 +111,7 @@ def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs:
         lease.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b")]
         place = {"device": "cpu", "threads": threads[i % len(threads)], "torch": "2", "platform": "Linux"}
-        lease.started(Started(tuple(Entity(*n) for n in names), 1, place))
+        lease.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment=place))
         run = lease.config()
         lease.write_round(own_round(run.method.name, run.seed))
         lease.finish("done")

@@ -13,7 +13,7 @@ from fedcore import config, store
 from fedcore.cli import main as cli
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
-from fedcore.engine.events import Cell, Diagnostic, Entity, RoundFinished, Started
+from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import published
@@ -26,6 +26,7 @@ from fedcore.store.database import prepare
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from fedcore.store.rounds import OwnRound
+from tests.support import fill
 
 PRESETS = PROJECT / "experiments"
 PACS = ("art_painting", "cartoon", "photo", "sketch")
@@ -210,14 +211,14 @@ def finished(run: config.RunConfig, round_: int, clients: list[str]) -> RoundFin
                 share(f"{run.method.label}/{run.held_out}", run.seed, round_, model, f"{kind}:{test_set}")
                 * TOTAL
             )
-            cells.append(Cell(2, "broadcast", code, test_code, hits, TOTAL, 1.0))
+            cells.append(fill.cell(code, test_code, hits, TOTAL, 1.0))
             if test_code == code:
-                cells.append(Cell(1, "broadcast", code, code, 90 if round_ == 2 else 10, 100, 1.0))
+                cells.append(fill.cell(code, code, 90 if round_ == 2 else 10, 100, 1.0, split=1))
     return RoundFinished(
         round=round_, train_loss=1.0, seconds_train=0.1, seconds_aggregate=0.1, seconds_evaluate=0.1,
         scalars_up=4_000_000, scalars_down=0, bytes_up=16_000_000, bytes_down=0, clients=(),
         cells=tuple(cells),
-        diagnostics=tuple(Diagnostic("condition_number", 1.0 + code, code) for code in range(1, len(models))),
+        diagnostics=tuple(Diagnostic("condition_number", 1.0 + c, client_a=c) for c in range(1, len(models))),
     )  # fmt: skip
 
 
@@ -236,9 +237,12 @@ def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | N
             continue
         clients = [d for d in PACS if d != run.held_out]
         known = [Entity(0, "global", "global")]
-        known += [Entity(i, "client", c, c, 100, (50, 50)) for i, c in enumerate(clients, start=1)]
-        known += [Entity(len(known) + i, "domain", d, d, TOTAL) for i, d in enumerate(PACS)]
-        lease.started(Started(tuple(known), run.rounds, {"device": "cpu"}))
+        known += [
+            Entity(i, "client", c, domain=c, samples=100, class_counts=(50, 50))
+            for i, c in enumerate(clients, start=1)
+        ]
+        known += [Entity(len(known) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(PACS)]
+        lease.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
         for round_ in range(run.rounds + 1):
             lease.write_round(finished(run, round_, clients))
         lease.finish("done")
@@ -392,12 +396,17 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
     """IID: FedAlign after aggregation, 3/10 and 5/10, PromptFL before it, 9/10 and 9/10. Path: before it, 1/4
     and 3/4 of own samples. Made-up counts."""
     counts = [
-        ("broadcast", 1, 4, 3, 10),
-        ("broadcast", 2, 5, 5, 10),
-        ("local", 1, 4, 9, 10),
-        ("local", 2, 5, 9, 10),
+        ("after_aggregation", 1, 4, 3, 10),
+        ("after_aggregation", 2, 5, 5, 10),
+        ("before_aggregation", 1, 4, 9, 10),
+        ("before_aggregation", 2, 5, 9, 10),
     ]
-    own = [("broadcast", 1, 1, 4, 4), ("broadcast", 2, 2, 4, 4), ("local", 1, 1, 1, 4), ("local", 2, 2, 3, 4)]
+    own = [
+        ("after_aggregation", 1, 1, 4, 4),
+        ("after_aggregation", 2, 2, 4, 4),
+        ("before_aggregation", 1, 1, 1, 4),
+        ("before_aggregation", 2, 2, 3, 4),
+    ]
     for setting, label, cells, expected in (
         ("iid", "FedAlign", counts + own, 40.0),
         ("iid-promptfl", "PromptFL", counts + own, 90.0),
@@ -412,9 +421,9 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         lease.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
         names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
-        lease.started(Started(tuple(Entity(*n) for n in names), ROUNDS, {}))
+        lease.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=ROUNDS, environment={}))
         for round_ in range(ROUNDS + 1):
-            found = tuple(Cell(2, p, m, t, c, n, 0.1) for p, m, t, c, n in cells)
+            found = tuple(fill.cell(*counts, stage=stage) for stage, *counts in cells)
             lease.write_round(OwnRound(round_, found))
         lease.finish("done")
         row = find(beside(db, experiment), table="1", method=label, metric="local")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.engine.events import Cell, Entity, Started
+from fedcore.engine.events import Entity, Started
 from fedcore.results import export, panels
 from fedcore.results.tables import METRICS, compare
 from fedcore.store import queries
@@ -26,10 +26,10 @@ def recorded(tmp_path: Path) -> tuple[Path, int]:
     """Own samples 1/2 and 4/4, own classes 2/10 and 6/10; a full matrix besides."""
     db = tmp_path / "runs.db"
     created, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
-    lease.started(Started(tuple(Entity(*n) for n in NAMES), 1, {}))
+    lease.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
     own = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
     rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in own}
-    cells = tuple(Cell(2, "broadcast", *k, *n, 0.1) for k, n in {**own, **rest}.items())
+    cells = tuple(fill.cell(*at, *counts) for at, counts in {**own, **rest}.items())
     for round_ in (0, 1):
         lease.write_round(OwnRound(round_, cells))
     lease.finish("done")

@@ -37,7 +37,14 @@ def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
     for lease, there in zip(leases, ((1, 2, 4, 5, 6), (1, 2, 4, 5)), strict=True):
         fill.train(lease, until=0)
         row = fill.a_round("fedot", lease.config().seed, 1, 1)
-        lease.write_round(replace(row, clients=tuple(ClientRound(c, 12, 1.0, 0, 0) for c in there)))
+        lease.write_round(
+            replace(
+                row,
+                clients=tuple(
+                    ClientRound(client=c, steps=12, train_loss=1.0, bytes_up=0, bytes_down=0) for c in there
+                ),
+            )
+        )
         lease.finish("done")
     found = tables.compare(db, [1])
     (panel,) = client_by_round(db, found, found.groups[0].setting).values()

@@ -91,7 +91,10 @@ def test_a_matrix_is_as_the_runs_own_method_says(tmp_path: Path, monkeypatch: py
     db = tmp_path / "runs.db"
     _, (lease,) = fill.start(db, fill.an_experiment(methods=("zz",), seeds=(1,), rounds=1))
     fill.train(lease, until=0)
-    pairs = (Diagnostic("attention", 0.5, 1, 2), Diagnostic("nobody_s", 0.5, 1, 2))
+    pairs = (
+        Diagnostic("attention", 0.5, client_a=1, client_b=2),
+        Diagnostic("nobody_s", 0.5, client_a=1, client_b=2),
+    )
     lease.write_round(replace(fill.a_round("zz", 1, 1, 1), diagnostics=pairs))
     runs = queries.runs_of(db, [1])
     found = diagnostics.recorded_matrices(db, runs)

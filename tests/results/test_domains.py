@@ -131,10 +131,12 @@ def partly(tmp_path: Path) -> Path:
     _, leases = fill.start(db, fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=3))
     fill.train(leases[0], until=0)
     weights = {(1, 1): 0.75, (1, 2): 0.25, (2, 1): 0.4, (2, 2): 0.6}
-    alpha = [Diagnostic("attention", w, a, b) for (a, b), w in weights.items()]
-    counts = [Diagnostic("prototypes", float(n), c) for c, n in ((1, 4), (2, 8))]
+    alpha = [Diagnostic("attention", w, client_a=a, client_b=b) for (a, b), w in weights.items()]
+    counts = [Diagnostic("prototypes", float(n), client_a=c) for c, n in ((1, 4), (2, 8))]
     row = fill.a_round("fedalign", 1, 1, 3)
-    there = tuple(ClientRound(c, 12, 1.0, 0, 0) for c in (1, 2, 4, 5, 6))
+    there = tuple(
+        ClientRound(client=c, steps=12, train_loss=1.0, bytes_up=0, bytes_down=0) for c in (1, 2, 4, 5, 6)
+    )
     leases[0].write_round(replace(row, clients=there, diagnostics=(*alpha, *counts)))
     leases[0].write_round(replace(fill.a_round("fedalign", 1, 2, 3), diagnostics=()))
     leases[0].write_round(replace(fill.a_round("fedalign", 1, 3, 3), diagnostics=()))

@@ -84,7 +84,7 @@ def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: b
     for lease in leases:
         method = lease.config().method.name
         share = {"fedot": 0.3, "promptfl": 0.6}[method]
-        lease.started(Started(fill.entities(), 4, {"device": "cpu"}))
+        lease.started(Started(entities=fill.entities(), rounds_total=4, environment={"device": "cpu"}))
         for round_ in range(5):
             row = fill.a_round(method, 1, round_, 4)
             cells = [replace(c, correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]

@@ -88,23 +88,21 @@ def matrix_of(db: Path, seeds: dict[int, np.ndarray], skip: tuple[int, str] | No
         j = names.index(run.held_out)
         trained = [n for n in names if n != run.held_out]
         entities = fill.entities(trained, names)
-        lease.started(Started(entities, 1, {"device": "cpu"}))
+        lease.started(Started(entities=entities, rounds_total=1, environment={"device": "cpu"}))
         codes = {(e.kind, e.name): e.code for e in entities}
         cells = [
             Cell(
-                2,
-                "broadcast",
-                codes["client", n],
-                codes["client", n],
-                int(seeds[run.seed][j, names.index(n)]),
-                100,
-                None,
+                split=2,
+                stage="after_aggregation",
+                model=codes["client", n],
+                test_set=codes["client", n],
+                correct=int(seeds[run.seed][j, names.index(n)]),
+                total=100,
+                loss=None,
             )
             for n in trained
         ]
-        cells.append(
-            Cell(2, "broadcast", 0, codes["domain", names[j]], int(seeds[run.seed][j, j]), 100, None)
-        )
+        cells.append(fill.cell(0, codes["domain", names[j]], int(seeds[run.seed][j, j]), 100))
         lease.write_round(replace(fill.a_round("fedot", 1, 1, 1, trained), cells=tuple(cells)))
         lease.finish("done")
     return created.experiment_id

@@ -66,7 +66,7 @@ def test_the_last_ten_rounds_are_rounds_not_evaluations() -> None:
 def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=20))
-    lease.started(Started(fill.entities(), 20, {"device": "cpu"}))
+    lease.started(Started(entities=fill.entities(), rounds_total=20, environment={"device": "cpu"}))
     for round_ in (0, 5, 10, 15, 20):
         lease.write_round(fill.a_round("fedot", 4, round_, 20))
     lease.finish("done")
@@ -81,7 +81,7 @@ def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
 def test_an_untrained_round_that_is_best_on_validation_is_said(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
-    lease.started(Started(fill.entities(), 2, {"device": "cpu"}))
+    lease.started(Started(entities=fill.entities(), rounds_total=2, environment={"device": "cpu"}))
     for round_ in range(3):  # a learning rate that harms: accuracy falls
         lease.write_round(replace(fill.a_round("fedot", 1, 2 - round_, 2), round=round_))
     lease.finish("done")

@@ -29,16 +29,34 @@ def lease(db, queued) -> Lease:
 
 ENTITIES = (
     Entity(0, "global", "global"),
-    Entity(1, "client", "ann", "photo", 10, (4, 6)),
-    Entity(2, "client", "bob", "photo", 30, (15, 15)),
-    Entity(3, "domain", "photo", "photo", 40),
+    Entity(1, "client", "ann", domain="photo", samples=10, class_counts=(4, 6)),
+    Entity(2, "client", "bob", domain="photo", samples=30, class_counts=(15, 15)),
+    Entity(3, "domain", "photo", domain="photo", samples=40),
 )
 
 
 def round_(number: int, cells: list[tuple], **more: object) -> RoundFinished:
     """cells: (split, model, test_set, correct, total)."""
-    made = tuple(Cell(s, "broadcast", m, t, c, n, None) for s, m, t, c, n in cells)
-    return replace(RoundFinished(number, 0.5, 1, 1, 1, 1, 1, 1, 1, (), made), **more)
+    made = tuple(
+        Cell(split=s, stage="after_aggregation", model=m, test_set=t, correct=c, total=n, loss=None)
+        for s, m, t, c, n in cells
+    )
+    return replace(
+        RoundFinished(
+            round=number,
+            train_loss=0.5,
+            seconds_train=1,
+            seconds_aggregate=1,
+            seconds_evaluate=1,
+            scalars_up=1,
+            scalars_down=1,
+            bytes_up=1,
+            bytes_down=1,
+            clients=(),
+            cells=made,
+        ),
+        **more,
+    )
 
 
 def test_claim_takes_by_priority_then_age_and_only_what_the_device_serves(db, queued):
@@ -78,7 +96,7 @@ def test_two_processes_never_claim_the_same_run(db, queued):
         lambda lease: lease.begin(),
         lambda lease: lease.say("hello"),
         lambda lease: lease.notice("hello", True),
-        lambda lease: lease.started(Started(ENTITIES, 5, {})),
+        lambda lease: lease.started(Started(entities=ENTITIES, rounds_total=5, environment={})),
         lambda lease: lease.write_round(round_(1, [(2, 1, 1, 5, 10)])),
         lambda lease: lease.rewind(None),
         lambda lease: lease.finish("done"),
@@ -103,7 +121,7 @@ def test_a_process_declared_dead_cannot_write_when_it_wakes_up(lease):
 
 
 def test_scores_from_counts_by_hand(lease):
-    lease.started(Started(ENTITIES, 5, {"threads": 2}))
+    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={"threads": 2}))
     cells = [
         (2, 1, 1, 9, 10),
         (2, 2, 2, 15, 30),
@@ -123,7 +141,7 @@ def test_scores_from_counts_by_hand(lease):
 
 
 def test_a_method_without_global_model_has_no_global_mean(lease):
-    lease.started(Started(ENTITIES, 5, {}))
+    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     lease.write_round(round_(1, [(2, 1, 1, 9, 10)]))
     (point,) = queries.curves(lease.db, [lease.run_id])
     assert point.global_mean is None
@@ -131,7 +149,7 @@ def test_a_method_without_global_model_has_no_global_mean(lease):
 
 
 def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(lease):
-    lease.started(Started(ENTITIES, 5, {}))
+    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     validation = {0: 3, 1: 7, 2: 8, 3: 8, 4: 6}
     test = {0: 1, 1: 10, 2: 5, 3: 9, 4: 2}  # the best test round is 1: it must not be chosen
     for number in validation:
@@ -146,7 +164,7 @@ def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(lease):
 
 
 def test_without_validation_no_round_is_chosen(lease):
-    lease.started(Started(ENTITIES, 5, {}))
+    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     lease.write_round(round_(1, [(2, 1, 1, 5, 10)]))
     lease.write_round(round_(2, []))  # not evaluated
     (run,) = queries.runs(lease.db, [lease.run_id])
@@ -154,14 +172,47 @@ def test_without_validation_no_round_is_chosen(lease):
 
 
 def test_numpy_and_other_numbers_are_cast(lease):
-    entity = Entity(np.int64(1), "client", "ann", None, np.int32(7), (np.int64(3), np.int64(4)))
-    lease.started(Started((entity,), np.int64(5), {"threads": np.int64(2)}))
+    entity = Entity(
+        np.int64(1),
+        "client",
+        "ann",
+        domain=None,
+        samples=np.int32(7),
+        class_counts=(np.int64(3), np.int64(4)),
+    )
+    lease.started(Started(entities=(entity,), rounds_total=np.int64(5), environment={"threads": np.int64(2)}))
     one, two, three, four = np.arange(1, 5)
     event = RoundFinished(
-        *(one, np.float32(0.25), np.float64(1), 0.5, 0.5, three, four, np.int64(5), np.int64(6)),
-        clients=(ClientRound(one, np.int32(8), np.float32(0.5), np.int64(9), np.int64(10)),),
-        cells=(Cell(two, "broadcast", one, one, three, four, np.float32(0.5)),),
-        diagnostics=(Diagnostic("d", np.float32(1.5), one), Diagnostic("nan", float("nan"))),
+        round=one,
+        train_loss=np.float32(0.25),
+        seconds_train=np.float64(1),
+        seconds_aggregate=0.5,
+        seconds_evaluate=0.5,
+        scalars_up=three,
+        scalars_down=four,
+        bytes_up=np.int64(5),
+        bytes_down=np.int64(6),
+        clients=(
+            ClientRound(
+                client=one,
+                steps=np.int32(8),
+                train_loss=np.float32(0.5),
+                bytes_up=np.int64(9),
+                bytes_down=np.int64(10),
+            ),
+        ),
+        cells=(
+            Cell(
+                split=two,
+                stage="after_aggregation",
+                model=one,
+                test_set=one,
+                correct=three,
+                total=four,
+                loss=np.float32(0.5),
+            ),
+        ),
+        diagnostics=(Diagnostic("d", np.float32(1.5), client_a=one), Diagnostic("nan", float("nan"))),
     )
     lease.write_round(event)
     db, run_id = lease.db, lease.run_id
@@ -175,7 +226,7 @@ def test_numpy_and_other_numbers_are_cast(lease):
 
 
 def test_impossible_counts_leave_no_part_of_the_round(lease):
-    lease.started(Started(ENTITIES, 5, {}))
+    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     with pytest.raises(Exception, match="CHECK"):
         lease.write_round(round_(1, [(2, 1, 1, 5, 10), (2, 2, 2, 11, 10)]))
     with reading(lease.db) as connection:
@@ -185,7 +236,7 @@ def test_impossible_counts_leave_no_part_of_the_round(lease):
 
 
 def test_rewind_forgets_what_has_no_checkpoint(lease):
-    lease.started(Started(ENTITIES, 5, {}))
+    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     for number in range(4):
         lease.write_round(round_(number, [(1, 1, 1, number, 10), (2, 1, 1, number, 10)]))
     lease.rewind(1)
@@ -221,7 +272,7 @@ def test_what_a_resumed_run_says_again_is_kept_once(lease):
 
 def test_environment_is_stored_for_the_next_attempt(lease):
     assert lease.environment() is None
-    lease.started(Started(ENTITIES, 7, {"threads": 2, "chunk": 6}))
+    lease.started(Started(entities=ENTITIES, rounds_total=7, environment={"threads": 2, "chunk": 6}))
     assert lease.environment() == {"threads": 2, "chunk": 6}
     assert queries.environment(lease.db, lease.run_id) == {"threads": 2, "chunk": 6}
     assert queries.runs(lease.db, [lease.run_id])[0].rounds_total == 7

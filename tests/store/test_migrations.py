@@ -8,7 +8,7 @@ import pytest
 from sqlite_utils import Database
 
 from fedcore import store
-from fedcore.engine.events import Cell, Entity, Started
+from fedcore.engine.events import Entity, Started
 from fedcore.jobs import tasks
 from fedcore.store import queries, schema
 from fedcore.store.database import reading
@@ -75,7 +75,7 @@ def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
     _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
     names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
-    lease.started(Started(tuple(Entity(*n) for n in names), 1, {}))
+    lease.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment={}))
     counts = {
         (1, 1): (1, 2),
         (2, 2): (3, 4),
@@ -84,7 +84,7 @@ def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
         (1, 4): (2, 10),
         (2, 5): (6, 10),
     }
-    lease.write_round(OwnRound(1, tuple(Cell(2, "broadcast", *k, *n, 0.1) for k, n in counts.items())))
+    lease.write_round(OwnRound(1, tuple(fill.cell(*at, *n) for at, n in counts.items())))
     (point,) = queries.curves(db, [lease.run_id])
     assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
     assert [(o.client, o.correct) for o in queries.own_accuracy(db, lease.run_id)] == [(1, 1), (2, 3)]

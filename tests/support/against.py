@@ -8,20 +8,20 @@ from torch import Tensor
 from fedcore.engine.local import batch_slots
 from fedcore.federation import Federation
 from fedcore.methods import registry
-from fedcore.methods.base import Method, Setting
+from fedcore.methods.base import Method, RunContext
 
 
 def build(name: str, federation: Federation, **config: object) -> Method:
     """A method on a federation, its config checked as a run's is."""
     cls = registry.get(name)
     checked = registry.build_config(name, config)
-    cls.check(checked, setting(federation))
+    cls.check(checked, run_context(federation))
     return cls(checked, federation.problem)
 
 
-def setting(federation: Federation) -> Setting:
+def run_context(federation: Federation) -> RunContext:
     problem = federation.problem
-    return Setting(
+    return RunContext(
         problem.backbone.facts, problem.classes, len(problem.clients), problem.domains, problem.template
     )
 
@@ -65,13 +65,15 @@ def global_logits(method: Method, state: object, federation: Federation) -> Tens
     )[0]
 
 
-def cells(loop: object, split: int = 2, point: str = "broadcast") -> dict[tuple[int, int], tuple[int, int]]:
+def cells(
+    loop: object, split: int = 2, stage: str = "after_aggregation"
+) -> dict[tuple[int, int], tuple[int, int]]:
     """Correct and total of the last round by (model, test set)."""
     last = loop.finished[-1]
     return {
         (c.model, c.test_set): (c.correct, c.total)
         for c in last.cells
-        if c.split == split and c.point == point
+        if c.split == split and c.stage == stage
     }
 
 

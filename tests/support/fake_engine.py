@@ -55,11 +55,16 @@ def train(
         done = int(number)
     entities = [
         Entity(0, "global", "global"),
-        *(Entity(i, "client", f"client-{i}", "photo", 10, (4, 6)) for i in (1, 2, 3)),
+        *(
+            Entity(i, "client", f"client-{i}", domain="photo", samples=10, class_counts=(4, 6))
+            for i in (1, 2, 3)
+        ),
     ]
     yield Progress("encoding", 3, 3)
     yield Started(
-        (*entities, Entity(4, "domain", "photo", "photo", 30)), run.rounds, {"threads": 1, "chunk": 32}
+        entities=(*entities, Entity(4, "domain", "photo", domain="photo", samples=30)),
+        rounds_total=run.rounds,
+        environment={"threads": 1, "chunk": 32},
     )
     yield Notice("a remark")
     for number in range(done + 1, run.rounds + 1):
@@ -86,34 +91,41 @@ def _round(number: int, state: str, path: str) -> RoundFinished:
     draws = [int(state[i : i + 4], 16) % (TOTAL + 1) for i in range(0, 48, 4)]
     cells = [
         Cell(
-            split,
-            "broadcast",
-            model,
-            test_set,
-            draws[(3 * model + test_set + split) % len(draws)],
-            TOTAL,
-            0.5,
+            split=split,
+            stage="after_aggregation",
+            model=model,
+            test_set=test_set,
+            correct=draws[(3 * model + test_set + split) % len(draws)],
+            total=TOTAL,
+            loss=0.5,
         )
         for split in (1, 2)
         for model in (0, 1, 2, 3)
         for test_set in (1, 2, 3)
     ]
-    clients = tuple(ClientRound(i, 5, 0.25 * i, 100, 200) for i in (1, 2, 3)) if number else ()
-    figures = (Diagnostic("alpha", draws[0] / 7, 1, 2), Diagnostic("drift", draws[1] / 3))
+    clients = (
+        tuple(
+            ClientRound(client=i, steps=5, train_loss=0.25 * i, bytes_up=100, bytes_down=200)
+            for i in (1, 2, 3)
+        )
+        if number
+        else ()
+    )
+    figures = (Diagnostic("alpha", draws[0] / 7, client_a=1, client_b=2), Diagnostic("drift", draws[1] / 3))
     return RoundFinished(
-        number,
-        draws[2] / TOTAL if number else None,
-        0.1,
-        0.01,
-        0.02,
-        50,
-        60,
-        300,
-        600,
-        clients,
-        tuple(cells),
-        figures,
-        path,
+        round=number,
+        train_loss=draws[2] / TOTAL if number else None,
+        seconds_train=0.1,
+        seconds_aggregate=0.01,
+        seconds_evaluate=0.02,
+        scalars_up=50,
+        scalars_down=60,
+        bytes_up=300,
+        bytes_down=600,
+        clients=clients,
+        cells=tuple(cells),
+        diagnostics=figures,
+        checkpoint=path,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcore import store
 from fedcore.config import Experiment, MethodEntry, PartitionConfig
-from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
+from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Stage, Started
 from fedcore.methods import registry
 from fedcore.seeds import numpy_generator
 from fedcore.store.database import prepare, writing
@@ -52,8 +52,29 @@ def an_experiment(
 
 def entities(clients: Sequence[str] = CLIENTS, domains: Sequence[str] = CLIENTS) -> tuple[Entity, ...]:
     found = [Entity(0, "global", "global")]
-    found += [Entity(i, "client", c, c, 200, (20,) * 10) for i, c in enumerate(clients, start=1)]
-    return (*found, *(Entity(len(found) + i, "domain", d, d, TOTAL) for i, d in enumerate(domains)))
+    found += [
+        Entity(i, "client", c, domain=c, samples=200, class_counts=(20,) * 10)
+        for i, c in enumerate(clients, start=1)
+    ]
+    return (
+        *found,
+        *(Entity(len(found) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(domains)),
+    )
+
+
+def cell(
+    model: int,
+    test_set: int,
+    correct: int,
+    total: int,
+    loss: float | None = 0.1,
+    split: int = 2,
+    stage: Stage = "after_aggregation",
+) -> Cell:
+    """A cell of the test split after aggregation, unless told otherwise."""
+    return Cell(
+        split=split, stage=stage, model=model, test_set=test_set, correct=correct, total=total, loss=loss
+    )
 
 
 def a_round(
@@ -75,21 +96,22 @@ def a_round(
             share = float(
                 np.clip(grown + 0.06 * (distance == 0) - 0.4 * distance + rng.normal(0, 0.02), 0.02, 0.99)
             )
-            correct = round(share * TOTAL)
-            cells.append(
-                Cell(2, "broadcast", model.code, test_set.code, correct, TOTAL, float(-np.log(share)))
-            )
+            correct, loss = round(share * TOTAL), float(-np.log(share))
+            cells.append(cell(model.code, test_set.code, correct, TOTAL, loss))
             if test_set.code == model.code or (model.kind == "global" and test_set.kind == "client"):
-                cells.append(
-                    Cell(1, "broadcast", model.code, test_set.code, correct, TOTAL, float(-np.log(share)))
-                )
+                cells.append(cell(model.code, test_set.code, correct, TOTAL, loss, split=1))
                 if model.kind == "client" and round_:
                     cells.append(
-                        Cell(2, "local", model.code, test_set.code, correct, TOTAL, float(-np.log(share)))
+                        cell(model.code, test_set.code, correct, TOTAL, loss, stage="before_aggregation")
                     )
     size = BYTES.get(method, 50_000) if round_ else 0
     took_part = (
-        tuple(ClientRound(c, 12, 2.0 - grown, size, size) for c in range(1, count + 1)) if round_ else ()
+        tuple(
+            ClientRound(client=c, steps=12, train_loss=2.0 - grown, bytes_up=size, bytes_down=size)
+            for c in range(1, count + 1)
+        )
+        if round_
+        else ()
     )
     return RoundFinished(
         round=round_,
@@ -127,7 +149,13 @@ def train(lease: Lease, until: int | None = None, since: int = 0, clients: Seque
     """Write the rounds of a claimed run; all of them ends it as done."""
     run = lease.config()
     if since == 0:
-        lease.started(Started(entities(clients, clients), run.rounds, {"device": "cpu", "threads": 1}))
+        lease.started(
+            Started(
+                entities=entities(clients, clients),
+                rounds_total=run.rounds,
+                environment={"device": "cpu", "threads": 1},
+            )
+        )
     last = run.rounds if until is None else until
     for round_ in range(since, last + 1):
         lease.write_round(a_round(run.method.name, run.seed, round_, run.rounds, clients))

@@ -15,7 +15,7 @@ from fedcore.methods.base import (
     MethodConfig,
     Params,
     Phase,
-    Setting,
+    RunContext,
     State,
     Step,
     cosine_logits,
@@ -108,13 +108,13 @@ class FedAvgLoRA(Method):
         self.text = problem.class_features
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse backbones without attention layers, and ranks that they cannot have.
 
         Raises:
             FedLensError: with field ``backbone.name`` or ``rank``.
         """
-        facts = setting.facts
+        facts = context.facts
         check_attention_layers(cls.title, facts, "backbone.name")
         if config.rank > facts.vision_width:
             raise FedLensError(

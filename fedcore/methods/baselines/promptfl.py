@@ -16,7 +16,7 @@ from fedcore.methods.base import (
     Params,
     Phase,
     Ragged,
-    Setting,
+    RunContext,
     State,
     Step,
     cosine_logits,
@@ -80,14 +80,14 @@ class PromptFL(Method):
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse text towers without prompts, and contexts that leave a class name no room.
 
         Raises:
             FedLensError: with field ``backbone.name`` or ``context_length``.
         """
-        check_prompts(setting.facts)
-        tokens.check_room(setting.facts, setting.classes, config.context_length, "context_length")
+        check_prompts(context.facts)
+        tokens.check_room(context.facts, context.classes, config.context_length, "context_length")
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """One context for all. Shape: context (M, m)."""

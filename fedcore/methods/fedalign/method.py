@@ -16,7 +16,7 @@ from fedcore.methods.base import (
     Params,
     Phase,
     Ragged,
-    Setting,
+    RunContext,
     State,
     Step,
     Uploads,
@@ -109,13 +109,13 @@ class FedAlign(Described):
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse backbones without attention layers, and ranks and descriptions that do not fit.
 
         Raises:
             FedLensError: with field ``start_layer``, ``rank`` or ``descriptions``.
         """
-        facts = setting.facts
+        facts = context.facts
         check_attention_layers(cls.title, facts, "start_layer")
         if facts.prompts:
             raise FedLensError(
@@ -127,7 +127,7 @@ class FedAlign(Described):
                 f"rank {config.rank} is more than the width of {facts.name}'s layers; use at most {widest}",
                 "rank",
             )
-        super().check(config, setting)
+        super().check(config, context)
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:

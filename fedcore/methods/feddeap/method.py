@@ -16,7 +16,7 @@ from fedcore.methods.base import (
     Params,
     Phase,
     Ragged,
-    Setting,
+    RunContext,
     State,
     Step,
     Uploads,
@@ -128,13 +128,13 @@ class FedDEAP(Method):
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse backbones and federations that the equations do not fit.
 
         Raises:
             FedLensError: for d != m, for prompts that are too long, and for ETFs that do not exist.
         """
-        facts = setting.facts
+        facts = context.facts
         if facts.prompts:
             raise FedLensError(
                 f"{facts.name} takes no learned prompts: {facts.prompts}; choose e.g. ViT-B-32"
@@ -147,12 +147,12 @@ class FedDEAP(Method):
                 f"{vectors} prompt vectors leave no class room in {facts.context_length} tokens; use fewer",
                 config.longer,
             )
-        tokens.check_room(facts, setting.classes, vectors, config.longer, "a photo of a {}.")
+        tokens.check_room(facts, context.classes, vectors, config.longer, "a photo of a {}.")
         domains = 0
         if config.domain_alignment:
-            first = setting.client_domain or tuple(range(setting.clients))
+            first = context.client_domain or tuple(range(context.clients))
             domains = len(set(domain_columns(config, first)))
-        check_frames(config, len(setting.classes), domains, facts.embed_dim)
+        check_frames(config, len(context.classes), domains, facts.embed_dim)
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """Prompts from N(0, 0.02), networks as torch.nn.Linear draws them; the same for every client.

@@ -22,7 +22,7 @@ from fedcore.methods.base import (
     Params,
     Phase,
     Ragged,
-    Setting,
+    RunContext,
     State,
     Step,
     Uploads,
@@ -222,24 +222,24 @@ class SDFed(Method):
         self.held = held if config.label_space == "client" else torch.ones_like(held)
 
     @classmethod
-    def check(cls, config: Any, setting: Setting) -> None:
+    def check(cls, config: Any, context: RunContext) -> None:
         """Refuse a list of lengths that does not fit the clients, and text towers without prompts.
 
         Raises:
             FedLensError: with field ``local_length`` or ``backbone.name``.
         """
-        check_prompts(setting.facts)
+        check_prompts(context.facts)
         listed = parse_lengths(config.local_length)[2]
-        if len(listed) not in (0, setting.clients) and config.components != "none":
+        if len(listed) not in (0, context.clients) and config.components != "none":
             raise FedLensError(
-                f"{len(listed)} lengths for {setting.clients} clients; give one per client, "
+                f"{len(listed)} lengths for {context.clients} clients; give one per client, "
                 f"or fixed:{listed[0]}",
                 "local_length",
             )
-        tokens.check_room(setting.facts, setting.classes, config.global_length, "global_length")
+        tokens.check_room(context.facts, context.classes, config.global_length, "global_length")
         if config.components != "none":  # what is drawn may be the shortest
             surely = max(listed, default=parse_lengths(config.local_length)[0])
-            tokens.check_room(setting.facts, setting.classes, surely, "local_length")
+            tokens.check_room(context.facts, context.classes, surely, "local_length")
 
     def init(self, generator: Callable[..., Generator]) -> State:
         """Prompts N(0, 0.02). Local ones are stored padded with zeros, which nothing reads or moves.

@@ -5,7 +5,7 @@ import torch
 
 from fedcore.clip.facts import BackboneFacts
 from fedcore.errors import FedLensError
-from fedcore.methods.base import Setting
+from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.registry import build_config
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
@@ -89,7 +89,7 @@ def test_a_text_tower_without_prompts_is_refused():
         "odd", 16, 16, 77, "vit", 4, 3, 24, 16, prompts="its text tower is not CLIP's own transformer"
     )
     with pytest.raises(FedLensError, match="odd takes no learned prompts.*choose") as error:
-        PromptFL.check(PromptFLConfig(), Setting(facts, ("a", "b"), 2, ("x",), "a {}"))
+        PromptFL.check(PromptFLConfig(), RunContext(facts, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "backbone.name"
 
 

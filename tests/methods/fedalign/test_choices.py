@@ -1,4 +1,4 @@
-"""FedAlign's readings that the oracle does not hold: what is uploaded, what the point ``local`` is."""
+"""FedAlign's readings that the oracle does not hold: what is uploaded, and the evaluation before it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ class Listening(Transport):
 def test_before_aggregation_a_model_is_scored_with_the_text_it_received(
     tiny_backbone, tiny_federation, run_rounds
 ):
-    """Own update and the text features of the round before (point ``local``), sample by sample."""
+    """Own update and the text features of the round before, before aggregation, sample by sample."""
     federation, road = tiny_federation(tiny_backbone(), "layer:1"), Listening()
     method = build("fedalign", federation, **SMALL)
     loop = run_rounds(method, federation, 2, transport=road)
     tail = oracle.ImageTail(federation.problem.backbone.model.visual, 1)
-    stored = {c.model: c.loss for c in loop.finished[-1].cells if (c.split, c.point) == (2, "local")}
+    stored = {
+        c.model: c.loss for c in loop.finished[-1].cells if (c.split, c.stage) == (2, "before_aggregation")
+    }
     old, new = road.received["text"][0], loop.state.shared["text"]
     for client in range(3):
         factors = (road.sent["image_a"][client], road.sent["image_b"][client])

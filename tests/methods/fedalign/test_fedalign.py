@@ -9,7 +9,7 @@ from fedcore.clip.facts import facts
 from fedcore.clip.lora import first_adapted_layer, scaled_layer
 from fedcore.engine.transport import Transport, traffic
 from fedcore.errors import FedLensError
-from fedcore.methods.base import Batch, Setting, Uploads
+from fedcore.methods.base import Batch, RunContext, Uploads
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality
@@ -368,23 +368,23 @@ def test_layers_scale_with_the_depth():
 
 
 def test_a_resnet_is_refused():
-    setting = Setting(facts("RN50"), ("a", "b"), 2, ("x",), "a {}")
+    run_context = RunContext(facts("RN50"), ("a", "b"), 2, ("x",), "a {}")
     with pytest.raises(FedLensError, match=r"RN50 is not; choose e\.g\. ViT-B-32") as error:
-        FedAlign.check(FedAlignConfig(), setting)
+        FedAlign.check(FedAlignConfig(), run_context)
     assert error.value.field == "start_layer"
 
 
 def test_a_foreign_text_tower_is_refused():
     odd = replace(facts("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
     with pytest.raises(FedLensError, match="cannot adapt the text tower of ViT-B-32") as error:
-        FedAlign.check(FedAlignConfig(), Setting(odd, ("a", "b"), 2, ("x",), "a {}"))
+        FedAlign.check(FedAlignConfig(), RunContext(odd, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "start_layer"
 
 
 def test_a_rank_beyond_the_width_is_refused():
     small = replace(facts("ViT-B-32"), token_width=100)
     with pytest.raises(FedLensError, match=r"rank 128 is more than .* use at most 100") as error:
-        FedAlign.check(FedAlignConfig(rank=128), Setting(small, ("a", "b"), 2, ("x",), "a {}"))
+        FedAlign.check(FedAlignConfig(rank=128), RunContext(small, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "rank"
 
 

@@ -8,7 +8,7 @@ import torch
 from fedcore.clip.facts import facts
 from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
-from fedcore.methods.base import Batch, Setting, Uploads
+from fedcore.methods.base import Batch, RunContext, Uploads
 from fedcore.methods.feddeap.config import FedDEAPConfig
 from fedcore.methods.feddeap.method import FedDEAP
 from fedcore.methods.feddeap.networks import LAYERS, simplex_etf
@@ -280,7 +280,9 @@ def test_prompts_of_one_domain_meet_the_images_of_another(tiny_backbone, tiny_fe
     method = build("feddeap", federation, **SMALL)
     loop = run_rounds(method, federation, 1)
     cells = {
-        (c.model, c.test_set): c for c in loop.finished[-1].cells if (c.split, c.point) == (2, "broadcast")
+        (c.model, c.test_set): c
+        for c in loop.finished[-1].cells
+        if (c.split, c.stage) == (2, "after_aggregation")
     }
     for i in range(2):
         train = federation.train.index[i][federation.train.mask[i]]
@@ -404,9 +406,9 @@ def test_loss_terms_are_their_equations(tiny_backbone, tiny_federation, run_roun
             assert found == pytest.approx(float(value.detach()), abs=1e-8), name
 
 
-def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...] = (0, 1, 0)) -> Setting:
+def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...] = (0, 1, 0)) -> RunContext:
     names = tuple(map(str, range(classes)))
-    return Setting(facts(name), names, len(client_domain), ("photo", "sketch"), "a {}", client_domain)
+    return RunContext(facts(name), names, len(client_domain), ("photo", "sketch"), "a {}", client_domain)
 
 
 @pytest.mark.parametrize(
@@ -476,7 +478,7 @@ def test_two_prompts_fill_the_text_tower_to_its_end():
 def test_a_foreign_text_tower_is_refused():
     odd = replace(facts("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
     with pytest.raises(FedLensError, match="ViT-B-32 takes no learned prompts"):
-        FedDEAP.check(FedDEAPConfig(), Setting(odd, ("a", "b"), 2, ("x", "y"), "a {}"))
+        FedDEAP.check(FedDEAPConfig(), RunContext(odd, ("a", "b"), 2, ("x", "y"), "a {}"))
 
 
 def test_a_client_of_several_domains_needs_another_etf(tiny_backbone, tiny_federation):

@@ -18,8 +18,8 @@ from tests.support.against import (
     diagnostics,
     engine_batches,
     global_logits,
+    run_context,
     samples,
-    setting,
 )
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
@@ -296,7 +296,7 @@ def test_the_overlap_stored_is_that_of_what_each_client_trained(tiny_backbone, t
 def test_before_aggregation_a_client_refines_as_it_trained(
     tiny_backbone, tiny_federation, run_rounds, refine_every
 ):
-    """With R made once per round the point ``local`` uses the R of the prompt that was sent out."""
+    """With R made once per round the models before aggregation use the R of the prompt that was sent out."""
     federation = tiny_federation(tiny_backbone(), samples=(9,))
     config = {**FAST, "local_length": "fixed:5", "lr": 0.5, "components": "pfhf+srlp"}
     method = build("sdfed", federation, **config, refine_every=refine_every)
@@ -309,10 +309,12 @@ def test_before_aggregation_a_client_refines_as_it_trained(
         prompt = loop.state.local["local_prompt"][0] @ oracle.projector(g_s, method.config.truncation)
         scores = naive_scores(federation, prompt)[rows]
         losses.append(float(torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows])))
-    stored = {c.point: c.loss for c in loop.finished[-1].cells if (c.split, c.model, c.test_set) == (2, 1, 1)}
+    stored = {c.stage: c.loss for c in loop.finished[-1].cells if (c.split, c.model, c.test_set) == (2, 1, 1)}
     assert abs(losses[0] - losses[1]) > 1e-4
-    assert stored["local"] == pytest.approx(losses[0 if refine_every == "round" else 1], abs=1e-9)
-    assert stored["broadcast"] == pytest.approx(losses[1], abs=1e-9)
+    assert stored["before_aggregation"] == pytest.approx(
+        losses[0 if refine_every == "round" else 1], abs=1e-9
+    )
+    assert stored["after_aggregation"] == pytest.approx(losses[1], abs=1e-9)
 
 
 @pytest.mark.parametrize("untrained", ["global", "local"])
@@ -370,7 +372,7 @@ def test_a_prompt_without_room_names_the_class(tiny_backbone, tiny_federation, f
 
 
 def test_a_list_of_lengths_must_fit_the_clients(tiny_backbone, tiny_federation):
-    chosen = setting(tiny_federation(tiny_backbone()))
+    chosen = run_context(tiny_federation(tiny_backbone()))
     with pytest.raises(
         FedLensError, match="2 lengths for 3 clients; give one per client, or fixed:4"
     ) as error:
