@@ -1,4 +1,4 @@
-"""A method of your own: python -m fedcore run examples/text_shift.toml --methods examples/text_shift.py"""
+"""A method of your own: fedlens run examples/text_shift.toml --methods examples/text_shift.py"""
 
 from __future__ import annotations
 

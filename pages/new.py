@@ -237,7 +237,7 @@ def toml_box(experiment: Experiment | None) -> None:
             st.download_button(
                 "Download", text, "experiment.toml", on_click="ignore", icon=":material/download:"
             )
-            st.caption("On the command line: `python -m fedcore run experiment.toml`")
+            st.caption("On the command line: `fedlens run experiment.toml`")
         upload = st.file_uploader("Use a TOML file", type="toml", key=f"toml_{drafts.version()}")
         if upload is not None:
             try:

@@ -1,6 +1,6 @@
 """Write the tables of docs/ablations.md from the recorded runs of examples/ablations.toml.
 
-    OMP_NUM_THREADS=1 python -m fedcore run examples/ablations.toml --db ablations.db
+    OMP_NUM_THREADS=1 fedlens run examples/ablations.toml --db ablations.db
     python -m scripts.ablations_doc ablations.db
 
 What stands between the markers is written anew; the prose around them is kept by hand.

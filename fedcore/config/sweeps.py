@@ -231,7 +231,7 @@ def _having(experiment: Experiment, path: str) -> list[int]:
     found = [i for i in named if name in configs[i].model_fields]
     if not found or (who != "*" and len(found) < len(named)):
         whom = "no method of this experiment has" if who == "*" else f"{who} does not have"
-        text = f"{whom} a field '{name}'; `python -m fedcore methods` shows them"
+        text = f"{whom} a field '{name}'; `fedlens methods` shows them"
         raise FedLensError(text, f"sweep.{path}")
     return found
 

@@ -1,4 +1,4 @@
-"""Training in this very process: what ``python -m fedcore run`` does, recorded like every other run."""
+"""Training in this very process: what ``fedlens run`` does, recorded like every other run."""
 
 from __future__ import annotations
 

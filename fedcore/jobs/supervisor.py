@@ -1,4 +1,4 @@
-"""The supervisor, `python -m fedcore worker`: one per database, torch-free, it starts a process for each run.
+"""The supervisor, `fedlens worker`: one per database, torch-free, it starts a process for each run.
 
 Runs train in the slots of the devices; tasks (checks, encodings, analyses) have slots of their own beside.
 
@@ -286,7 +286,7 @@ def force_stop(db: str | Path, run_id: int) -> bool:
 
 
 def serve(db: str | Path | None = None, *, slots: int | None = None, **options: Any) -> int:
-    """Be the database's supervisor, in the foreground; what ``python -m fedcore worker`` does.
+    """Be the database's supervisor, in the foreground; what ``fedlens worker`` does.
 
     Args:
         slots: runs at once on each device, stored for later workers too; None: as stored.

@@ -1,4 +1,4 @@
-"""The process that does one task: ``python -m fedcore task ID``."""
+"""The process that does one task: ``fedlens task ID``."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def get(db: str | Path, task_id: int) -> TaskRow:
     with reading(db) as connection:
         row = connection.execute("SELECT * FROM tasks WHERE id=?", [task_id]).fetchone()
     if row is None:
-        raise FedLensError(f"no task {task_id}; `python -m fedcore tasks` shows them", "id")
+        raise FedLensError(f"no task {task_id}; `fedlens tasks` shows them", "id")
     return _row(db, row)
 
 

@@ -146,7 +146,7 @@ def first_error(error: ValidationError, prefix: str = "") -> FedLensError:
     if isinstance(cause, FedLensError) and cause.field:  # a check that named the field itself
         return cause
     if detail["type"] == "extra_forbidden":
-        return FedLensError("no such field; see `python -m fedcore methods` or docs for the names", field)
+        return FedLensError("no such field; see `fedlens methods` or docs for the names", field)
     message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
     shown = f" (got {given!r})" if isinstance(given, (str, int, float, bool)) else ""

@@ -68,6 +68,6 @@ def command(file: str, environment: Mapping[str, object]) -> str:
     CPU says so: on a machine with a GPU it would take that.
     """
     if environment.get("device") != "cpu":
-        return f"python -m fedcore run {file}"
+        return f"fedlens run {file}"
     threads = environment.get("threads")
-    return f"{f'FEDLENS_THREADS={threads} ' if threads else ''}python -m fedcore run {file} --device cpu"
+    return f"{f'FEDLENS_THREADS={threads} ' if threads else ''}fedlens run {file} --device cpu"

@@ -38,7 +38,7 @@ def find(database: Database, experiment: str | int | None) -> Joined | None:
     if found is None and (isinstance(experiment, int) or experiment.isdecimal()):
         found = _look(database, "e.id", int(experiment))
     if found is None and isinstance(experiment, int):
-        raise FedLensError(f"no experiment {experiment}; `python -m fedcore list` shows them", "experiment")
+        raise FedLensError(f"no experiment {experiment}; `fedlens list` shows them", "experiment")
     return found
 
 

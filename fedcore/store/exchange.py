@@ -45,7 +45,7 @@ def experiments_json(db: str | Path, experiment_ids: Iterable[int]) -> str:
 def _experiment(connection: Any, number: int) -> Row:
     row = connection.execute("SELECT * FROM experiments WHERE id=?", [number]).fetchone()
     if row is None:
-        raise FedLensError(f"no experiment {number}; `python -m fedcore list` shows them", "id")
+        raise FedLensError(f"no experiment {number}; `fedlens list` shows them", "id")
     runs = connection.execute("SELECT * FROM runs WHERE experiment_id=? ORDER BY id", [number]).fetchall()
     return {
         **_portable("experiments", dict(row)),
@@ -133,7 +133,7 @@ def _read(file: Path) -> list[Row]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise FedLensError(
             f"{file} is no experiment of FedLens: its format is not '{FORMAT}'; "
-            "write it with `python -m fedcore export ID --table experiment --format json`",
+            "write it with `fedlens export ID --table experiment --format json`",
             "file",
         )
     return content["experiments"]

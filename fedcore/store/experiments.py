@@ -329,7 +329,7 @@ def clone(db: str | Path, experiment_id: int, name: str | None = None) -> Create
 
 def _must_exist(count: int, experiment_id: int) -> None:
     if not count:
-        raise FedLensError(f"no experiment {experiment_id}; `python -m fedcore list` shows them")
+        raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them")
 
 
 def _remove_folder(folder: Path) -> None:

@@ -175,5 +175,5 @@ def run_folder(db: str | Path, run_id: int) -> Path:
             "SELECT e.token FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
         ).fetchone()
     if row is None:
-        raise FedLensError(f"no run {run_id}; `python -m fedcore list` shows them")
+        raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
     return artifacts_folder(db) / f"run-{run_id}-{row['token'][:8]}"

@@ -61,7 +61,7 @@ def experiment(db: str | Path, experiment_id: int) -> ExperimentRow:
         asked = {"id": min(experiment_id, LARGEST)}
         row = connection.execute(STATEMENTS["experiment"], asked).fetchone()
         if row is None:
-            raise FedLensError(f"no experiment {experiment_id}; `python -m fedcore list` shows them")
+            raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them")
         return _experiment(row, _runs(connection.execute(STATEMENTS["runs_of"], _ids([experiment_id]))))
 
 
@@ -278,7 +278,7 @@ def _ids(ids: Iterable[int]) -> dict[str, str]:
 def _run_text(db: str | Path, run_id: int) -> sqlite3.Row:
     found = _all(db, "run_text", {"id": run_id})
     if not found:
-        raise FedLensError(f"no run {run_id}; `python -m fedcore list` shows them")
+        raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
     return found[0]
 
 

@@ -69,6 +69,6 @@ def draw(
         f"Summary: a row per method and metric, domain and client, two decimals, {RULES[rule]}, as on this "
         "page. Rounds: a row per run, round, split, model and test set, with counts. Clients: a row per run, "
         "round and client. Whole experiment: all that was recorded, to import into another FedLens "
-        "(`python -m fedcore import FILE.json`). Charts: the camera in their menu."
+        "(`fedlens import FILE.json`). Charts: the camera in their menu."
     )
     st.code(latex, language="latex", wrap_lines=True)

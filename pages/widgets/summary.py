@@ -221,7 +221,7 @@ def sources(found: Comparison) -> None:
             common.esc(v.taken),
             common.number(v.values["personal"], 2),
             common.status_html(v.run.state),
-            f"<code>python -m fedcore run run-{v.run.id}.toml</code>",
+            f"<code>fedlens run run-{v.run.id}.toml</code>",
         ]
         for group in found.groups
         for v in group.runs

@@ -111,7 +111,7 @@ def test_results_from_elsewhere_promise_no_repetition(open_page: Opened, tmp_pat
 
 def test_reproduce_names_command_and_environment(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id="1", run_tab="Reproduce")
-    assert app.code[0].value == "FEDLENS_THREADS=1 python -m fedcore run run-1.toml --device cpu"
+    assert app.code[0].value == "FEDLENS_THREADS=1 fedlens run run-1.toml --device cpu"
     assert re.search(r"<td[^>]*>Threads</td><td[^>]*>1</td>", html(app))
 
 

@@ -28,12 +28,10 @@ def test_files_are_listed_below_the_runs_folder(tmp_path: Path):
 
 def test_the_command_repeats_device_and_threads_of_a_cpu_run():
     assert record.command("run-1.toml", {"device": "cpu", "threads": 2}) == (
-        "FEDLENS_THREADS=2 python -m fedcore run run-1.toml --device cpu"
+        "FEDLENS_THREADS=2 fedlens run run-1.toml --device cpu"
     )
-    assert (
-        record.command("run-1.toml", {"device": "cuda", "threads": 2}) == "python -m fedcore run run-1.toml"
-    )
-    assert record.command("run-1.toml", {}) == "python -m fedcore run run-1.toml"
+    assert record.command("run-1.toml", {"device": "cuda", "threads": 2}) == "fedlens run run-1.toml"
+    assert record.command("run-1.toml", {}) == "fedlens run run-1.toml"
 
 
 def test_the_environment_has_titles():

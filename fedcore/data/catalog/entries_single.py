@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from fedcore.data.entry import ONE_DOMAIN, PHOTO, Entry, known_classes
 
-_GET = (
-    "`python -m fedcore data get {name} --root FOLDER` fetches it through torchvision; "
-    "or give a folder with {what}."
-)
+_GET = "`fedlens data get {name} --root FOLDER` fetches it through torchvision; or give a folder with {what}."
 
 
 def _single(name: str, title: str, images: int, what: str, **more: object) -> Entry:

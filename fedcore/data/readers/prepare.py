@@ -28,7 +28,7 @@ class NotPrepared(FedLensError):
 
     def __init__(self, what: str, work: Callable[[], Iterator[Step]], command: str = "data check") -> None:
         super().__init__(
-            f"{what} once, which takes a while; check the data set first: `python -m fedcore {command}`, or "
+            f"{what} once, which takes a while; check the data set first: `fedlens {command}`, or "
             "the page Data & models",
             "data.root",
         )

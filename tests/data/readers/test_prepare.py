@@ -54,7 +54,7 @@ def test_nothing_slow_is_begun_where_it_is_put_off(name: str, tmp_path: Path):
     line = str(caught.value)
     assert said in line and caught.value.field == "data.root" and tree(tmp_path) == before
     written = f"'{root}'" if " " in str(root) else str(root)
-    assert f"`python -m fedcore data check {name} --root {written}`" in line
+    assert f"`fedlens data check {name} --root {written}`" in line
 
 
 @pytest.mark.parametrize("name", SLOW)
