@@ -12,11 +12,28 @@ from fedcore.papers.printed import printed_values
 from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
-from fedcore.results import curves, diagnostics, panels, tables
-from fedcore.results.client_rounds import client_by_round
+from fedcore.results import curves, diagnostics
+from fedcore.results.comparison import (
+    Comparison,
+    compare,
+    config_differences,
+    partial_fields,
+    reason_not_comparable,
+    shown_metrics,
+)
+from fedcore.results.comparison_panels import (
+    client_by_round_panels,
+    difference_panel,
+    domain_panels,
+    held_out_panels,
+    mean_matrix_panels,
+    mean_panels,
+    method_by_domain_panel,
+)
+from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.panels import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
-from fedcore.results.tables import METRICS, RULES, Comparison, Metric, Rule
 from fedcore.store import queries
 from fedcore.store.queries import ExperimentRow
 from pages.widgets import common, exports, published_view, summary, sweep_view
@@ -58,22 +75,22 @@ class Choice:
 def comparison(path: str, of: Moment) -> Comparison:
     """The comparison at one moment; computed again when a run of it has a new round."""
     ids, rule, unfinished, _ = of
-    return tables.compare(path, ids, rule, unfinished=unfinished)
+    return compare(path, ids, rule, unfinished=unfinished)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str) -> dict[str, panels.Panel]:
+def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str) -> dict[str, Panel]:
     """The mean matrix of every row that has one; kept by ``of``, which is quicker to tell apart."""
     if view == "methods":
-        return {"": panels.method_by_domain(path, _found, setting)}
+        return {"": method_by_domain_panel(path, _found, setting)}
     read = {
-        "models": panels.compared_panels,
-        "rounds": client_by_round,
-        "domains": panels.domain_by_domain,
-        "held_out": panels.held_out_matrix,
+        "models": mean_panels,
+        "rounds": client_by_round_panels,
+        "domains": domain_panels,
+        "held_out": held_out_panels,
     }.get(view)
     if read is None:
-        return panels.recorded_panels(path, _found, setting, diagnostics.matrices()[view])
+        return mean_matrix_panels(path, _found, setting, diagnostics.matrix_charts()[view])
     return read(path, _found, setting)
 
 
@@ -126,9 +143,7 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
     moment = (tuple(e.id for e in found), rule, unfinished, token)
     shown = comparison(path, moment)
     with columns[1]:
-        there = [
-            m for m in METRICS if m in {m for s in shown.settings for m in tables.shown_metrics(shown.of(s))}
-        ]
+        there = [m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.of(s))}]
         metric = st.selectbox(
             "Compare by", there or ["personal"], format_func=METRICS.get, key="by", bind="query-params",
             help="What differences, costs and sweeps are about. The summary shows every metric.",
@@ -153,8 +168,8 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
 
 def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
     """Every method's matrix under one colour axis, and the differences to the baseline."""
-    own = {n: m for n, m in diagnostics.matrices().items() if n not in VIEWS}
-    titles = VIEWS | {n: f"{m.title} ({diagnostics.recorders(n)})" for n, m in own.items()}
+    own = {n: m for n, m in diagnostics.matrix_charts().items() if n not in VIEWS}
+    titles = VIEWS | {n: f"{m.title} ({diagnostics.recording_methods(n)})" for n, m in own.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         view = st.selectbox(
             "Matrix", list(titles), format_func=titles.get, key="matrix", bind="query-params", width=380
@@ -179,7 +194,11 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
         if pinned is not None and pinned.key in by_key and view not in own:
             base = by_key[pinned.key]
             others = [g for g in found.of(setting) if g.key in by_key and g.key != pinned.key]
-            gaps = {g.key: panels.minus(by_key[g.key], base) for g in others if not tables.apart(g, pinned)}
+            gaps = {
+                g.key: difference_panel(by_key[g.key], base)
+                for g in others
+                if not reason_not_comparable(g, pinned)
+            }
             if gaps:
                 st.markdown(f"**Difference to {common.md(common.clipped(pinned.label))}, points**")
                 chart = heatmaps.difference_grid(
@@ -187,13 +206,13 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
                 )
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
     if not shown:
-        why = ABSENT.get(view) or f"{diagnostics.recorders(view)} can record it."
+        why = ABSENT.get(view) or f"{diagnostics.recording_methods(view)} can record it."
         st.info(f"None of these runs has this matrix. {why}", icon=":material/grid_off:")
     elif choice.baseline is None and view != "methods" and view not in own:
         st.caption("Choose a baseline above to see the differences, cell by cell.")
 
 
-def grid(chart: figures.Chart, shown: dict[str, panels.Panel], key: str) -> None:
+def grid(chart: figures.Chart, shown: dict[str, Panel], key: str) -> None:
     """Panels as one chart, or as tables."""
     if not st.session_state.get("as_tables"):
         common.draw(chart, key)
@@ -212,7 +231,7 @@ def curve_tab(path: str, found: Comparison) -> None:
             "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"
         )
     for i, (setting, title) in enumerate(found.settings.items()):
-        series = curves.compared(path, found, setting, metric, axis)
+        series = curves.mean_curves(path, found, setting, metric, axis)
         st.markdown(f"**{common.md(title)}**")
         chart = figures.curves(series, common.look(), curves.AXES[axis], METRICS[metric], height=460)
         common.draw(chart, f"compare_curves_{i}", figures.series_table(series, curves.AXES[axis], "%"))
@@ -226,8 +245,8 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
         bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
     )  # fmt: skip
     for i, (setting, title) in enumerate(found.settings.items()):
-        costs = curves.costs(path, found, setting, metric)
-        best = curves.front(costs, against)
+        costs = curves.row_costs(path, found, setting, metric)
+        best = curves.pareto_front(costs, against)
         st.markdown(f"**{common.md(title)}**")
         width = comparison_figures.NARROW_PLOT if common.narrow() else comparison_figures.WIDE_PLOT
         chart = comparison_figures.cost_chart(costs, common.look(), against, METRICS[metric], width)
@@ -261,7 +280,7 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
 
 def config_tab(found: Comparison) -> None:
     """Only what differs, and apart from it what some rows alone have."""
-    differing, partial = tables.config_differences(found.groups), tables.partial_fields(found.groups)
+    differing, partial = config_differences(found.groups), partial_fields(found.groups)
     if not differing and not partial:
         st.info("All rows have the same config.")
         return

@@ -15,8 +15,7 @@ from fedcore.data.check import sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.jobs import tasks
-from fedcore.results import inventory
-from fedcore.results.inventory import DataCounts
+from fedcore.results.artifacts import DataCounts, count_images
 from pages.forms import own_data
 from pages.widgets import background, common, encoded
 
@@ -29,7 +28,7 @@ BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 def look_at(name: str) -> tuple[DataCounts, Image.Image]:
     """Counts and sample pictures of an embedded data set."""
     images, _ = catalog.load_checked(name)
-    return inventory.count(images), sheet.contact_sheet(images)
+    return count_images(images), sheet.contact_sheet(images)
 
 
 def known_sets() -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.results import progress
-from fedcore.results.overview import ExperimentSummary, load, matches
+from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
 from fedcore.store import queries
 from pages.widgets import chosen, common, importing, queue
 from pages.widgets import experiment_actions as actions
@@ -156,7 +156,7 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
     for item in chosen:
         st.markdown(f"**Runs of {common.md(item.row.name)}**")
         rows = []
-        for p in progress.progress(db, item.row.runs):
+        for p in progress.run_progress(db, item.row.runs):
             r = p.run
             name = f'<a href="/run?id={r.id}" target="_self">{common.esc(r.label)}</a>'
             held_out = f", without {common.esc(r.held_out)}" if r.held_out else ""
@@ -212,7 +212,7 @@ def page() -> None:
     importing.running()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = queries.newest_run(db)  # before the list is read: what comes between is news
-    found = load(db, archived=archived)
+    found = experiment_summaries(db, archived=archived)
     hidden = 0 if found or archived else len(queries.experiments(db, archived=True))
     if not found and not hidden:
         welcome()

@@ -13,8 +13,10 @@ from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
 from fedcore.plots.palette import Look
 from fedcore.plots.theme import Chart
-from fedcore.results import curves, diagnostics, panels, progress
-from fedcore.results.progress import Token
+from fedcore.results import curves, diagnostics, progress
+from fedcore.results.panels import Panel
+from fedcore.results.progress import Snapshot
+from fedcore.results.run_panels import run_panels
 from fedcore.store import queries
 from fedcore.store.queries import ExperimentRow
 from pages.live_view import chart as live_chart
@@ -47,12 +49,10 @@ db = common.database()
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def grid(path: str, token: Token, settings: Settings) -> tuple[Chart, bytes | None, list[panels.Panel]]:
+def grid(path: str, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
     """The heatmaps at one moment; the same moment gives the very same bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
-    found = panels.live_panels(
-        path, queries.runs(path, until), settings.view, settings.split, settings.point, until
-    )
+    found = run_panels(path, queries.runs(path, until), settings.view, settings.split, settings.point, until)
     chart = heatmaps.heatmap_grid(
         found, settings.look, settings.columns, settings.fitted, width=settings.width
     )
@@ -61,28 +61,28 @@ def grid(path: str, token: Token, settings: Settings) -> tuple[Chart, bytes | No
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def lines(
-    path: str, token: Token, what: str, split: int, point: int, look: Look
+    path: str, token: Snapshot, what: str, split: int, point: int, look: Look
 ) -> tuple[Chart, bytes | None, dict, str]:
     """Curves at one moment: loss, traffic, an accuracy, or a recorded diagnostic, with what to know of it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
     if what == "loss":
-        series = curves.live_loss(path, until)
+        series = curves.loss_by_round(path, until)
     elif what == "traffic":
-        series = curves.live_traffic(path, until)
+        series = curves.traffic_by_round(path, until)
     elif what in CURVES:
-        series = curves.live_accuracy(path, until, what, split, point)
+        series = curves.accuracy_by_round(path, until, what, split, point)
     else:
-        known = diagnostics.recorded(path, queries.runs(path, until))
-        chosen = next((c for c in known if c.key == what), None) or diagnostics.undescribed(what)
-        series = diagnostics.series(path, until, chosen)
-        title, note, per_cent = chosen.heading, diagnostics.note(chosen, series), chosen.unit == "%"
+        known = diagnostics.recorded_charts(path, queries.runs(path, until))
+        chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
+        series = diagnostics.diagnostic_series(path, until, chosen)
+        title, note, per_cent = chosen.heading, diagnostics.chart_note(chosen, series), chosen.unit == "%"
     chart = figures.curves(series, look, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
     content = live_chart.payload(chart, f"{list(until)} {what}")
     return chart, content, dict(figures.series_table(series, "round")), note
 
 
-def moment(now: Token, paused: bool) -> Token:
+def moment(now: Snapshot, paused: bool) -> Snapshot:
     """The moment that is drawn.
 
     A run's first drawings at once, and in steps where it is quicker than the eye: it is seen to train;
@@ -91,7 +91,7 @@ def moment(now: Token, paused: bool) -> Token:
     key = tuple(t[0] for t in now)
     shown, when, draws = st.session_state.get("live_drawn", {}).get(key, (now, 0.0, {}))
     if not paused and shown != now and time.monotonic() - when >= SEEN_SECONDS:
-        target = progress.step(shown, now, draws, EARLY_DRAWS)
+        target = progress.next_snapshot(shown, now, draws, EARLY_DRAWS)
         news = [n[0] for n, o in zip(target, shown, strict=True) if n[1] != o[1]]
         early = any(draws.get(i, 0) < EARLY_DRAWS for i in news)
         if early or not news or time.monotonic() - when >= REDRAW_SECONDS:
@@ -101,16 +101,16 @@ def moment(now: Token, paused: bool) -> Token:
     return shown
 
 
-def behind(now: Token) -> bool:
+def behind(now: Snapshot) -> bool:
     """Whether there is more than what is drawn."""
     key = tuple(t[0] for t in now)
     return st.session_state.get("live_drawn", {}).get(key, (now,))[0] != now
 
 
-def run_rows(found: list[progress.Progress], look: Look) -> str:
+def run_rows(found: list[progress.RunProgress], look: Look) -> str:
     """Progress of every run as a table."""
     rows = []
-    names = curves.labels(p.run for p in found)
+    names = curves.run_labels(p.run for p in found)
     for p in found:
         r = p.run
         colour = look.colour(r.method)
@@ -139,7 +139,7 @@ def run_rows(found: list[progress.Progress], look: Look) -> str:
     return common.table_html(header, rows, "Progress of the runs")
 
 
-def poll_seconds(found: list[progress.Progress]) -> float:
+def poll_seconds(found: list[progress.RunProgress]) -> float:
     """How often to look: sooner while a run has shown few rounds and they come quickly."""
     running = [p for p in found if p.run.state == "running"]
     young = [p for p in running if p.run.rounds_done < YOUNG_ROUNDS]
@@ -168,10 +168,10 @@ def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: boo
     if common.writable():
         jobs.ensure_worker(db)
         store.reconcile(db)
-    seen = progress.pulse(db, experiment)
+    seen = progress.activity_digest(db, experiment)
     row = queries.experiment(db, experiment)
-    found = progress.progress(db, [r for r in row.runs if r.id in ids])
-    now = progress.token(db, ids)
+    found = progress.run_progress(db, [r for r in row.runs if r.id in ids])
+    now = progress.newest_snapshot(db, ids)
     with st.container(key="live_watch"):
         st.html(STILL + strip(row) + run_rows(found, settings.look))
         draw_all(at_round(moment(now, paused), settings.until), settings)
@@ -180,14 +180,14 @@ def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: boo
     return flags, (seen, every, every if behind(now) else at_work)
 
 
-def at_round(shown: Token, until: int | None) -> Token:
+def at_round(shown: Snapshot, until: int | None) -> Snapshot:
     """A moment of the past, where the reader replays the training."""
     if until is None:
         return shown
     return tuple((run, min(round_, until), attempt) for run, round_, attempt in shown)
 
 
-def draw_all(shown: Token, settings: Settings) -> None:
+def draw_all(shown: Snapshot, settings: Settings) -> None:
     """Heatmaps, then curves."""
     chart, content, drawn = grid(str(db), shown, settings)
     if st.session_state.get("as_tables"):
@@ -208,7 +208,7 @@ def draw_all(shown: Token, settings: Settings) -> None:
             draw_lines(shown, name, settings)
 
 
-def draw_lines(shown: Token, name: str, settings: Settings) -> None:
+def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     """One chart of curves, or its numbers."""
     found = lines(str(db), shown, name, settings.split, settings.point, settings.look)
     chart, content, table, note = found

@@ -17,7 +17,7 @@ from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.papers import guide
 from fedcore.plots.partition import partition_picture
-from fedcore.results.inventory import amount
+from fedcore.results.artifacts import size_text
 from fedcore.results.progress import duration
 from pages.forms import class_texts, cohorts, domains, drafts, fields, planning, sweep_form
 from pages.forms import widgets as forms
@@ -184,7 +184,7 @@ def costs(found: Plan) -> str:
     seconds, memory, disk = drafts.estimate(found), drafts.memory(found), drafts.disk(found)
     text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
-        text += f", {'about' if disk.whole else 'at least'} {amount(disk.size)} on disk"
+        text += f", {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk"
     if memory is not None:
         text += f", up to {memory / 1e9:.1f} GB of memory at a time"
     return text + ("" if seconds is not None else "; how long it takes shows after the first rounds")

@@ -13,7 +13,9 @@ from fedcore.config.field_names import reason_words
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
-from fedcore.results import curves, diagnostics, inventory, panels, progress
+from fedcore.results import curves, diagnostics, progress
+from fedcore.results.artifacts import run_toml
+from fedcore.results.run_panels import run_panel
 from fedcore.store import queries
 from fedcore.store.queries import RunRow
 from pages.forms import drafts
@@ -125,7 +127,7 @@ def news(run: RunRow) -> None:
 
 def single(run: RunRow) -> Experiment:
     """The run as an experiment of its own."""
-    return loads(inventory.run_toml(common.database(), run.id), "the run's config").model_copy(
+    return loads(run_toml(common.database(), run.id), "the run's config").model_copy(
         update={"name": f"{run.label}, seed {run.seed} (copy)"}
     )
 
@@ -153,8 +155,8 @@ def matrices(run: RunRow) -> None:
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
     shown = [
-        replace(panels.live_panel(db, run, until=chosen), title=f"Model by test set, round {chosen}"),
-        replace(panels.live_panel(db, run, "clients"), title="Clients' own accuracy by round"),
+        replace(run_panel(db, run, until=chosen), title=f"Model by test set, round {chosen}"),
+        replace(run_panel(db, run, "clients"), title="Clients' own accuracy by round"),
     ]
     columns = st.columns(1 if common.narrow() else 2)
     width = common.figure_width() // len(columns)
@@ -168,8 +170,8 @@ def lines(run: RunRow) -> None:
     """Accuracy and loss by round; results from elsewhere may come without a loss."""
     until = {run.id: run.rounds_total}
     columns = st.columns(2)
-    curve(columns[0], "Personal accuracy, mean", curves.live_accuracy(common.database(), until), True)
-    loss = curves.live_loss(common.database(), until)
+    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(common.database(), until), True)
+    loss = curves.loss_by_round(common.database(), until)
     if loss:
         curve(columns[1], "Training loss", loss, False)
 
@@ -189,14 +191,14 @@ def curve(
 def recorded(run: RunRow) -> None:
     """What the method records of its rounds, over the rounds."""
     db, until = common.database(), {run.id: run.rounds_total}
-    charts = diagnostics.recorded(db, [run])
+    charts = diagnostics.recorded_charts(db, [run])
     columns = st.columns(2)
     for i, found in enumerate(charts):
-        series = diagnostics.series(db, until, found)
-        note = diagnostics.note(found, series)
+        series = diagnostics.diagnostic_series(db, until, found)
+        note = diagnostics.chart_note(found, series)
         curve(columns[i % 2], found.heading, series, found.unit == "%", note)
-    for i, matrix in enumerate(diagnostics.recorded_matrices(db, [run]).values(), len(charts)):
-        panel = replace(panels.live_panel(db, run, matrix.name), title=matrix.title)
+    for i, matrix in enumerate(diagnostics.recorded_matrix_charts(db, [run]).values(), len(charts)):
+        panel = replace(run_panel(db, run, matrix.name), title=matrix.title)
         with columns[i % 2]:
             chart = heatmaps.heatmap_grid([panel], common.look(), 1)
             common.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)

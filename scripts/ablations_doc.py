@@ -18,7 +18,9 @@ from typing import Literal
 from fedcore import config
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.results.tables import METRIC_HEADS, Comparison, Group, Metric, Stat, compare, spread
+from fedcore.results.comparison import Comparison, Group, compare
+from fedcore.results.metrics import METRIC_HEADINGS, Metric
+from fedcore.results.statistics import Stat, spread
 from fedcore.store import queries
 from fedcore.store.rows import ExperimentRow
 
@@ -83,7 +85,7 @@ def table(db: str | Path, comparison: Comparison, method: str) -> str:
         known = ", ".join(dict.fromkeys(g.method for g in comparison.groups))
         raise FedLensError(f"docs/ablations.md names '{method}'; the runs are of {known}")
     figures = FIGURES.get(method, ())
-    heads = [registry.get(method).title, *(METRIC_HEADS[m].lower() for m in ACCURACIES)]
+    heads = [registry.get(method).title, *(METRIC_HEADINGS[m].lower() for m in ACCURACIES)]
     lines = [[*heads, *(f.head for f in figures), "n"]]
     for group in groups:
         cells = [group.stats[m].text() if m in group.stats else "" for m in ACCURACIES]

@@ -17,8 +17,8 @@ from fedcore.engine.plan import plan
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
+from fedcore.results.comparison import compare, partial_fields
 from fedcore.results.export import summary_csv
-from fedcore.results.tables import compare, partial_fields
 from fedcore.store import queries
 from tests.support.jobs import wait_for
 

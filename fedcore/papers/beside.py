@@ -15,10 +15,17 @@ from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.papers import published
 from fedcore.papers.published import Absent, Figure, Ours
-from fedcore.results import protocol
-from fedcore.results.settings import unread
-from fedcore.results.statistics import signed
-from fedcore.results.tables import CAVEAT, Rule, RunValue, Stat, compare, spread
+from fedcore.results.comparison import CAVEAT_MARK, compare
+from fedcore.results.metrics import (
+    Rule,
+    RunResult,
+    accuracy_by_domain,
+    comprehensive,
+    global_accuracy,
+    personalisation,
+)
+from fedcore.results.settings import unused_fields
+from fedcore.results.statistics import Stat, signed, spread
 from fedcore.store import queries
 from fedcore.store.rows import NamedCell
 
@@ -62,7 +69,7 @@ class Beside:
         """Our figure, or why there is none; never blank."""
         if self.ours is None:
             return self.why if self.status == "elsewhere" else self.status
-        mark = f" {CAVEAT}" if self.status == "measured with a caveat" else ""
+        mark = f" {CAVEAT_MARK}" if self.status == "measured with a caveat" else ""
         return self.ours.text(_digits(self.figure.value)) + mark
 
     @property
@@ -178,7 +185,12 @@ def content_of(config: RunConfig, field: str = "methods") -> dict[str, Any]:
 
     Fields that the kind of partition does not read are left out: a sweep over kinds carries those of all.
     """
-    any_will_do = {"seed": True, "held_out": True, "data": {"root"}, "partition": unread(config.partition)}
+    any_will_do = {
+        "seed": True,
+        "held_out": True,
+        "data": {"root"},
+        "partition": unused_fields(config.partition),
+    }
     content = config.model_dump(mode="json", exclude=any_will_do)
     method = config.method
     full = registry.build_config(method.name, method.config, f"{field}.config")
@@ -191,7 +203,7 @@ def content_of(config: RunConfig, field: str = "methods") -> dict[str, Any]:
 class _Done:
     """A finished run, and how it departs from what its config says."""
 
-    value: RunValue
+    value: RunResult
     caveat: str
 
     @property
@@ -233,15 +245,15 @@ class _Reader:
     def _cells(self, run: int, round_: int, point: int) -> list[NamedCell]:
         return queries.cells_at(self.db, {run: round_}, point=point)
 
-    def stat(self, figure: Figure, runs: Iterable[RunValue], held_out: Sequence[str]) -> Stat | None:
+    def stat(self, figure: Figure, runs: Iterable[RunResult], held_out: Sequence[str]) -> Stat | None:
         """Mean and spread over seeds; a seed counts when all the runs that the figure needs are done."""
-        by_seed: dict[int, dict[str | None, RunValue]] = {}
+        by_seed: dict[int, dict[str | None, RunResult]] = {}
         for value in runs:
             by_seed.setdefault(value.run.seed, {})[value.run.held_out] = value
         return spread(self._seed(figure, members, held_out) for members in by_seed.values())
 
     def _seed(
-        self, figure: Figure, runs: dict[str | None, RunValue], held_out: Sequence[str]
+        self, figure: Figure, runs: dict[str | None, RunResult], held_out: Sequence[str]
     ) -> float | None:
         """One seed's value. ``runs`` by held-out domain, which is None where nothing is held out."""
         measure = _MEASURES[figure.metric]
@@ -259,7 +271,7 @@ class _Reader:
         return float(np.mean(known)) if len(known) == len(wanted) else None
 
     def over_rounds(
-        self, value: RunValue, point: int, pick: Callable[[list[NamedCell]], list[float]]
+        self, value: RunResult, point: int, pick: Callable[[list[NamedCell]], list[float]]
     ) -> float | None:
         """Per cent: the mean over the picked shares of a round, then over the chosen rounds."""
         rounds = [pick(self.cells(value.run.id, round_, point)) for round_ in value.rounds]
@@ -279,16 +291,16 @@ def _own(cells: Iterable[NamedCell], domains: Iterable[str] | None = None) -> li
     ]
 
 
-def _accuracy(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _accuracy(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """Mean over clients (of the target's domain) of their own models on their own test samples."""
     names = published.DOMAINS.get(figure.dataset, {})
     domains = None if figure.target == "avg" else [names[figure.target]]
     return reader.over_rounds(value, queries.BROADCAST, lambda cells: _own(cells, domains))
 
 
-def _whole_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _whole_test(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """FedAlign's global performance: the global model on the whole test set."""
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.whole(c)))
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(global_accuracy(c)))
 
 
 def after_aggregation(figure: Figure) -> bool:
@@ -300,7 +312,7 @@ def after_aggregation(figure: Figure) -> bool:
     return figure.method.startswith("FedAlign") and not figure.setting.startswith("Path")
 
 
-def _local_test(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _local_test(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """Local performance: models on all test samples of a client's classes, which under Path are its own."""
     point = queries.BROADCAST if after_aggregation(figure) else queries.LOCAL
     pick = _own if figure.setting.startswith("Path") else _on_own_classes
@@ -311,44 +323,42 @@ def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
     return [c.correct / c.total for c in cells if c.test_set_kind == "classes"]
 
 
-def _generalization(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _generalization(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """G: the global model on the held-out domain."""
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.whole(c, out)))
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(global_accuracy(c, out)))
 
 
-def _personalization(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _personalization(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """P: the clients' models on their own domains, of one printed target or the mean over all domains."""
     if figure.setting.startswith("held out") and figure.target != "avg":
         name = published.DOMAINS.get(figure.dataset, {})[figure.target]
-        return reader.over_rounds(
-            value, queries.BROADCAST, lambda c: _known(protocol.own_by_domain(c).get(name))
-        )
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.personalisation(c, out)))
+        return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(accuracy_by_domain(c).get(name)))
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(personalisation(c, out)))
 
 
-def _comprehensive(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _comprehensive(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """C: the clients' models on their own domains and the global one on the held-out domain, all equal."""
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(protocol.comprehensive(c, out)))
+    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(comprehensive(c, out)))
 
 
 def _known(share: float | None) -> list[float]:
     return [] if share is None else [share]
 
 
-def _condition(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _condition(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """Final condition number of the clients' transforms, mean over clients."""
     rows = reader.diagnostics(value.run.id, "condition_number")
     last = [r.value for r in rows if r.round == rows[-1].round and r.value is not None] if rows else []
     return float(np.mean(last)) if last else None
 
 
-def _conflict(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _conflict(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """Mean pairwise cosine of the clients' pseudo-gradients, mean over all rounds."""
     known = [r.value for r in reader.diagnostics(value.run.id, "gradient_conflict") if r.value is not None]
     return float(np.mean(known)) if known else None
 
 
-def _traffic(reader: _Reader, figure: Figure, value: RunValue, out: str | None) -> float | None:
+def _traffic(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """Millions of scalars that a client sends in a round (the paper does not say what it counts)."""
     rounds = [r for r in queries.rounds(reader.db, [value.run.id]) if r.round > 0]
     clients = sum(e.kind == "client" for e in queries.entities(reader.db, value.run.id))
@@ -356,7 +366,7 @@ def _traffic(reader: _Reader, figure: Figure, value: RunValue, out: str | None) 
     return float(np.mean(known)) / clients / 1e6 if known and clients else None
 
 
-_MEASURES: dict[str, Callable[[_Reader, Figure, RunValue, str | None], float | None]] = {
+_MEASURES: dict[str, Callable[[_Reader, Figure, RunResult, str | None], float | None]] = {
     "accuracy": _accuracy,
     "mean client accuracy": _accuracy,
     "global": _whole_test,
@@ -396,5 +406,5 @@ def text(rows: Sequence[Beside]) -> str:
     kinds = {kind: sum(r.status == kind for r in rows) for kind in get_args(Status)}
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
     why = dict.fromkeys(r.why for r in rows if r.status == "measured with a caveat")
-    notes = [f"{CAVEAT} {text}" for text in why]
+    notes = [f"{CAVEAT_MARK} {text}" for text in why]
     return "\n".join([published.columns([head, *lines], left=6), *notes, f"{len(rows)} figures: {counts}"])

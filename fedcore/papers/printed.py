@@ -9,8 +9,9 @@ from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import beside, published
 from fedcore.papers.published import PAPERS, Absent, Figure
+from fedcore.results.comparison import Comparison
+from fedcore.results.metrics import Metric
 from fedcore.results.printed import PrintedValue, PrintedValues, Row
-from fedcore.results.tables import Comparison, Metric
 
 _METRICS: dict[str, Metric] = {
     "generalization": "generalisation",

@@ -15,7 +15,8 @@ from plotly.colors import sample_colorscale, unlabel_rgb
 from fedcore.plots.heatmaps import DARK_TEXT_FROM
 from fedcore.plots.palette import Look
 from fedcore.plots.theme import Chart, plain, short, ticks
-from fedcore.results.tables import Comparison, Stat, spread
+from fedcore.results.comparison import Comparison
+from fedcore.results.statistics import Stat, spread
 
 GLOBAL = 0
 _CLASS_COLOURS = (

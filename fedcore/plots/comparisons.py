@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from fedcore.config.field_names import field_title, field_words, value_text
 from fedcore.plots.palette import Look, dash, mark, see_through
 from fedcore.plots.theme import Chart, plain, short
-from fedcore.results.curves import Against, Cost, front
-from fedcore.results.sweeps import Family, Grid, Line, Value, ordered
+from fedcore.results.curves import Cost, CostAxis, pareto_front
+from fedcore.results.sweeps import FieldValue, SweepFamily, SweepGrid, SweepLine, sorted_values
 
 ABSENT = "n/a"
 """On the axis of a field that a method does not have."""
@@ -38,14 +38,14 @@ PLACES = (
 """Of a name beside its mark, the best first."""
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
-COST_TITLES: dict[Against, str] = {
+COST_TITLES: dict[CostAxis, str] = {
     "megabytes": "Traffic of all clients, up and down (MB)",
     "seconds": "Training and aggregation (s)",
 }
 
 
 def cost_chart(
-    costs: Sequence[Cost], look: Look, against: Against, accuracy_title: str, width: float = WIDE_PLOT
+    costs: Sequence[Cost], look: Look, against: CostAxis, accuracy_title: str, width: float = WIDE_PLOT
 ) -> Chart:
     """Accuracy against traffic or time: a mark per row of the table, a line along the Pareto front.
 
@@ -55,7 +55,7 @@ def cost_chart(
         width: of the plot in pixels, about.
     """
     x_title = COST_TITLES[against]
-    best = front(costs, against)
+    best = pareto_front(costs, against)
     figure = go.Figure()
     figure.add_trace(
         go.Scatter(
@@ -178,10 +178,10 @@ def cost_table(costs: Sequence[Cost], best: Sequence[Cost]) -> dict[str, list[ob
     }
 
 
-def sweep_lines(lines: Sequence[Line], look: Look, field: str, metric_title: str) -> Chart:
+def sweep_lines(lines: Sequence[SweepLine], look: Look, field: str, metric_title: str) -> Chart:
     """Accuracy over one swept field, with the spread over seeds as bars."""
     figure = go.Figure()
-    values = ordered(v for line in lines for v in line.x)
+    values = sorted_values(v for line in lines for v in line.x)
     numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
     dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
     for i, line in enumerate(lines):
@@ -208,7 +208,7 @@ def sweep_lines(lines: Sequence[Line], look: Look, field: str, metric_title: str
     return Chart(figure, f"{metric_title} over {field_words(field)}; best: " + "; ".join(best) + ".")
 
 
-def _scale(field: str, values: Sequence[Value], numeric: bool) -> dict[str, object]:
+def _scale(field: str, values: Sequence[FieldValue], numeric: bool) -> dict[str, object]:
     """A tick at every value; logarithmic where the values span more than an order and a half."""
     if not numeric:
         return {"type": "category"}
@@ -222,7 +222,7 @@ def _scale(field: str, values: Sequence[Value], numeric: bool) -> dict[str, obje
     return {**ticks, "type": "log" if wide else "linear"}
 
 
-def sweep_grid(found: Grid, look: Look, metric_title: str) -> Chart:
+def sweep_grid(found: SweepGrid, look: Look, metric_title: str) -> Chart:
     """Accuracy over two swept fields, the value in every cell."""
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in found.stats])
     texts = [["" if s is None else s.text() for s in row] for row in found.stats]
@@ -268,7 +268,7 @@ def sweep_grid(found: Grid, look: Look, metric_title: str) -> Chart:
     return Chart(figure, f"{metric_title} over {row} and {column}: {best}{missing}")
 
 
-def parallel(families: Sequence[Family], look: Look, metric_title: str) -> Chart:
+def parallel(families: Sequence[SweepFamily], look: Look, metric_title: str) -> Chart:
     """Every row of a sweep as a line through its values to its accuracy."""
     points = [(f, p) for f in families for p in f.points]
     fields = list(dict.fromkeys(field for f in families for field in f.fields))
@@ -279,7 +279,10 @@ def parallel(families: Sequence[Family], look: Look, metric_title: str) -> Chart
         names = [value_text(field, p.values[field]) if field in p.values else ABSENT for _, p in points]
         order = [
             ABSENT,
-            *(value_text(field, v) for v in ordered(p.values[field] for _, p in points if field in p.values)),
+            *(
+                value_text(field, v)
+                for v in sorted_values(p.values[field] for _, p in points if field in p.values)
+            ),
         ]
         dimensions.append(_dimension(field_title(field), names, order))
     means = [p.stat.mean for _, p in points]

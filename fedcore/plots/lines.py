@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from fedcore.plots.palette import Look, dash, mark, see_through
 from fedcore.plots.theme import Chart, plain
-from fedcore.results.curves import Series, reaches_are_drawn
+from fedcore.results.curves import Series, show_ranges
 
 FEW_ROUNDS = 8  # up to here every round has its mark on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
@@ -43,7 +43,7 @@ def curves(
     """Lines with a band of one standard deviation where there are several seeds."""
     data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
     seen: dict[str, int] = {}
-    apart = reaches_are_drawn(series)
+    apart = show_ranges(series)
     tiny = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < TINY
     for s in series:
         nth = seen.setdefault(s.method, 0)

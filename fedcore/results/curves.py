@@ -1,4 +1,4 @@
-"""Curves over rounds, seconds or traffic: a line per run while live, mean and band over seeds compared."""
+"""Curves over rounds, seconds or traffic, and what the rows of a comparison cost."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.results.tables import Comparison, Group, Metric, spread, whole_seeds
+from fedcore.results.comparison import Comparison, Group
+from fedcore.results.metrics import Metric, complete_seeds
+from fedcore.results.statistics import spread
 from fedcore.store import queries
 from fedcore.store.queries import BROADCAST, TEST, RunRow
 
 Axis = Literal["round", "seconds", "megabytes"]
+
+
 AXES: dict[Axis, str] = {
     "round": "Round",
     "seconds": "Seconds of training and aggregation",
     "megabytes": "Traffic of all clients, up and down (MB)",
 }
+
+
 CURVE_METRICS: dict[Metric, str] = {
     "personal": "personal_mean",
     "weighted": "personal_weighted",
@@ -26,8 +32,12 @@ CURVE_METRICS: dict[Metric, str] = {
     "classes": "classes_mean",
     "global": "global_mean",
 }
+
+
 MEGABYTE = 1_000_000
-MOST_REACHES = 2
+
+
+MAX_RANGES = 2
 """Lines of one colour whose bands from smallest to largest can be told apart."""
 
 
@@ -45,17 +55,17 @@ class Series:
     high: tuple[float, ...] = ()
 
 
-def reaches_are_drawn(series: Sequence[Series]) -> bool:
+def show_ranges(series: Sequence[Series]) -> bool:
     """Whether the reach of means is a band; of many lines of one colour it is under the pointer alone."""
     methods = [s.method for s in series if s.low]
-    return max(map(methods.count, methods), default=0) <= MOST_REACHES
+    return max(map(methods.count, methods), default=0) <= MAX_RANGES
 
 
 Until = Mapping[int, int]
 """Run -> the last round to be shown."""
 
 
-def labels(runs: Iterable[RunRow]) -> dict[int, str]:
+def run_labels(runs: Iterable[RunRow]) -> dict[int, str]:
     """Names that tell runs of one method apart, where they hold different domains out."""
     runs = list(runs)
     held: dict[str, set[str | None]] = {}
@@ -65,7 +75,7 @@ def labels(runs: Iterable[RunRow]) -> dict[int, str]:
     return {r.id: f"{r.label}, without {r.held_out}" if r.label in several else r.label for r in runs}
 
 
-def live_accuracy(
+def accuracy_by_round(
     db: str | Path, until: Until, metric: Metric = "personal", split: int = TEST, point: int = BROADCAST
 ) -> list[Series]:
     """Accuracy per round of some runs, per cent."""
@@ -74,30 +84,30 @@ def live_accuracy(
         share = getattr(p, CURVE_METRICS[metric])
         if share is not None and p.round <= until[p.run_id]:
             values[p.run_id].append((p.round, 100 * share))
-    return _lines(db, values)
+    return _series_per_run(db, values)
 
 
-def live_loss(db: str | Path, until: Until) -> list[Series]:
+def loss_by_round(db: str | Path, until: Until) -> list[Series]:
     """Training loss per round of some runs."""
     values: dict[int, list[tuple[float, float]]] = {i: [] for i in until}
     for row in queries.rounds(db, until):
         if row.train_loss is not None and row.round <= until[row.run_id]:
             values[row.run_id].append((row.round, row.train_loss))
-    return _lines(db, values)
+    return _series_per_run(db, values)
 
 
-def live_traffic(db: str | Path, until: Until) -> list[Series]:
+def traffic_by_round(db: str | Path, until: Until) -> list[Series]:
     """What all clients have sent and received up to each round of some runs, MB; runs that measured it."""
-    spent = cumulative(db, until, "megabytes")
+    spent = cumulative_cost(db, until, "megabytes")
     values = {i: [(r, mb) for r, mb in spent[i].items() if r <= last] for i, last in until.items()}
-    found = _lines(db, values)
+    found = _series_per_run(db, values)
     return [s for s in found if any(s.y)]
 
 
-def _lines(db: str | Path, values: Mapping[int, Sequence[tuple[float, float]]]) -> list[Series]:
+def _series_per_run(db: str | Path, values: Mapping[int, Sequence[tuple[float, float]]]) -> list[Series]:
     """A line for every run that has points."""
     runs = queries.runs(db, values)
-    names = labels(runs)
+    names = run_labels(runs)
     found = []
     for run in runs:
         if values[run.id]:
@@ -106,7 +116,7 @@ def _lines(db: str | Path, values: Mapping[int, Sequence[tuple[float, float]]]) 
     return found
 
 
-def compared(
+def mean_curves(
     db: str | Path, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
 ) -> list[Series]:
     """Mean and spread over whole seeds, at the rounds that every run of a row has."""
@@ -117,12 +127,14 @@ def compared(
         share = getattr(p, CURVE_METRICS[metric])
         if share is not None:
             scores[p.run_id][p.round] = 100 * share
-    costs = cumulative(db, ids, axis)
-    return [s for g in groups if (s := _series(g, scores, costs)).x]
+    costs = cumulative_cost(db, ids, axis)
+    return [s for g in groups if (s := _mean_series(g, scores, costs)).x]
 
 
-def _series(group: Group, scores: dict[int, dict[int, float]], costs: dict[int, dict[int, float]]) -> Series:
-    runs = whole_seeds(group.runs)
+def _mean_series(
+    group: Group, scores: dict[int, dict[int, float]], costs: dict[int, dict[int, float]]
+) -> Series:
+    runs = complete_seeds(group.runs)
     if not runs:
         return Series(group.label, group.method, (), (), (), 0)
     common = set.intersection(*(set(scores[v.run.id]) & set(costs[v.run.id]) for v in runs))
@@ -139,7 +151,7 @@ def _series(group: Group, scores: dict[int, dict[int, float]], costs: dict[int, 
     return Series(group.label, group.method, tuple(x), tuple(y), tuple(std), len({v.run.seed for v in runs}))
 
 
-def cumulative(db: str | Path, run_ids: Iterable[int], axis: Axis) -> dict[int, dict[int, float]]:
+def cumulative_cost(db: str | Path, run_ids: Iterable[int], axis: Axis) -> dict[int, dict[int, float]]:
     """run -> round -> what it took up to and with that round, for runs in which it was measured.
 
     Seconds leave out evaluation.
@@ -192,7 +204,9 @@ def _sum_known(*values: float | None) -> float | None:
     return sum(known) if known else None
 
 
-def costs(db: str | Path, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
+def row_costs(
+    db: str | Path, comparison: Comparison, setting: str, metric: Metric = "personal"
+) -> list[Cost]:
     """Traffic and time of whole runs, beside the accuracy that they reached."""
     groups = comparison.of(setting)
     totals: dict[int, list[float | None]] = {v.run.id: [None] * 5 for g in groups for v in g.runs}
@@ -215,10 +229,10 @@ def _mean_known(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-Against = Literal["megabytes", "seconds"]
+CostAxis = Literal["megabytes", "seconds"]
 
 
-def front(found: Sequence[Cost], against: Against) -> list[Cost]:
+def pareto_front(found: Sequence[Cost], against: CostAxis) -> list[Cost]:
     """The Pareto front: rows that no other beats in accuracy without costing more, cheapest first.
 
     Of two equal rows both belong to it; a row without accuracy or cost does not.

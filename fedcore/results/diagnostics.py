@@ -1,7 +1,4 @@
-"""Figures that a method records of every round, as charts: those that are read together share one.
-
-How a figure is called and read stands with the method that records it (``Method.charts``).
-"""
+"""Charts of the values that methods record in every round."""
 
 from __future__ import annotations
 
@@ -13,48 +10,50 @@ from pathlib import Path
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.charts import DiagnosticChart, MatrixChart
-from fedcore.results.curves import Series, Until, labels, reaches_are_drawn
+from fedcore.results.curves import Series, Until, run_labels, show_ranges
 from fedcore.store import queries
 from fedcore.store.queries import RunRow
 
 
-def recorded(db: str | Path, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
+def recorded_charts(db: str | Path, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
     """Charts of what some runs recorded, the most telling first; matrices are heatmaps.
 
     A name that several methods describe is as the first of the runs' methods says.
     """
     names = dict.fromkeys(n for r in runs for n in queries.diagnostic_names(db, r.id, matrices=False))
     found: dict[str, DiagnosticChart] = {}
-    for chart in (c for m in _in_turn(r.method for r in runs) for c in m.charts):
+    for chart in (c for m in _methods_in_order(r.method for r in runs) for c in m.charts):
         lines = {name: text for name, text in chart.lines.items() if names.pop(name, "gone") is None}
         if lines:
             first = found.get(chart.title, replace(chart, lines={}))
             found[chart.title] = replace(first, lines={**first.lines, **lines})
-    charts = [*found.values(), *(undescribed(name) for name in sorted(names))]
+    charts = [*found.values(), *(default_chart(name) for name in sorted(names))]
     return sorted(charts, key=lambda chart: not chart.unasked)
 
 
-def matrices(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
+def matrix_charts(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
     """Matrices that methods can record, by name: as the first of the runs' methods says, then as any does."""
     found: dict[str, MatrixChart] = {}
-    for method in _in_turn(r.method for r in runs):
+    for method in _methods_in_order(r.method for r in runs):
         for matrix in method.matrices:
             found.setdefault(matrix.name, matrix)
     return found
 
 
-def recorded_matrices(db: str | Path, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
+def recorded_matrix_charts(db: str | Path, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
     """The matrices that some runs recorded, by name."""
     names = {n for r in runs for n in queries.diagnostic_names(db, r.id)}
-    return {name: matrix for name, matrix in matrices(runs).items() if name in names}
+    return {name: matrix for name, matrix in matrix_charts(runs).items() if name in names}
 
 
-def recorders(name: str) -> str:
+def recording_methods(name: str) -> str:
     """Titles of the methods that can record a matrix."""
-    return ", ".join(m.title for m in _in_turn(()) if any(matrix.name == name for matrix in m.matrices))
+    return ", ".join(
+        m.title for m in _methods_in_order(()) if any(matrix.name == name for matrix in m.matrices)
+    )
 
 
-def _in_turn(names: Iterable[str]) -> Iterator[type[Method]]:
+def _methods_in_order(names: Iterable[str]) -> Iterator[type[Method]]:
     """The named methods, then all others: scripts of the user's own record known figures too."""
     methods = registry.load_all()
     for name in dict.fromkeys([*names, *methods]):
@@ -62,34 +61,30 @@ def _in_turn(names: Iterable[str]) -> Iterator[type[Method]]:
             yield methods[name]
 
 
-def undescribed(name: str) -> DiagnosticChart:
+def default_chart(name: str) -> DiagnosticChart:
     """A chart of a figure that nobody described: ``drift_of-the.head`` is "Drift of the head"."""
     words = re.sub(r"[\W_]+", " ", name).strip()
     return DiagnosticChart(words[:1].upper() + words[1:] or name, {name: ""})
 
 
-def telling(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
+def default_charts(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
     """What to show unasked: what the methods find most telling, else the first."""
     return [c for c in charts if c.unasked] or list(charts[:1])
 
 
-def note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:
+def chart_note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:
     """How a chart of these lines is read."""
     if not any(s.low for s in lines):
         return chart.explanation
-    how = (
-        ", band: smallest to largest"
-        if reaches_are_drawn(lines)
-        else "; point at it for smallest and largest"
-    )
+    how = ", band: smallest to largest" if show_ranges(lines) else "; point at it for smallest and largest"
     return f"{chart.explanation} Line: mean over clients{how}.".strip()
 
 
-def series(db: str | Path, until: Until, chart: DiagnosticChart) -> list[Series]:
+def diagnostic_series(db: str | Path, until: Until, chart: DiagnosticChart) -> list[Series]:
     """A line for every run and name: the mean over clients, with the smallest and largest of them."""
     scale = 100 if chart.unit == "%" else 1
     runs = {r.id: r for r in queries.runs(db, until)}
-    names = labels(runs.values())
+    names = run_labels(runs.values())
     found = []
     for name, text in chart.lines.items():
         rows: dict[int, list[queries.DiagnosticMean]] = {}

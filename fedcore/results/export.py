@@ -1,4 +1,4 @@
-"""Comparison files: summary, rounds, clients as CSV, LaTeX, JSON. Two decimals; the numbers of the screen."""
+"""Comparison files: summary, rounds and clients as CSV, LaTeX and JSON, with the numbers of the screen."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.errors import FedLensError
-from fedcore.results.printed import PrintedLookup, PrintedValue, PrintedValues, nothing_printed
-from fedcore.results.statistics import TESTS, Paired, Stat, Test, signed
-from fedcore.results.tables import (
-    METRIC_HEADS,
-    METRICS,
-    PARTS,
-    RULES,
+from fedcore.results.comparison import (
     Comparison,
     Group,
-    Metric,
-    Rule,
     compare,
     difference,
-    per_seed,
     ranks,
     shown_metrics,
     significance,
 )
+from fedcore.results.metrics import BREAKDOWNS, METRIC_HEADINGS, METRICS, RULES, Metric, Rule, value_per_seed
+from fedcore.results.printed import PrintedLookup, PrintedValue, PrintedValues, nothing_printed
+from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from fedcore.store import queries
 from fedcore.store.rows import ExperimentRow
 
@@ -39,18 +33,30 @@ SUMMARY_FIELDS = (
     "difference_to_baseline", "baseline", "test", "pairs", "p", "p_holm", "remark", "rounds", "method_name",
     "printed", "printed_std", "printed_in",
 )  # fmt: skip
+
+
 ROUND_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
     "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
 )  # fmt: skip
+
+
 CLIENT_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "client", "domain",
     "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
     "own_total", "own_accuracy",
 )  # fmt: skip
+
+
 SPLITS = {0: "train", 1: "validation", 2: "test"}
+
+
 POINTS = {0: "local", 1: "broadcast"}
+
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 
 
@@ -84,14 +90,14 @@ def summary_rows(
             for metric, stat in group.stats.items():
                 gap = difference(group, pinned, metric)
                 row = _summary_row(comparison, title, group, METRICS[metric], stat)
-                row["seeds"] = " ".join(map(str, per_seed(group.runs, metric)))
+                row["seeds"] = " ".join(map(str, value_per_seed(group.runs, metric)))
                 row["difference_to_baseline"] = "" if gap is None else signed(gap, 2)
                 row["baseline"] = pinned.label if pinned else ""
                 row |= _printed_columns(printed.of(group, metric))
                 rows.append(row | _tested(tested.get(metric, {}).get(group.key), group.caveat))
             for part, stats in group.parts.items():
                 for name, stat in stats.items():
-                    rows.append(_summary_row(comparison, title, group, PARTS[part], stat) | {"of": name})
+                    rows.append(_summary_row(comparison, title, group, BREAKDOWNS[part], stat) | {"of": name})
     return rows
 
 
@@ -121,7 +127,7 @@ def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
     return {"printed": _two(first.value), "printed_std": _two(first.std), "printed_in": where}
 
 
-def _tested(found: Paired | None, caveat: str) -> dict[str, Any]:
+def _tested(found: PairedTest | None, caveat: str) -> dict[str, Any]:
     """Columns of a test. caveat: what else is to be remarked of the row."""
     if found is None:
         return {}
@@ -241,7 +247,9 @@ def _latex_table(
 ) -> str:
     groups = comparison.of(setting)
     there = printed.metrics(groups)
-    heads = [[METRIC_HEADS[m], *([f"{METRIC_HEADS[m]}, printed"] if m in there else [])] for m in metrics]
+    heads = [
+        [METRIC_HEADINGS[m], *([f"{METRIC_HEADINGS[m]}, printed"] if m in there else [])] for m in metrics
+    ]
     columns = ["Method", *(tex(h) for pair in heads for h in pair), "$n$"]
     sources = f" Printed: {tex('; '.join(printed.of_rows(groups).sources))}." if there & set(metrics) else ""
     marked = {m: ranks(groups, m, 2) for m in metrics}
@@ -300,7 +308,7 @@ def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequen
             names = {f"{f.value:.2f}": f.method for f in reversed(printed.of(group, metric))}
             if len(names) > 1:
                 said = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
-                yield f"{group.label}, {METRIC_HEADS[metric]} printed: {said}"
+                yield f"{group.label}, {METRIC_HEADINGS[metric]} printed: {said}"
 
 
 def _latex_printed(values: Sequence[PrintedValue]) -> str:

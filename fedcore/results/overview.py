@@ -1,4 +1,4 @@
-"""One line per experiment for the list: what it compares, how far it is, what came out so far."""
+"""The list of experiments: progress, state and best accuracies of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedcore.config.field_names import data_words
 from fedcore.results.progress import elapsed
-from fedcore.results.tables import spread
+from fedcore.results.statistics import spread
 from fedcore.store import queries
 from fedcore.store.queries import ExperimentRow, RunRow
 
@@ -40,7 +40,7 @@ class ExperimentSummary:
     seconds: float
 
 
-def load(db: str | Path, archived: bool = False) -> list[ExperimentSummary]:
+def experiment_summaries(db: str | Path, archived: bool = False) -> list[ExperimentSummary]:
     """All experiments, newest first."""
     rows = queries.experiments(db, archived=archived)
     curves: dict[int, list[float]] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from fedcore.results.tables import RULES, Comparison, Group, Metric, Rule
+from fedcore.results.comparison import Comparison, Group
+from fedcore.results.metrics import RULES, Metric, Rule
 
 Row = tuple[str, str]
 """A row of a comparison: its setting and its key."""

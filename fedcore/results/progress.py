@@ -1,4 +1,4 @@
-"""How far a run is, how long it will take, and what it last said."""
+"""Progress of runs: rounds done, time left, log, and whether something new was recorded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from fedcore.store import queries
 from fedcore.store.queries import RunRow
 
 RECENT_ROUNDS = 5
+
+
 LOG_BYTES = 16_384
+
+
 MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """How far a run is.
 
     share: of the rounds, 0..1. seconds_left: None while unknown. place: in the queue, from 1.
@@ -48,7 +52,7 @@ class Progress:
         return reason_words(run.reason or "")
 
 
-def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
+def run_progress(db: str | Path, runs: Sequence[RunRow]) -> list[RunProgress]:
     """Progress of some runs; the time left is that of the last rounds, times the rounds to go."""
     pace: dict[int, list[float]] = {}
     for row in queries.rounds(db, [r.id for r in runs if r.state == "running"]):
@@ -65,7 +69,7 @@ def progress(db: str | Path, runs: Sequence[RunRow]) -> list[Progress]:
         share = run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done")
         mean = sum(recent) / len(recent) if recent else None
         up, down = (None if b is None else b / MEGABYTE for b in sent.get(run.id, (None, None)))
-        found.append(Progress(run, share, left, elapsed(run, now), queued.get(run.id), mean, up, down))
+        found.append(RunProgress(run, share, left, elapsed(run, now), queued.get(run.id), mean, up, down))
     return found
 
 
@@ -101,11 +105,11 @@ def log_tail(db: str | Path, run_id: int, lines: int = 40) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-Token = tuple[tuple[int, int, int], ...]
+Snapshot = tuple[tuple[int, int, int], ...]
 """What a figure of some runs shows: (run, round, attempt) each; round -1 where there is none yet."""
 
 
-def token(db: str | Path, run_ids: Iterable[int]) -> Token:
+def newest_snapshot(db: str | Path, run_ids: Iterable[int]) -> Snapshot:
     """The newest moment: it changes when a round has landed, and only then."""
     found = queries.round_tokens(db, run_ids)
     evaluated = queries.last_evaluated(db, found)
@@ -115,12 +119,12 @@ def token(db: str | Path, run_ids: Iterable[int]) -> Token:
     )
 
 
-def pulse(db: str | Path, experiment_id: int) -> str:
+def activity_digest(db: str | Path, experiment_id: int) -> str:
     """A short text that changes when a run of an experiment has begun, ended, gone on or said something."""
     return hashlib.blake2b(repr(queries.pulse(db, experiment_id)).encode(), digest_size=8).hexdigest()
 
 
-def step(shown: Token, now: Token, draws: Mapping[int, int], early: int) -> Token:
+def next_snapshot(shown: Snapshot, now: Snapshot, draws: Mapping[int, int], early: int) -> Snapshot:
     """The next moment to draw on the way from ``shown`` to ``now``.
 
     A run that is quicker than the eye is shown in ``early`` drawings at least, not only at its end.

@@ -1,4 +1,4 @@
-"""Which runs pose the same problem, under what title, and a config as a flat table."""
+"""Settings that make runs comparable, their titles, and a config as a flat table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.store import queries
 
-NOT_CONFIG = ("seed", "held_out", "method.label", "method.file", "data.root")
+NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
 """What rows of a table do not differ in: the seed, and where things lie or what they are called."""
-NAMED = 2
+
+
+NAMED_FIELDS = 2
 """Fields that differ between rows of one name and are told with it, and as many more as tell them apart."""
+
+
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
+
+
 _EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
 
 
@@ -31,7 +37,9 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
             lie; runs without it are told apart by their folder. Embedded data is the same everywhere.
     """
     part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
-    part["partition"] = {n: v for n, v in part["partition"].items() if n not in unread(config.partition)}
+    part["partition"] = {
+        n: v for n, v in part["partition"].items() if n not in unused_fields(config.partition)
+    }
     root = part["data"].pop("root")
     if config.data.name not in _EMBEDDED:
         found = (environment or {}).get("data")
@@ -40,7 +48,7 @@ def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None)
     return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def unread(partition: PartitionConfig) -> set[str]:
+def unused_fields(partition: PartitionConfig) -> set[str]:
     """Fields of a partition that change nothing: other kinds', and the shares' form where none are drawn."""
     found = set(PartitionConfig.model_fields) - {"kind", *PARTITION_FIELDS[partition.kind]}
     return found | {"dirichlet_form"} if partition.alpha is None else found
@@ -55,7 +63,9 @@ def row_key(config: RunConfig, here: bool = True) -> str:
     Args:
         here: whether FedLens trained it. Other code is no further seed of a method of the same name.
     """
-    content = {name: value for name, value in told(config, here).items() if name not in NOT_CONFIG}
+    content = {
+        name: value for name, value in config_for_display(config, here).items() if name not in NOT_COMPARED
+    }
     content["here"] = here
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -73,7 +83,7 @@ def setting_title(config: RunConfig) -> str:
     return " · ".join(parts)
 
 
-def keys_of(db: str | Path, configs: Mapping[int, RunConfig]) -> dict[int, str]:
+def setting_keys(db: str | Path, configs: Mapping[int, RunConfig]) -> dict[int, str]:
     """``setting_key`` of recorded runs. What embedded data ran under is not read: it tells nothing apart."""
     return {
         i: setting_key(c, None if c.data.name in _EMBEDDED else queries.environment(db, i))
@@ -101,7 +111,7 @@ def flatten(config: RunConfig) -> dict[str, Any]:
 
     Texts by class are one short text. What the kind of partition does not read is left out.
     """
-    idle = {f"partition.{name}" for name in unread(config.partition)}
+    idle = {f"partition.{name}" for name in unused_fields(config.partition)}
 
     def walk(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
         if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
@@ -115,7 +125,7 @@ def flatten(config: RunConfig) -> dict[str, Any]:
     return {name: v for name, v in walk(config.model_dump(mode="json"), "") if name not in idle}
 
 
-def in_full(config: RunConfig) -> dict[str, Any]:
+def flatten_with_defaults(config: RunConfig) -> dict[str, Any]:
     """``flatten`` with the hyper-parameters that were left at their defaults too.
 
     Those of a method that is not known here, say one of somebody's own file, are as recorded.
@@ -129,20 +139,20 @@ def in_full(config: RunConfig) -> dict[str, Any]:
     return flat | {name: _plain(value) for name, value in own.items()}
 
 
-def told(config: RunConfig, here: bool) -> dict[str, Any]:
+def config_for_display(config: RunConfig, here: bool) -> dict[str, Any]:
     """``in_full`` of what FedLens trained; of a run from elsewhere only what was recorded with it."""
-    return in_full(config) if here else flatten(config)
+    return flatten_with_defaults(config) if here else flatten(config)
 
 
-def what_differs(flat: Sequence[Mapping[str, Any]]) -> list[str]:
+def distinguishing_texts(flat: Sequence[Mapping[str, Any]]) -> list[str]:
     """A text per config: the first fields that differ, then those without which two texts would be equal.
 
     Numbers that are equal as printed are written out.
     """
-    differing = [n for n in dict.fromkeys(n for f in flat for n in f) if n not in NOT_CONFIG]
+    differing = [n for n in dict.fromkeys(n for f in flat for n in f) if n not in NOT_COMPARED]
     differing = [n for n in differing if len({str(f.get(n)) for f in flat}) > 1]
-    named = differing[:NAMED]
-    for name in differing[NAMED:]:
+    named = differing[:NAMED_FIELDS]
+    for name in differing[NAMED_FIELDS:]:
         apart, wider = (len({str([f.get(n) for n in ns]) for f in flat}) for ns in (named, [*named, name]))
         named += [name] if wider > apart else []
     rounded, exact = (
@@ -158,7 +168,7 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def caveat(config: RunConfig) -> str:
+def result_caveat(config: RunConfig) -> str:
     """How a finished run departs from what its method's config promises; empty: it does not, or who knows."""
     try:
         own = registry.build_config(config.method.name, config.method.config)

@@ -10,9 +10,15 @@ from typing import Literal
 import numpy as np
 
 Test = Literal["t", "wilcoxon"]
+
+
 TESTS: dict[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
+
+
 LEVEL = 0.05
-FEWEST_PAIRS = 3
+
+
+MIN_PAIRS = 3
 """With fewer seeds nothing is claimed."""
 
 
@@ -46,7 +52,7 @@ def signed(points: float, digits: int = 1) -> str:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedTest:
     """A row against the baseline, seed by seed.
 
     Attributes:
@@ -78,7 +84,7 @@ class Paired:
         return f"{shown} ({self.why})" if self.why else shown
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float], test: Test = "t") -> Paired:
+def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Test = "t") -> PairedTest:
     """Two-sided test of the differences of equal seeds; ``adjusted`` is left to ``holm``."""
     from scipy import stats  # here: the import takes longer than a page may, and few pages test anything
 
@@ -86,22 +92,22 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], test: Test = 
     gaps = np.array([ours[s] - theirs[s] for s in seeds])
     n = len(seeds)
     if not n:
-        return Paired(test, 0, None, why="no seed in common")
+        return PairedTest(test, 0, None, why="no seed in common")
     mean = float(gaps.mean())
-    if n < FEWEST_PAIRS:
-        return Paired(test, n, mean, why=f"n = {n}: too few seeds")
+    if n < MIN_PAIRS:
+        return PairedTest(test, n, mean, why=f"n = {n}: too few seeds")
     # equal up to rounding: a test would divide by a spread that is only rounding error
     if float(np.ptp(gaps)) <= 1e-9 * max(1.0, float(np.abs(gaps).max())):
-        return Paired(test, n, mean, why="every seed differs by the same: no test")
+        return PairedTest(test, n, mean, why="every seed differs by the same: no test")
     if test == "t":
-        return Paired(test, n, mean, float(stats.ttest_1samp(gaps, 0.0).pvalue))
+        return PairedTest(test, n, mean, float(stats.ttest_1samp(gaps, 0.0).pvalue))
     untied = int(np.count_nonzero(gaps))
     floor = 2 / 2**untied
     why = f"n = {untied} cannot reach below {floor:.2g}" if floor >= LEVEL else ""
-    return Paired(test, n, mean, float(stats.wilcoxon(gaps).pvalue), why=why)
+    return PairedTest(test, n, mean, float(stats.wilcoxon(gaps).pvalue), why=why)
 
 
-def holm(found: Sequence[Paired]) -> list[Paired]:
+def holm(found: Sequence[PairedTest]) -> list[PairedTest]:
     """The same with p adjusted for as many tests as were made (Holm, 1979), in the given order."""
     order = sorted((i for i, f in enumerate(found) if f.p is not None), key=lambda i: found[i].p)
     result, highest = list(found), 0.0

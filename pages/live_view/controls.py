@@ -11,7 +11,8 @@ import streamlit as st
 from fedcore import jobs, store
 from fedcore.errors import FedLensError
 from fedcore.plots.palette import Look
-from fedcore.results import diagnostics, panels, progress
+from fedcore.results import diagnostics, progress
+from fedcore.results.run_panels import VIEWS, View, default_view
 from fedcore.store import queries
 from fedcore.store.queries import ExperimentRow, RunRow
 from pages.widgets import common
@@ -32,7 +33,7 @@ RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 class Settings:
     """How the figures are drawn. until: the round to go back to, None for the newest. width: pixels."""
 
-    view: panels.View
+    view: View
     split: int
     point: int
     fitted: bool
@@ -129,7 +130,7 @@ def settings_of(found: list[RunRow]) -> Settings:
         fitted = st.toggle(
             "Fit colours to the values", key="live_fitted", help="Instead of 0 to 100 %", bind="query-params"
         )
-        described = diagnostics.recorded(db, found)
+        described = diagnostics.recorded_charts(db, found)
         titles = {**CHARTS, **{c.key: c.heading for c in described}}
         charts = st.multiselect(
             "Charts",
@@ -141,7 +142,7 @@ def settings_of(found: list[RunRow]) -> Settings:
             help="Automatic: accuracy, loss, and the most telling figures that these methods record",
         )
     if not charts:
-        charts = ["personal", "loss", *(c.key for c in diagnostics.telling(described))]
+        charts = ["personal", "loss", *(c.key for c in diagnostics.default_charts(described))]
     in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
     until = _until(found, split, point)
     return Settings(
@@ -154,17 +155,17 @@ def _columns(panels_: int) -> int:
     return 1 if common.narrow() else 2 if panels_ == 4 else 3
 
 
-def _view(found: list[RunRow]) -> panels.View:
+def _view(found: list[RunRow]) -> View:
     """Which heatmaps: those that these runs have."""
     db = common.database()
     clients = [[e for e in queries.entities(db, r.id) if e.kind == "client"] for r in found]
-    views: list[panels.View] = ["matrix", "clients"]
+    views: list[View] = ["matrix", "clients"]
     if any(e.domain for each in clients for e in each):
         views.append("domains")
     if any(r.held_out is not None for r in found):
         views.append("held_out")
-    titles = {m.name: m.title for m in diagnostics.recorded_matrices(db, found).values()} | panels.VIEWS
-    views += [name for name in titles if name not in panels.VIEWS]
+    titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(db, found).values()} | VIEWS
+    views += [name for name in titles if name not in VIEWS]
     chosen = st.radio(
         "Heatmaps",
         [AUTOMATIC, *views],
@@ -172,7 +173,7 @@ def _view(found: list[RunRow]) -> panels.View:
         key="live_view",
         bind="query-params",
     )
-    return panels.default_view(max(map(len, clients), default=0)) if chosen == AUTOMATIC else chosen
+    return default_view(max(map(len, clients), default=0)) if chosen == AUTOMATIC else chosen
 
 
 def _until(found: list[RunRow], split: int, point: int) -> int | None:

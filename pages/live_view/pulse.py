@@ -28,7 +28,7 @@ def answer(request: Request) -> PlainTextResponse:
     if not asked.isdecimal() or len(asked) > LONGEST:
         return PlainTextResponse("name an experiment by its number: /pulse?experiment=3", 400)
     try:
-        text = progress.pulse(store.default_path().resolve(), int(asked))
+        text = progress.activity_digest(store.default_path().resolve(), int(asked))
     except FedLensError as error:
         return PlainTextResponse(str(error), 503)
     return PlainTextResponse(text, headers={"Cache-Control": "no-store"})

@@ -17,8 +17,13 @@ from fedcore.config.field_names import data_words
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.jobs import tasks
-from fedcore.results import inventory
-from fedcore.results.inventory import Encoding
+from fedcore.results.artifacts import (
+    Encoding,
+    cached_encodings,
+    delete_encoding,
+    encoding_differences,
+    size_text,
+)
 from pages.widgets import background, common
 
 TABLE = "encodings_table"
@@ -31,7 +36,7 @@ def section() -> None:
         "Every image is encoded once for each backbone and depth; later runs read the result. Encodings may "
         "be deleted: they are made again when they are needed."
     )
-    found = inventory.encodings(common.database())
+    found = cached_encodings(common.database())
     if found:
         _table(found)
     else:
@@ -44,7 +49,7 @@ def section() -> None:
         background.follow(task, f"Encoding {_said(task.args)}")
         if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in found}:
             what = f"{task.result['images']:,} images of {_said(task.args)}"
-            size = inventory.amount(task.result["bytes"])
+            size = size_text(task.result["bytes"])
             st.success(common.md(f"Encoded: {what}, {size}."), icon=":material/check:")
 
 
@@ -57,7 +62,7 @@ def _said(args: Mapping[str, Any]) -> str:
 
 
 def _table(found: list[Encoding]) -> None:
-    differ = inventory.apart(found)
+    differ = encoding_differences(found)
     rows = {
         "Data": [e.title for e in found],
         "Backbone": [e.backbone or "-" for e in found],
@@ -81,7 +86,7 @@ def _table(found: list[Encoding]) -> None:
     )
     chosen = [(found[i], differ[i]) for i in event["selection"]["rows"] if i < len(found)]
     left, right = st.columns([1, 4], vertical_alignment="center")
-    total = inventory.amount(sum(e.megabytes for e in found) * 1e6)
+    total = size_text(sum(e.megabytes for e in found) * 1e6)
     right.caption(f"{total} in all. Select in the first column to delete.")
     if left.button(
         "Delete",
@@ -98,16 +103,16 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
     for item, difference in chosen:
         of = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
         of += f" ({difference})" if difference else ""
-        st.markdown(f"{common.md(of)}: {inventory.amount(item.megabytes * 1e6)}")
+        st.markdown(f"{common.md(of)}: {size_text(item.megabytes * 1e6)}")
     st.caption("They are made again when a run needs them. One that a run uses now is refused.")
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
         try:
-            freed = sum(inventory.delete_encoding(common.database(), item.name) for item, _ in chosen)
+            freed = sum(delete_encoding(common.database(), item.name) for item, _ in chosen)
         except FedLensError as error:
             common.show_error(error)
             return
         st.session_state.pop(TABLE, None)
-        st.toast(f"{inventory.amount(freed * 1e6)} freed.")
+        st.toast(f"{size_text(freed * 1e6)} freed.")
         st.rerun()
 
 
@@ -207,7 +212,7 @@ def _trouble(backbone: str, tag: str, reads: str, images: int) -> FedLensError |
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
         size = encodings.estimate(facts(backbone), images, reads)
         encodings.check_disk_space(size, f"{images:,} images", common.database().parent)
-        st.caption(f"{images:,} images will take {inventory.amount(size)}.")
+        st.caption(f"{images:,} images will take {size_text(size)}.")
     except FedLensError as error:
         st.caption(f":material/error: {common.md(str(error))}")
         return error

@@ -9,9 +9,9 @@ import streamlit as st
 
 from fedcore.papers.printed import printed_values
 from fedcore.results import export
+from fedcore.results.metrics import RULES, Rule
 from fedcore.results.printed import nothing_printed
 from fedcore.results.statistics import Test
-from fedcore.results.tables import RULES, Rule
 from fedcore.store import exchange as transfer
 from fedcore.store.queries import ExperimentRow
 

@@ -10,7 +10,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers import beside
 from fedcore.papers.beside import Beside
 from fedcore.papers.printed import source
-from fedcore.results.tables import CAVEAT
+from fedcore.results.comparison import CAVEAT_MARK
 from fedcore.store.queries import ExperimentRow
 from pages.widgets import common
 
@@ -50,7 +50,7 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
         )
         caveats = dict.fromkeys(r.why for r in rows if r.status == "measured with a caveat")
         for why in caveats:
-            st.caption(f"{CAVEAT} {common.md(why)}")
+            st.caption(f"{CAVEAT_MARK} {common.md(why)}")
         shown = [r for r in rows if only == "all" or r.ours is not None]
         if shown:
             with st.container(height=700 if len(shown) > MANY else "content"):

@@ -13,8 +13,8 @@ from fedcore.jobs import analysis, tasks
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.plots import analyses
-from fedcore.results import panels
-from fedcore.results.tables import compare
+from fedcore.results.comparison import compare
+from fedcore.results.run_panels import run_panel
 from fedcore.store import queries
 from fedcore.store.queries import RunRow
 from pages.widgets import background, common
@@ -115,7 +115,7 @@ def again(asked: Asked, task: tasks.TaskRow) -> None:
 def models(run: RunRow) -> dict[str, int]:
     """Names of the models that were evaluated, with their entity codes."""
     db = common.database()
-    rows = panels.live_panel(db, run).rows
+    rows = run_panel(db, run).rows
     codes = {e.name: e.entity for e in queries.entities(db, run.id) if e.kind in ("global", "client")}
     return {name: codes[name] for name in rows if name in codes}
 

@@ -6,7 +6,8 @@ import time
 
 import streamlit as st
 
-from fedcore.results import inventory, progress, record
+from fedcore.results import progress
+from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml
 from fedcore.store import queries
 from fedcore.store.queries import RunRow
 from pages.widgets import common
@@ -31,7 +32,7 @@ def log(run: RunRow) -> None:
     path = queries.log_path(db, run.id)
     if not run.ended:
         st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
-    kept = record.files(db, run.id)
+    kept = kept_files(db, run.id)
     if kept:
         head = [("File", "wide"), ("What", ""), ("MB", "num"), ("Written", "name")]
         rows = [[common.esc(f.name), f.what, f"{f.megabytes:.2f}", f.written] for f in kept]
@@ -42,12 +43,12 @@ def log(run: RunRow) -> None:
 def reproduce(run: RunRow) -> None:
     """Config, environment, and the command that repeats the run."""
     db = common.database()
-    text, environment = inventory.run_toml(db, run.id), queries.environment(db, run.id)
+    text, environment = run_toml(db, run.id), queries.environment(db, run.id)
     if run.origin == "engine":
         name = f"run-{run.id}.toml"
         st.download_button(f"Download {name}", text, name, on_click="ignore", icon=":material/download:")
         st.caption("Put it into the folder of FedLens, and there, with its environment active:")
-        st.code(record.command(name, environment), language="bash", wrap_lines=True)
+        st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
         st.caption(
             "Same machine, same versions, same config: the same numbers, as a new experiment beside this "
             "one. All hyper-parameters are written out below."
@@ -60,7 +61,7 @@ def reproduce(run: RunRow) -> None:
         )
     st.code(text, language="toml", wrap_lines=True)
     if environment:
-        rows = [[common.esc(k), common.esc(v)] for k, v in record.ran_under(environment).items()]
+        rows = [[common.esc(k), common.esc(v)] for k, v in environment_texts(environment).items()]
         st.html(
             common.table_html([("Ran under", "name"), ("Value", "prose")], rows, "What the run ran under")
         )

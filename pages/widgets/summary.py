@@ -6,10 +6,27 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from fedcore.results import tables
+from fedcore.results.comparison import (
+    CAVEAT_MARK,
+    Comparison,
+    Group,
+    difference,
+    ranks,
+    reason_not_comparable,
+    shown_metrics,
+    significance,
+)
+from fedcore.results.metrics import (
+    BREAKDOWNS,
+    METRIC_HEADINGS,
+    METRIC_HELP,
+    RULES,
+    Breakdown,
+    Metric,
+    value_per_seed,
+)
 from fedcore.results.printed import PrintedValue, PrintedValues
-from fedcore.results.statistics import TESTS, Paired, Stat, Test, signed
-from fedcore.results.tables import METRIC_HEADS, METRIC_HELP, PARTS, RULES, Comparison, Group, Metric, Part
+from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from pages.widgets import common
 
 MANY_NAMES = 12
@@ -33,10 +50,10 @@ def draw(
         _parts(groups, i)
     several = any(len(g.seeds) > 1 for g in found.groups)
     spread = "mean ± sample standard deviation over seeds" if several else "one seed, hence no spread"
-    said = dict.fromkeys(m for s in found.settings for m in tables.shown_metrics(found.of(s)))
+    said = dict.fromkeys(m for s in found.settings for m in shown_metrics(found.of(s)))
     st.caption(
         f"Test accuracy, {spread}; round chosen: {RULES[found.rule]}. **Bold**: best, underlined: second. "
-        "Click a number for its runs. " + " ".join(f"*{METRIC_HEADS[m]}*: {METRIC_HELP[m]}." for m in said)
+        "Click a number for its runs. " + " ".join(f"*{METRIC_HEADINGS[m]}*: {METRIC_HELP[m]}." for m in said)
     )
     if baseline is not None:
         st.caption(
@@ -74,19 +91,19 @@ def _table(
     title: str,
     beside: PrintedValues,
 ) -> str:
-    there = tables.shown_metrics(groups)
+    there = shown_metrics(groups)
     in_print = beside.metrics(groups)
     header = [("Method", "wide")]
     for m in there:
-        header.append((f"{METRIC_HEADS[m]}, %", "num"))
-        header += [(f"{METRIC_HEADS[m]} printed, %", "num")] if m in in_print else []
-    header += [(f"{METRIC_HEADS[metric]}: difference, points", "num"), ("p", "num")] if pinned else []
+        header.append((f"{METRIC_HEADINGS[m]}, %", "num"))
+        header += [(f"{METRIC_HEADINGS[m]} printed, %", "num")] if m in in_print else []
+    header += [(f"{METRIC_HEADINGS[metric]}: difference, points", "num"), ("p", "num")] if pinned else []
     header += [("Seeds (n)", "num"), ("Rounds", "num")]
-    marks = {m: tables.ranks(groups, m) for m in there}
-    tested = tables.significance(groups, pinned, metric, test) if pinned else {}
+    marks = {m: ranks(groups, m) for m in there}
+    tested = significance(groups, pinned, metric, test) if pinned else {}
     rows = []
     for group in groups:
-        mark = f' <span title="{common.esc(group.caveat)}">{tables.CAVEAT}</span>' if group.caveat else ""
+        mark = f' <span title="{common.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
         cells = [common.method_html(group.label, group.method) + mark]
         for m in there:
             cells.append(_cell(found, group, m, marks[m]))
@@ -109,7 +126,7 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
     elif group.key in marks[1]:
         text = f"<u>{text}</u>"
     lines = []
-    for seed, value in tables.per_seed(group.runs, metric).items():
+    for seed, value in value_per_seed(group.runs, metric).items():
         runs = [v for v in group.runs if v.run.seed == seed]
         links = ", ".join(
             _run_link(v.run.id) + (f" ({common.esc(v.run.held_out)})" if v.run.held_out else "") for v in runs
@@ -141,11 +158,11 @@ def _run_link(run_id: int) -> str:
     return f'<a href="/run?id={run_id}" target="_self">{run_id}</a>'
 
 
-def _against(group: Group, pinned: Group, metric: Metric, tested: Paired | None) -> list[str]:
-    gap = tables.difference(group, pinned, metric)
+def _against(group: Group, pinned: Group, metric: Metric, tested: PairedTest | None) -> list[str]:
+    gap = difference(group, pinned, metric)
     if group.key == pinned.key:
         return ["baseline", ""]
-    why = tables.apart(group, pinned)
+    why = reason_not_comparable(group, pinned)
     if why:
         return ["-", f'<span title="{common.esc(why)}">other protocol</span>']
     if gap is None or tested is None:
@@ -166,7 +183,7 @@ def _rounds(group: Group) -> str:
 
 def _parts(groups: Sequence[Group], number: int) -> None:
     """What the means are made of: by domain, by client, by held-out domain."""
-    there = [p for p in PARTS if any(p in g.parts for g in groups)]
+    there = [p for p in BREAKDOWNS if any(p in g.parts for g in groups)]
     if not there:
         return
     box = st.expander(
@@ -175,9 +192,9 @@ def _parts(groups: Sequence[Group], number: int) -> None:
     if not box.open:
         return
     with box:
-        part: Part = st.segmented_control(
-            "Numbers", there, default=there[0], required=True, format_func=PARTS.get, key=f"part_{number}",
-            label_visibility="collapsed",
+        part: Breakdown = st.segmented_control(
+            "Numbers", there, default=there[0], required=True, format_func=BREAKDOWNS.get,
+            key=f"part_{number}", label_visibility="collapsed",
         )  # fmt: skip
         rows = {g.key: g.parts.get(part, {}) for g in groups}
         names = list(dict.fromkeys(n for stats in rows.values() for n in stats))
@@ -188,7 +205,7 @@ def _parts(groups: Sequence[Group], number: int) -> None:
         else:
             header = [("Method", "wide"), *((n, "num") for n in names)]
             cells = [_part_row(g, rows, names) for g in groups]
-            st.html(common.table_html(header, cells, PARTS[part]))
+            st.html(common.table_html(header, cells, BREAKDOWNS[part]))
 
 
 def _part_row(group: Group, rows: Mapping[str, Mapping[str, Stat]], names: Sequence[str]) -> list[str]:

@@ -10,8 +10,9 @@ import streamlit as st
 from fedcore.config.field_names import field_title, field_words, value_text
 from fedcore.plots import comparisons as comparison_figures
 from fedcore.results import sweeps
-from fedcore.results.sweeps import Family
-from fedcore.results.tables import METRICS, RULES, Comparison, Metric
+from fedcore.results.comparison import Comparison
+from fedcore.results.metrics import METRICS, RULES, Metric
+from fedcore.results.sweeps import SweepFamily
 from fedcore.store.queries import ExperimentRow
 from pages.widgets import common
 
@@ -20,7 +21,7 @@ MOST_LINES = 12
 
 def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric) -> None:
     """Parallel coordinates of everything, then one method over one field and over two."""
-    families = sweeps.families(found, metric, [e.config.sweep for e in experiments if e.config.sweep])
+    families = sweeps.sweep_families(found, metric, [e.config.sweep for e in experiments if e.config.sweep])
     if not families:
         st.info(
             "No field takes several values in these runs. A sweep on the page New, or variants of one "
@@ -44,19 +45,19 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
     st.caption(f"Mean ± sample standard deviation over seeds; round chosen: {RULES[found.rule]}.")
 
 
-def _name(families: Sequence[Family], index: int) -> str:
+def _name(families: Sequence[SweepFamily], index: int) -> str:
     """Titles may be equal where settings differ."""
     family = families[index]
     fields = ", ".join(field_words(f) for f in family.fields)
     return f"{family.title} over {fields} ({len(family.points)} combinations)"
 
 
-def over_one(family: Family, metric: Metric) -> None:
+def over_one(family: SweepFamily, metric: Metric) -> None:
     """A line over one field."""
     field = family.fields[0]
     if len(family.fields) > 1:
         field = st.selectbox("Over", family.fields, format_func=field_title, key="sweep_over")
-    lines = sweeps.lines(family, field)
+    lines = sweeps.sweep_lines(family, field)
     shown = lines[:MOST_LINES]
     chart = comparison_figures.sweep_lines(shown, common.look(), field, METRICS[metric])
     name = field_title(field)
@@ -77,7 +78,7 @@ def over_one(family: Family, metric: Metric) -> None:
         st.caption(f"{len(shown)} of {len(lines)} lines; the grid below and the table above have the others.")
 
 
-def over_two(family: Family, metric: Metric) -> None:
+def over_two(family: SweepFamily, metric: Metric) -> None:
     """A heatmap over two fields; every other field stays at one value."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         row = st.selectbox("Down", family.fields, format_func=field_title, key="sweep_row")
@@ -93,7 +94,7 @@ def over_two(family: Family, metric: Metric) -> None:
             for f in rest
             if f != column
         }
-    found = sweeps.grid(family, row, column, fixed)
+    found = sweeps.sweep_grid(family, row, column, fixed)
     chart = comparison_figures.sweep_grid(found, common.look(), METRICS[metric])
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
@@ -103,7 +104,7 @@ def over_two(family: Family, metric: Metric) -> None:
     st.caption(common.md(chart.alt))
 
 
-def table(families: Sequence[Family], metric: Metric) -> dict[str, list[object]]:
+def table(families: Sequence[SweepFamily], metric: Metric) -> dict[str, list[object]]:
     """Every combination as a row."""
     points = [(f, p) for f in families for p in f.points]
     columns: dict[str, list[object]] = {"method": [f.title for f, _ in points]}

@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from fedcore.results import tables
+from fedcore.results.comparison import compare
+from fedcore.results.metrics import METRICS
 from fedcore.store import queries
 from tests.browser.conftest import Server, Tab
 from tests.support import fill
@@ -107,7 +108,7 @@ def test_a_comparison_has_a_baseline_and_a_link(server: Server, tab: Tab, made_u
     expect(table).to_be_visible()
     page.get_by_role("combobox", name="Baseline").click()
     page.get_by_role("option", name="PromptFL").click()
-    groups = {g.label: g for g in tables.compare(server.db, [made_up], "last").groups}
+    groups = {g.label: g for g in compare(server.db, [made_up], "last").groups}
     gain = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
     row = table.get_by_role("row").filter(has_text="FedOT")
     expect(row).to_contain_text(f"{gain:+.1f}")
@@ -129,7 +130,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
         page.get_by_role("table", name=re.compile("Summary of")).get_by_role("row").filter(has_text="FedOT")
     )
     expect(shown).to_be_visible()
-    group = next(g for g in tables.compare(server.db, [made_up], "last").groups if g.label == "FedOT")
+    group = next(g for g in compare(server.db, [made_up], "last").groups if g.label == "FedOT")
     expect(shown).to_contain_text(group.stats["personal"].text())
     page.get_by_role("tab", name="Export").click()
     with page.expect_download() as download:
@@ -137,7 +138,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
     download.value.save_as(tmp_path / "summary.csv")
     with (tmp_path / "summary.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    mine = next(r for r in rows if r["method"] == "FedOT" and r["metric"] == tables.METRICS["personal"])
+    mine = next(r for r in rows if r["method"] == "FedOT" and r["metric"] == METRICS["personal"])
     assert f"{float(mine['mean']):.1f}" == f"{group.stats['personal'].mean:.1f}"
     with page.expect_download() as download:
         page.get_by_role("button", name="Whole experiment JSON").click()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedcore.results import tables
+from fedcore.results.comparison import compare
+from fedcore.results.metrics import METRICS
 from fedcore.store import queries
 from tests.browser.conftest import Server, Tab, start_server
 
@@ -62,7 +63,7 @@ def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
     assert not few, f"round counts seen: {seen}"
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/compare?ids=*")
-    groups = tables.compare(server.db, [experiment], "last").groups
+    groups = compare(server.db, [experiment], "last").groups
     table = page.get_by_role("table", name=re.compile("Summary of"))
     for group in groups:
         row = table.get_by_role("row").filter(has_text=group.label)
@@ -75,7 +76,7 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
     page.get_by_role("tab", name="Export").click()
     summary = read(page, "Summary CSV", folder / "summary.csv")
     runs = {r.label: r for r in queries.runs_of(server.db, [experiment])}
-    personal = {r["method"]: r for r in summary if r["metric"] == tables.METRICS["personal"]}
+    personal = {r["method"]: r for r in summary if r["metric"] == METRICS["personal"]}
     assert personal.keys() == runs.keys()
     for label, run in runs.items():
         own = [o for o in queries.own_accuracy(server.db, run.id) if o.round == run.rounds_total]

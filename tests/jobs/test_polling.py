@@ -18,8 +18,8 @@ SESSIONS, SECONDS = 8, 2.0
 
 def poll(db: Path, run_ids: list[int], number: int) -> None:
     """What the pages ask and do at one poll, writes of theirs included."""
-    overview.load(db)
-    progress.progress(db, queries.runs(db, run_ids))
+    overview.experiment_summaries(db)
+    progress.run_progress(db, queries.runs(db, run_ids))
     queries.round_tokens(db, run_ids)
     queries.waiting(db)
     slots.slots(db)

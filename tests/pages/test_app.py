@@ -89,7 +89,7 @@ def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: 
     wound = clock(app)  # a run is in its first seconds: it is looked at more often
     assert wound == {
         "address": "/pulse?experiment=2",
-        "seen": progress.pulse(filled, 2),
+        "seen": progress.activity_digest(filled, 2),
         "every": 0.5,
         "longest": 15,
     }
@@ -108,10 +108,10 @@ def test_the_clock_goes_on_whatever_went_wrong(
 ) -> None:
     app = open_page("live", id="2")
 
-    def broken(db: Path, ids: list[int]) -> progress.Token:
+    def broken(db: Path, ids: list[int]) -> progress.Snapshot:
         raise OSError("no room on the disk")
 
-    monkeypatch.setattr(progress, "token", broken)
+    monkeypatch.setattr(progress, "newest_snapshot", broken)
     app.run()
     assert app.exception
     assert clock(app) == {"address": "/pulse?experiment=2", "seen": "", "every": 2, "longest": 2}

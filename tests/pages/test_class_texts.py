@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore import store
 from fedcore.config import Experiment, MethodEntry, RunConfig, loads
 from fedcore.data import catalog
-from fedcore.results.inventory import run_toml
+from fedcore.results.artifacts import run_toml
 from fedcore.store import queries
 from fedcore.store.database import prepare
 from pages.forms import class_texts

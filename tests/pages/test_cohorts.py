@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore import store
 from fedcore.config import Experiment, load, loads
 from fedcore.papers.mini import mini
-from fedcore.results.inventory import run_toml
+from fedcore.results.artifacts import run_toml
 from fedcore.store import queries
 from fedcore.store.database import prepare
 from pages.forms import cohorts

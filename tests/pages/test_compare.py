@@ -14,7 +14,10 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, parse
 from fedcore.papers.beside import beside
-from fedcore.results import export, panels, sweeps, tables
+from fedcore.results import export, sweeps
+from fedcore.results.comparison import compare
+from fedcore.results.comparison_panels import method_by_domain_panel
+from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
 from fedcore.store import archive, database, queries
 from fedcore.store import exchange as transfer
 from tests.pages.conftest import Opened
@@ -58,7 +61,7 @@ def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) ->
     head, *rows = table(app, "Summary of")
     text = export.summary_csv(seeds, [1], ("best",), "PromptFL")
     filed = {(r["method"], r["metric"]): r for r in csv.DictReader(io.StringIO(text)) if not r["of"]}
-    titles = {f"{tables.METRIC_HEADS[m]}, %": title for m, title in tables.METRICS.items()}
+    titles = {f"{METRIC_HEADINGS[m]}, %": title for m, title in METRICS.items()}
     compared = 0
     for row in rows:
         for title, cell in zip(head, row, strict=True):
@@ -80,14 +83,14 @@ def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) ->
 
 def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Path) -> None:
     text = html(open_page("compare", ids=["1"]))
-    group = next(g for g in tables.compare(seeds, [1]).groups if g.label == "FedOT")
+    group = next(g for g in compare(seeds, [1]).groups if g.label == "FedOT")
     (cell,) = re.findall(
         rf"<details[^>]*><summary><b>{re.escape(group.stats['personal'].text())}</b></summary>"
         r"<small>(seed 1: .*?)</small>",
         text,
     )[:1]
     for value in group.runs:
-        own = tables.per_seed(group.runs, "personal")[value.run.seed]
+        own = value_per_seed(group.runs, "personal")[value.run.seed]
         assert f'seed {value.run.seed}: <b>{own:.2f}</b>, run <a href="/run?id={value.run.id}"' in cell
     assert "last round; a run's page has the command that repeats it" in cell
 
@@ -131,7 +134,7 @@ def test_all_runs_have_no_column_that_says_nothing(open_page: Opened, seeds: Pat
 
 def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Summary", compare_parts_0=True)
-    group = next(g for g in tables.compare(seeds, [1]).groups if g.label == "SDFed")
+    group = next(g for g in compare(seeds, [1]).groups if g.label == "SDFed")
     head, *rows = table(app, "Personal accuracy by domain")
     assert head == ["Method", *fill.CLIENTS]
     shown = next(r for r in rows if r[0] == "SDFed")
@@ -145,7 +148,7 @@ def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, tmp_path: Path) -
     head, row = table(app, "Summary of")
     assert head[1:4] == ["G, %", "P, %", "C, %"]
     assert "Personal, %" not in head, "it is P"
-    (group,) = tables.compare(db, [1]).groups
+    (group,) = compare(db, [1]).groups
     names = ("generalisation", "personalisation", "comprehensive")
     assert row[1:4] == [group.stats[m].text() for m in names]
     assert any("2 of 6 domains held out" in c.value for c in app.caption)
@@ -160,8 +163,8 @@ def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Pa
         app = show(app, "Heatmaps", matrix=view)
         assert len(app.get("plotly_chart")) == charts, view
         assert len(app.info) == (not charts), view
-    comparison = tables.compare(seeds, [1])
-    panel = panels.method_by_domain(seeds, comparison, comparison.groups[0].setting)
+    comparison = compare(seeds, [1])
+    panel = method_by_domain_panel(seeds, comparison, comparison.groups[0].setting)
     assert panel.values.shape == (3, 6)
 
 
@@ -183,7 +186,7 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Sweep")
     kinds = [json.loads(c.proto.spec)["data"][0]["type"] for c in app.get("plotly_chart")]
     assert kinds == ["parcoords", "scatter", "heatmap"]
-    family = sweeps.families(tables.compare(db, [1]), "personal", [sweep])[0]
+    family = sweeps.sweep_families(compare(db, [1]), "personal", [sweep])[0]
     heat = json.loads(app.get("plotly_chart")[2].proto.spec)["data"][0]
     shown = {t for row in heat["text"] for t in row}
     assert shown == {p.stat.text() for p in family.points}
@@ -238,7 +241,7 @@ def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path
         "\\", ""
     )
     text = html(open_page("compare", ids=["1"], rule="best on validation"))
-    ours = tables.compare(db, [1], "best").groups[0].stats["generalisation"].mean
+    ours = compare(db, [1], "best").groups[0].stats["generalisation"].mean
     assert f"FedOT, Table 1: FedOT <b>94.68</b>, ours {ours - 94.68:+.2f}" in text
 
 
@@ -284,7 +287,7 @@ def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Op
 def test_of_two_data_sets_every_part_says_whose_it_is(open_page: Opened, seeds: Path) -> None:
     fill.done(seeds, fill.an_experiment(methods=("fedot", "sdfed"), data="shapes", seeds=(1,), rounds=2))
     app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
-    digits, shapes = tables.compare(seeds, [1, 2]).settings.values()
+    digits, shapes = compare(seeds, [1, 2]).settings.values()
     assert "Personal: difference, points" in table(app, f"Summary of {digits}")[0]
     assert "Personal: difference, points" not in table(app, f"Summary of {shapes}")[0]
     assert [c.value for c in app.caption].count("No row here is PromptFL: no differences.") == 1
@@ -331,7 +334,7 @@ def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Pa
     )
     fill.done(db, experiment.model_copy(update={"methods": entries}))
     app = open_page("compare", ids=["1"])
-    labels = [g.label for g in tables.compare(db, [1]).groups]
+    labels = [g.label for g in compare(db, [1]).groups]
     for tab in ("Summary", "Heatmaps", "Curves", "Cost", "Config", "Export"):
         app = show(app, tab, baseline=labels[0])
         assert "<img" not in html(app), tab

@@ -12,7 +12,7 @@ from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.jobs import slots, task_job, tasks
 from fedcore.jobs.heartbeat import Heart
-from fedcore.results.overview import load
+from fedcore.results.overview import experiment_summaries
 from fedcore.store import exchange as transfer
 from fedcore.store import queries
 from fedcore.store.liveness import TASKS, new_owner
@@ -110,7 +110,7 @@ def test_filters_stand_in_the_url_and_do_not_block_the_way_out(open_page: Opened
 
 def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions.common, "writable", lambda: True)
-    mixed, done = load(filled)
+    mixed, done = experiment_summaries(filled)
     assert [label.split(": ")[1] for label in actions.menu(done)] == [
         "Live", "Compare", "Clone", "Edit", "Archive", "Delete",
     ]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from fedcore.results import tables
+from fedcore.results.comparison import compare
 from fedcore.store import Access, queries
 from pages.widgets import common
 from tests.pages.conftest import ROOT, Opened
@@ -196,7 +196,7 @@ class Mine(Method):
 
 def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path) -> None:
     text = html(open_page("compare", ids=["1"]))
-    for group in tables.compare(filled, [1]).groups:
+    for group in compare(filled, [1]).groups:
         for stat in group.stats.values():
             assert stat.text() in text
 
@@ -204,7 +204,7 @@ def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path
 def test_compare_with_a_baseline_has_differences(open_page: Opened, filled: Path) -> None:
     app = open_page("compare", ids=["1"])
     next(s for s in app.selectbox if s.label == "Baseline").select("PromptFL").run()
-    groups = {g.label: g for g in tables.compare(filled, [1]).groups}
+    groups = {g.label: g for g in compare(filled, [1]).groups}
     gap = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
     assert f"{gap:+.1f}" in html(app)
 

@@ -14,7 +14,9 @@ from fedcore.config import Experiment
 from fedcore.papers import printed
 from fedcore.papers.beside import beside
 from fedcore.papers.published import PAPERS
-from fedcore.results import export, tables
+from fedcore.results import export
+from fedcore.results.comparison import Comparison, compare
+from fedcore.results.metrics import METRICS
 from fedcore.results.printed import PrintedValues
 from fedcore.store.database import writing
 from tests.papers import test_published as presets
@@ -28,16 +30,16 @@ def pacs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
     return db, experiment
 
 
-def rows(found: PrintedValues, comparison: tables.Comparison) -> dict[str, dict[str, list[str]]]:
+def rows(found: PrintedValues, comparison: Comparison) -> dict[str, dict[str, list[str]]]:
     return {
-        g.label: {m: [f.text() for f in found.of(g, m)] for m in tables.METRICS if found.of(g, m)}
+        g.label: {m: [f.text() for f in found.of(g, m)] for m in METRICS if found.of(g, m)}
         for g in comparison.groups
     }
 
 
 def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
-    comparison = tables.compare(db, [1], "best")
+    comparison = compare(db, [1], "best")
     found = printed.printed_values(comparison, [experiment])
     shown = rows(found, comparison)
     # Table 1 prints FedOT and, with one block the same, FedOT(+B); Tables 2, 3 and 5 print them again
@@ -54,7 +56,7 @@ def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) ->
 def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> None:
     """What the summary has by the paper's own rule is what ``beside`` reads, number by number."""
     db, experiment = pacs
-    comparison = tables.compare(db, [1], "best")
+    comparison = compare(db, [1], "best")
     found = printed.printed_values(comparison, [experiment])
     read = {
         (PAPERS[b.figure.paper], b.figure.table, b.figure.method, printed.metric_of(b.figure)): b
@@ -76,7 +78,7 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
 
 def test_another_protocol_has_no_printed_figure(pacs: tuple[Path, Experiment], tmp_path: Path) -> None:
     db, experiment = pacs
-    comparison = tables.compare(db, [1])
+    comparison = compare(db, [1])
     longer = experiment.model_copy(update={"rounds": 9})
     fewer = experiment.model_copy(update={"held_out": experiment.held_out[:3]})
     for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
@@ -92,7 +94,7 @@ def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
     assert any(b.ours for b in beside(db, experiment))
     with writing(db) as database:
         database.execute("UPDATE runs SET origin='recorder'")
-    assert not printed.printed_values(tables.compare(db, [1], "best"), [experiment]).values
+    assert not printed.printed_values(compare(db, [1], "best"), [experiment]).values
     assert not any(b.ours for b in beside(db, experiment))
 
 
@@ -117,7 +119,7 @@ def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Exp
     db, experiment = pacs
     odd = experiment.reproduces[0].model_copy(update={"table": "99"})
     other = experiment.model_copy(update={"reproduces": (odd,)})
-    assert printed.printed_values(tables.compare(db, [1]), [other]) == PrintedValues()
+    assert printed.printed_values(compare(db, [1]), [other]) == PrintedValues()
 
 
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
@@ -142,12 +144,12 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     lookup = partial(printed.printed_values, experiments=[experiment])
     table = list(csv.DictReader(io.StringIO(export.summary_csv(db, [1], ("best",), printed=lookup))))
-    comparison = tables.compare(db, [1], "best")
+    comparison = compare(db, [1], "best")
     found = printed.printed_values(comparison, [experiment])
     filed = {(r["method"], r["metric"]): r for r in table if not r["of"]}
     for group in comparison.groups:
         for metric in group.stats:
-            row, figures = filed[group.label, tables.METRICS[metric]], found.of(group, metric)
+            row, figures = filed[group.label, METRICS[metric]], found.of(group, metric)
             assert row["printed"] == (f"{figures[0].value:.2f}" if figures else "")
     assert filed["FedOT", "Generalisation G"]["printed_in"] == (
         "FedOT, Table 1: FedOT (best on validation)"

@@ -20,7 +20,7 @@ from fedcore.papers import published
 from fedcore.papers.beside import Beside, beside, contents, text
 from fedcore.papers.published import Absent, Figure, Ours
 from fedcore.paths import PROJECT
-from fedcore.results.tables import compare
+from fedcore.results.comparison import compare
 from fedcore.seeds import numpy_generator
 from fedcore.store.database import prepare
 from fedcore.store.lease import claim

@@ -10,7 +10,7 @@ from PIL import Image
 
 from fedcore.plots import analyses
 from fedcore.plots.palette import Look
-from fedcore.results.tables import Stat
+from fedcore.results.statistics import Stat
 
 CLASSES = ("cat", "<b>owl</b>", "engine")
 

@@ -11,7 +11,7 @@ from fedcore.methods import MatrixChart
 from fedcore.plots import heatmaps
 from fedcore.plots.palette import Look
 from fedcore.plots.theme import short
-from fedcore.results import panels
+from fedcore.results.panels import Panel
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_no_weight_takes_a_colour_of_the_theme() -> None:
     """Streamlit replaces #000001 to #000010: Magma's own first colour, #000004, became FedDEAP's pink."""
     none = np.zeros((1, 1))
     matrix = MatrixChart("attention", "Attention")
-    panel = panels.Panel("Attention", "fedalign", ("a",), ("a",), none, none, none, matrix=matrix)
+    panel = Panel("Attention", "fedalign", ("a",), ("a",), none, none, none, matrix=matrix)
     axis = heatmaps.heatmap_grid([panel], Look(), 1).figure.layout.coloraxis
     assert (axis.cmin, axis.cmax) == (0, 1)
     assert all(not re.fullmatch(r"#0000(0.|10)", colour) for _, colour in axis.colorscale)

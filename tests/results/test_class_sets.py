@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.events import Entity, Started
-from fedcore.results import export, panels
-from fedcore.results.tables import METRICS, compare
+from fedcore.results import export
+from fedcore.results.comparison import compare
+from fedcore.results.comparison_panels import mean_panels
+from fedcore.results.metrics import METRICS
+from fedcore.results.run_panels import run_panel
 from fedcore.store import queries
 from fedcore.store.rounds import OwnRound
 from tests.support import fill
@@ -51,11 +54,11 @@ def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
     db, experiment = recorded
     (run,) = queries.runs_of(db, [experiment])
     comparison = compare(db, [experiment])
-    (mean,) = panels.compared_panels(db, comparison, comparison.groups[0].setting).values()
-    for panel in (panels.live_panel(db, run), mean):
+    (mean,) = mean_panels(db, comparison, comparison.groups[0].setting).values()
+    for panel in (run_panel(db, run), mean):
         assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b", "d"))
         assert panel.correct.sum() == 1 + 4 + 7
-    assert panels.live_panel(db, run, "clients").rows == ("a", "b")
+    assert run_panel(db, run, "clients").rows == ("a", "b")
 
 
 def test_the_export_of_rounds_names_it(recorded):

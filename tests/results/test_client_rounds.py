@@ -11,16 +11,16 @@ import pytest
 from fedcore.engine.events import ClientRound
 from fedcore.plots import heatmaps
 from fedcore.plots.palette import Look
-from fedcore.results import tables
-from fedcore.results.client_rounds import client_by_round
+from fedcore.results.comparison import compare
+from fedcore.results.comparison_panels import client_by_round_panels
 from fedcore.store import queries
 from tests.support import fill
 
 
 def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
-    found = tables.compare(filled, [1])
+    found = compare(filled, [1])
     group = next(g for g in found.groups if g.label == "SDFed")
-    panel = client_by_round(filled, found, group.setting)[group.key]
+    panel = client_by_round_panels(filled, found, group.setting)[group.key]
     assert panel.rows == fill.CLIENTS and panel.columns == tuple(map(str, range(11)))
     expected = np.zeros((6, 11))
     for value in group.runs:
@@ -46,8 +46,8 @@ def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
             )
         )
         lease.finish("done")
-    found = tables.compare(db, [1])
-    (panel,) = client_by_round(db, found, found.groups[0].setting).values()
+    found = compare(db, [1])
+    (panel,) = client_by_round_panels(db, found, found.groups[0].setting).values()
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "the third client, in no run of round 1"
     (own,) = [o for o in queries.own_accuracy(db, leases[0].run_id) if (o.client, o.round) == (6, 1)]
     assert panel.values[5, 1] == pytest.approx(100 * own.correct / own.total), "of the one run that has it"

@@ -9,7 +9,8 @@ import pytest
 from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots import lines as figures
 from fedcore.plots.palette import Look
-from fedcore.results import curves, tables
+from fedcore.results import curves
+from fedcore.results.comparison import compare
 from fedcore.store import Recorder
 
 
@@ -22,15 +23,15 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
     with Recorder(db, method="measured", seed=1, dataset="d", experiment="x") as run:
         run.round(1, accuracy=accuracy, seconds=2.0, bytes_up=1_000_000)
         run.round(2, accuracy=accuracy, seconds=3.0, bytes_up=1_000_000)
-    found = tables.compare(db, [1], "last")
+    found = compare(db, [1], "last")
     (setting,) = found.settings
-    costs = {c.label: c for c in curves.costs(db, found, setting)}
+    costs = {c.label: c for c in curves.row_costs(db, found, setting)}
     assert costs["silent"].megabytes is None
     assert costs["silent"].seconds is None
     assert costs["measured"].megabytes_up == 2.0
     assert costs["measured"].megabytes_down is None
     assert costs["measured"].seconds == 5.0
-    drawn = {s.label: s.x for s in curves.compared(db, found, setting, "personal", "megabytes")}
+    drawn = {s.label: s.x for s in curves.mean_curves(db, found, setting, "personal", "megabytes")}
     assert drawn == {"measured": (1.0, 2.0)}
 
 
@@ -44,9 +45,9 @@ def test_the_front_by_hand():
         a_cost("c", 80.0, 10.0), a_cost("a", 70.0, 1.0), a_cost("b", 69.0, 2.0), a_cost("d", 80.0, 10.0),
         a_cost("e", None, 0.1), a_cost("f", 99.0, None), a_cost("g", 80.0, 11.0), a_cost("h", 79.0, 10.0),
     ]  # fmt: skip
-    assert [c.label for c in curves.front(found, "megabytes")] == ["a", "c", "d"]
-    assert [c.label for c in curves.front(found, "seconds")] == ["f"], "all took one second"
-    assert curves.front([], "seconds") == []
+    assert [c.label for c in curves.pareto_front(found, "megabytes")] == ["a", "c", "d"]
+    assert [c.label for c in curves.pareto_front(found, "seconds")] == ["f"], "all took one second"
+    assert curves.pareto_front([], "seconds") == []
 
 
 def test_the_front_is_drawn_cheapest_first():

@@ -25,7 +25,7 @@ def recorded(db: Path, figures: dict[str, tuple[str, ...]]) -> list[DiagnosticCh
         fill.train(lease, until=0)
         event = fill.a_round(name, 1, 1, 1)
         lease.write_round(replace(event, diagnostics=tuple(Diagnostic(v, 0.5) for v in values)))
-    return diagnostics.recorded(db, queries.runs(db, range(1, len(figures) + 1)))
+    return diagnostics.recorded_charts(db, queries.runs(db, range(1, len(figures) + 1)))
 
 
 def test_a_new_method_brings_titles_units_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_a_new_method_brings_titles_units_and_notes(tmp_path: Path, monkeypatch:
     found = recorded(db, {"mine": ("other", "drift")})
     assert [(c.heading, c.lines) for c in found] == [("Drift (px)", {"drift": ""}), ("Other", {"other": ""})]
     assert found[0].explanation == "Of the head. Lower is better."
-    assert diagnostics.telling(found) == found[:1]
+    assert diagnostics.default_charts(found) == found[:1]
 
 
 def test_loss_terms_of_two_methods_share_a_chart(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_loss_terms_of_two_methods_share_a_chart(tmp_path: Path) -> None:
     )
     assert [c.title for c in found] == ["Loss terms"]
     assert list(found[0].lines.values()) == ["cross-entropy", "orthogonality", "proximal"]
-    assert diagnostics.telling(found) == found
+    assert diagnostics.default_charts(found) == found
 
 
 def test_a_name_belongs_to_the_runs_own_method_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_what_is_known_is_described_for_a_script_s_own_method_too(tmp_path: Path
 def test_shares_are_drawn_as_per_cent(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     (chart,) = recorded(db, {"feddeap": ("semantic_shared_accuracy",)})
-    (line,) = diagnostics.series(db, {1: 1}, chart)
+    (line,) = diagnostics.diagnostic_series(db, {1: 1}, chart)
     assert (chart.unit, chart.heading) == ("%", "How well the networks tell classes and domains")
     assert line.y[-1] == 50 and line.label.endswith(", semantic")
 
@@ -97,10 +97,10 @@ def test_a_matrix_is_as_the_runs_own_method_says(tmp_path: Path, monkeypatch: py
     )
     lease.write_round(replace(fill.a_round("zz", 1, 1, 1), diagnostics=pairs))
     runs = queries.runs_of(db, [1])
-    found = diagnostics.recorded_matrices(db, runs)
+    found = diagnostics.recorded_matrix_charts(db, runs)
     assert {name: m.title for name, m in found.items()} == {"attention": "Mine alone"}
-    assert diagnostics.matrices()["attention"].title.startswith("Attention"), "FedAlign's"
-    assert diagnostics.recorders("attention") == "FedAlign, Mine"
+    assert diagnostics.matrix_charts()["attention"].title.startswith("Attention"), "FedAlign's"
+    assert diagnostics.recording_methods("attention") == "FedAlign, Mine"
 
 
 def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
@@ -112,11 +112,11 @@ def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
     ):
         figure = figures.curves(lines, Look(), "Round", "", per_cent=False, name="Terms").figure
         assert sum(t.fill == "toself" for t in figure.data) == bands
-        assert diagnostics.note(chart, lines) == how
+        assert diagnostics.chart_note(chart, lines) == how
         assert figure.data[-1].customdata[0] == " (1.00 to 3.00)"
     single = [replace(reach[0], y=(2e-6,), low=(), high=())]
     figure = figures.curves(single, Look(), "Round", "", per_cent=False, name="Error").figure
-    assert diagnostics.note(chart, single) == "Lower is better."
+    assert diagnostics.chart_note(chart, single) == "Lower is better."
     assert figure.layout.showlegend is False, "the title says what one line is"
     assert figure.layout.yaxis.exponentformat == "power", "no 2µ"
     assert figure.data[0].hovertemplate == "%{y:.2e}%{customdata}", "nor 0.00"
@@ -133,7 +133,7 @@ def test_no_method_describes_a_name_twice() -> None:
 def test_descriptions_are_read_without_torch() -> None:
     code = (
         "import sys; from fedcore.results import diagnostics; "
-        "assert sum(len(m.charts) for m in diagnostics._in_turn([])) > 10; "
+        "assert sum(len(m.charts) for m in diagnostics._methods_in_order([])) > 10; "
         "sys.exit('torch._C' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

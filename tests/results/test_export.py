@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results import export, tables
+from fedcore.results import export
+from fedcore.results.comparison import compare, ranks, significance
+from fedcore.results.metrics import BREAKDOWNS, METRICS, RULES, value_per_seed
+from fedcore.results.statistics import Stat, spread
 from fedcore.store import queries
 from tests.support import fill
 
@@ -21,15 +24,13 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
-    found = tables.compare(filled, [1], "last")
+    found = compare(filled, [1], "last")
     table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL"))
     overall = [r for r in table if not r["of"]]
     assert len(overall) == sum(len(g.stats) for g in found.groups)
     for group in found.groups:
         for metric, stat in group.stats.items():
-            (row,) = [
-                r for r in overall if r["method"] == group.label and r["metric"] == tables.METRICS[metric]
-            ]
+            (row,) = [r for r in overall if r["method"] == group.label and r["metric"] == METRICS[metric]]
             assert float(row["mean"]) == pytest.approx(stat.mean, abs=0.005)
             assert float(row["std"]) == pytest.approx(stat.std, abs=0.005)
             assert row["n"] == "3"
@@ -39,7 +40,7 @@ def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
 
 def test_all_rules_by_default(filled: Path) -> None:
     table = rows(export.summary_csv(filled, [1]))
-    assert {r["selection_rule"] for r in table} == set(tables.RULES.values())
+    assert {r["selection_rule"] for r in table} == set(RULES.values())
 
 
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
 
 def test_latex_marks_best_and_second(filled: Path) -> None:
     text = export.summary_latex(filled, [1])
-    found = {g.label: g.stats["personal"] for g in tables.compare(filled, [1]).groups}
+    found = {g.label: g.stats["personal"] for g in compare(filled, [1]).groups}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
     assert r"last round, mean $\pm$ sample standard deviation over seeds.}" in text
@@ -88,10 +89,10 @@ def test_latex_marks_best_and_second(filled: Path) -> None:
 
 def test_latex_marks_what_its_two_decimals_show(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """82.64 and 82.63 are equal on the screen, not in the file."""
-    found = tables.compare(filled, [1])
+    found = compare(filled, [1])
     means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
-    rows = tuple(replace(g, stats={"personal": tables.Stat(next(means), None, 1)}) for g in found.groups)
-    assert len(tables.ranks(rows, "personal")[1]) == 2
+    rows = tuple(replace(g, stats={"personal": Stat(next(means), None, 1)}) for g in found.groups)
+    assert len(ranks(rows, "personal")[1]) == 2
     monkeypatch.setattr(export, "compare", lambda *args, **options: replace(found, groups=rows))
     text = export.summary_latex(filled, [1])
     assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
@@ -135,12 +136,12 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
 
 
 def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = tables.compare(filled, [1])
+    found = compare(filled, [1])
     group = next(g for g in found.groups if g.label == "FedOT")
     first, *rest = group.runs
     runs = (replace(first, values={**first.values, "global": None}), *rest)
     group = replace(group, parts={})
-    stats = {m: tables.spread(tables.per_seed(runs, m).values()) for m in ("personal", "global")}
+    stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
     monkeypatch.setattr(export, "compare", lambda *args, **options: changed)
     last = next(line for line in export.summary_latex(filled, [1]).splitlines() if "FedOT" in line)
@@ -163,13 +164,13 @@ def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
 
 
 def test_summary_has_every_domain_and_client(filled: Path) -> None:
-    group = next(g for g in tables.compare(filled, [1]).groups if g.label == "SDFed")
+    group = next(g for g in compare(filled, [1]).groups if g.label == "SDFed")
     table = rows(export.summary_csv(filled, [1], ("last",)))
     for part, stats in group.parts.items():
         found = {
             r["of"]: r
             for r in table
-            if r["method"] == "SDFed" and r["metric"] == tables.PARTS[part] and r["of"]
+            if r["method"] == "SDFed" and r["metric"] == BREAKDOWNS[part] and r["of"]
         }
         assert found.keys() == stats.keys()
         for name, stat in stats.items():
@@ -178,10 +179,10 @@ def test_summary_has_every_domain_and_client(filled: Path) -> None:
 
 
 def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
-    found = tables.compare(filled, [1])
+    found = compare(filled, [1])
     pinned = next(g for g in found.groups if g.label == "PromptFL")
     for test, name in (("t", "paired t-test"), ("wilcoxon", "Wilcoxon signed-rank test")):
-        tested = tables.significance(found.groups, pinned, "personal", test)
+        tested = significance(found.groups, pinned, "personal", test)
         table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL", test=test))
         for group in found.groups:
             (row,) = [r for r in table if (r["method"], r["metric"]) == (group.label, "Personal accuracy")]

@@ -11,7 +11,11 @@ from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
 from fedcore.plots import theme as charts
 from fedcore.plots.palette import DARK, LIGHT, Look, dash, mark
-from fedcore.results import curves, panels, tables
+from fedcore.results import curves
+from fedcore.results.comparison import compare
+from fedcore.results.comparison_panels import difference_panel, mean_panels
+from fedcore.results.panels import Panel
+from fedcore.results.run_panels import run_panel
 from fedcore.store import queries
 from tests.support import fill
 
@@ -22,7 +26,7 @@ def run_called(db: Path, experiment: int, label: str) -> queries.RunRow:
 
 def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
     run = run_called(filled, 2, "FedOT")
-    panel = panels.live_panel(filled, run)
+    panel = run_panel(filled, run)
     assert panel.title == "FedOT: round 7/20"
     assert panel.rows == ("global", *fill.CLIENTS)
     assert panel.columns == fill.CLIENTS, "a domain that one client holds alone is not shown twice"
@@ -37,7 +41,7 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
 
 
 def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
-    panel = panels.live_panel(filled, run_called(filled, 2, "FedAlign"))
+    panel = run_panel(filled, run_called(filled, 2, "FedAlign"))
     assert panel.title == "FedAlign: waiting"
     chart = heatmaps.heatmap_grid([panel], Look())
     assert "no data yet" in chart.alt
@@ -45,30 +49,30 @@ def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
 
 def test_client_by_round(filled: Path) -> None:
     run = run_called(filled, 1, "SDFed")
-    panel = panels.live_panel(filled, run, "clients")
+    panel = run_panel(filled, run, "clients")
     assert panel.values.shape == (6, 11)
     own = [o for o in queries.own_accuracy(filled, run.id) if o.round == 4]
     assert panel.values[:, 4] == pytest.approx([100 * o.correct / o.total for o in own])
 
 
 def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
-    found = tables.compare(filled, [1])
+    found = compare(filled, [1])
     group = next(g for g in found.groups if g.label == "FedOT")
-    panel = panels.compared_panels(filled, found, group.setting)[group.key]
-    singles = [panels.live_panel(filled, v.run).values for v in group.runs]
+    panel = mean_panels(filled, found, group.setting)[group.key]
+    singles = [run_panel(filled, v.run).values for v in group.runs]
     np.testing.assert_allclose(panel.values, np.mean(singles, axis=0))
     assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the table and the heatmap agree"
 
 
 def test_difference_is_cell_by_cell(filled: Path) -> None:
-    found = tables.compare(filled, [1])
-    by_label = {p.title: p for p in panels.compared_panels(filled, found, found.groups[0].setting).values()}
-    gap = panels.minus(by_label["FedOT"], by_label["PromptFL"])
+    found = compare(filled, [1])
+    by_label = {p.title: p for p in mean_panels(filled, found, found.groups[0].setting).values()}
+    gap = difference_panel(by_label["FedOT"], by_label["PromptFL"])
     np.testing.assert_allclose(gap.values, by_label["FedOT"].values - by_label["PromptFL"].values)
 
 
 def test_one_colour_axis_for_all_panels(filled: Path) -> None:
-    shown = [panels.live_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    shown = [run_panel(filled, r) for r in queries.runs_of(filled, [2])]
     figure = heatmaps.heatmap_grid(shown, Look()).figure
     heat = [t for t in figure.data if t.type == "heatmap"]
     assert len(heat) == 5
@@ -79,7 +83,7 @@ def test_one_colour_axis_for_all_panels(filled: Path) -> None:
 
 
 def test_fitted_colours_span_the_values(filled: Path) -> None:
-    shown = [panels.live_panel(filled, run_called(filled, 1, "FedOT"))]
+    shown = [run_panel(filled, run_called(filled, 1, "FedOT"))]
     axis = heatmaps.heatmap_grid(shown, Look(), fitted=True).figure.layout.coloraxis
     assert axis.cmin <= shown[0].values.min() < shown[0].values.max() <= axis.cmax
     assert axis.cmax - axis.cmin < 60
@@ -91,21 +95,21 @@ def test_names_are_shown_as_text(tmp_path: Path) -> None:
     _, leases = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
     fill.train(leases[0], clients=names)
     run = queries.runs(db, [leases[0].run_id])[0]
-    text = heatmaps.heatmap_grid([panels.live_panel(db, run)], Look()).figure.to_json()
+    text = heatmaps.heatmap_grid([run_panel(db, run)], Look()).figure.to_json()
     assert "<a href" not in text
     assert "\\u003ca href" not in text.lower()
 
 
 def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
-    found = tables.compare(filled, [1])
+    found = compare(filled, [1])
     setting = found.groups[0].setting
-    line = next(s for s in curves.compared(filled, found, setting, "personal") if s.label == "FedOT")
+    line = next(s for s in curves.mean_curves(filled, found, setting, "personal") if s.label == "FedOT")
     assert line.x == tuple(range(11))
     group = next(g for g in found.groups if g.label == "FedOT")
     assert line.y[-1] == pytest.approx(group.stats["personal"].mean)
     assert line.std[-1] == pytest.approx(group.stats["personal"].std)
     sent = next(
-        s for s in curves.compared(filled, found, setting, "personal", "megabytes") if s.label == "FedOT"
+        s for s in curves.mean_curves(filled, found, setting, "personal", "megabytes") if s.label == "FedOT"
     )
     assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
     chart = figures.curves([line], Look(), "Round", "Personal accuracy")
@@ -113,8 +117,8 @@ def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
 
 
 def test_cost_is_the_mean_over_runs(filled: Path) -> None:
-    found = tables.compare(filled, [1])
-    cost = next(c for c in curves.costs(filled, found, found.groups[0].setting) if c.label == "SDFed")
+    found = compare(filled, [1])
+    cost = next(c for c in curves.row_costs(filled, found, found.groups[0].setting) if c.label == "SDFed")
     assert cost.megabytes_up == pytest.approx(10 * 6 * fill.BYTES["sdfed"] / 1e6)
     assert cost.seconds_train == pytest.approx(8.0)
 
@@ -140,7 +144,7 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
     values = np.array([[-20.0, -10.0, 0.0, 10.0, 20.0]])
     names = [str(v) for v in values[0]]
     none = np.zeros((1, 5), dtype=int)
-    panel = panels.Panel("a", "fedot", ("all",), tuple(names), values, none, none)
+    panel = Panel("a", "fedot", ("all",), tuple(names), values, none, none)
     figure = heatmaps.difference_grid([panel], Look(dark=dark)).figure
     grounds = [colour for _, colour in figure.layout.coloraxis.colorscale]
     for ground, ink in zip(grounds, figure.data[1].textfont.color, strict=True):
@@ -151,11 +155,11 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
 def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
     experiment = queries.experiments(filled)[-1]
     rounds = {r.id: r.rounds_total for r in experiment.runs}
-    chart = figures.curves(curves.live_accuracy(filled, rounds), Look(), "Round", "")
+    chart = figures.curves(curves.accuracy_by_round(filled, rounds), Look(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
     assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
-    begun = figures.curves(curves.live_accuracy(filled, dict.fromkeys(rounds, 0)), Look(), "Round", "")
+    begun = figures.curves(curves.accuracy_by_round(filled, dict.fromkeys(rounds, 0)), Look(), "Round", "")
     assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
 
 
@@ -169,7 +173,7 @@ def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
 def test_a_long_title_keeps_its_round_and_its_panel(filled: Path) -> None:
     none = np.zeros((1, 1), dtype=int)
     title = f"{'P' * 300}: round 4/10"
-    panel = panels.Panel(title, "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
+    panel = Panel(title, "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
     (drawn,) = (a.text for a in heatmaps.heatmap_grid([panel], Look()).figure.layout.annotations)
     assert drawn.endswith("P: round 4/10</b>") and "…" in drawn and len(drawn) < 170
 
@@ -178,7 +182,7 @@ def test_titles_of_neighbours_do_not_touch_whatever_their_letters(filled: Path) 
     none = np.zeros((1, 1), dtype=int)
     for letter, most in (("i", 60), ("W", 40), ("é😀", 45)):
         shown = [
-            panels.Panel(f"{letter * 80}: round 4/10", "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
+            Panel(f"{letter * 80}: round 4/10", "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
         ] * 3
         for width, columns in ((charts.WIDE, 3), (charts.NARROW, 1)):
             figure = heatmaps.heatmap_grid(shown, Look(), columns, width=width).figure
@@ -192,7 +196,7 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
     """Twelve clients: on a screen in three panels beside each other, on a telephone not even in one."""
     names = tuple(f"client {i:02d}" for i in range(12))
     none = np.zeros((12, 12), dtype=int)
-    panel = panels.Panel("FedOT", "fedot", names, names, np.full((12, 12), 50.0), none, none)
+    panel = Panel("FedOT", "fedot", names, names, np.full((12, 12), 50.0), none, none)
 
     def printed(*args: int, width: int) -> int:
         figure = heatmaps.heatmap_grid([panel] * 3, Look(), *args, width=width).figure
@@ -204,7 +208,7 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
-    shown = [panels.live_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    shown = [run_panel(filled, r) for r in queries.runs_of(filled, [2])]
     layout = heatmaps.heatmap_grid(shown, Look(), columns=3).figure.layout
     boxes = [(layout[f"xaxis{n}"].domain, layout[f"yaxis{n}"].domain) for n in ("", "2", "3", "4", "5")]
     for (left, right), (low, high) in boxes:

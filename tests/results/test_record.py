@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcore.results import record
+from fedcore.results.artifacts import environment_texts, kept_files, repeat_command
 from fedcore.store import queries
 from tests.support import fill
 
@@ -15,11 +15,11 @@ def test_files_are_listed_below_the_runs_folder(tmp_path: Path):
         db, fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     ).runs
     folder = queries.log_path(db, run[0].id).parent
-    assert record.files(db, run[0].id) == []
+    assert kept_files(db, run[0].id) == []
     (folder / "tasks" / "a").mkdir(parents=True)
     (folder / "round-1.safetensors").write_bytes(b"x" * 1_500_000)
     (folder / "tasks" / "a" / "arrays.npz").write_bytes(b"y")
-    found = record.files(db, run[0].id)
+    found = kept_files(db, run[0].id)
     assert [(f.name, f.what, f.megabytes) for f in found] == [
         ("round-1.safetensors", "checkpoint", 1.5),
         ("tasks/a/arrays.npz", "analysis", 1e-6),
@@ -27,13 +27,13 @@ def test_files_are_listed_below_the_runs_folder(tmp_path: Path):
 
 
 def test_the_command_repeats_device_and_threads_of_a_cpu_run():
-    assert record.command("run-1.toml", {"device": "cpu", "threads": 2}) == (
+    assert repeat_command("run-1.toml", {"device": "cpu", "threads": 2}) == (
         "FEDLENS_THREADS=2 fedlens run run-1.toml --device cpu"
     )
-    assert record.command("run-1.toml", {"device": "cuda", "threads": 2}) == "fedlens run run-1.toml"
-    assert record.command("run-1.toml", {}) == "fedlens run run-1.toml"
+    assert repeat_command("run-1.toml", {"device": "cuda", "threads": 2}) == "fedlens run run-1.toml"
+    assert repeat_command("run-1.toml", {}) == "fedlens run run-1.toml"
 
 
 def test_the_environment_has_titles():
-    said = record.ran_under({"threads": 1, "tf32": False, "python": "3.11.7", "device_name": "a_b"})
+    said = environment_texts({"threads": 1, "tf32": False, "python": "3.11.7", "device_name": "a_b"})
     assert said == {"Threads": "1", "TF32": "no", "Python": "3.11.7", "Name of the device": "a_b"}

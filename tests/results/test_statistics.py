@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.results.statistics import Paired, holm, paired, signed
+from fedcore.results.statistics import PairedTest, holm, paired_test, signed
 
 OURS = {1: 81.0, 2: 83.5, 3: 80.0, 4: 84.0, 5: 82.0, 6: 85.5, 9: 10.0}
 THEIRS = {1: 79.0, 2: 80.0, 3: 79.5, 4: 80.0, 5: 81.0, 6: 80.5, 7: 99.0}
@@ -20,7 +20,7 @@ def in_common() -> tuple[list[float], list[float]]:
 
 
 def test_t_is_scipys_paired_t_over_the_seeds_in_common():
-    found = paired(OURS, THEIRS)
+    found = paired_test(OURS, THEIRS)
     ours, theirs = in_common()
     assert (found.n, found.why) == (6, "")
     assert found.difference == pytest.approx(np.mean(np.subtract(ours, theirs)))
@@ -29,21 +29,21 @@ def test_t_is_scipys_paired_t_over_the_seeds_in_common():
 
 def test_t_by_hand():
     """Differences 1, 2, 3: t = 2 / (1 / sqrt 3) = 3.4641 with two degrees of freedom."""
-    found = paired({1: 1.0, 2: 2.0, 3: 3.0}, {1: 0.0, 2: 0.0, 3: 0.0})
+    found = paired_test({1: 1.0, 2: 2.0, 3: 3.0}, {1: 0.0, 2: 0.0, 3: 0.0})
     t = 2 * math.sqrt(3)
     assert found.p == pytest.approx(1 - t / math.sqrt(2 + t * t))  # Student's distribution for two degrees
     assert found.difference == 2.0
 
 
 def test_wilcoxon_is_scipys():
-    found = paired(OURS, THEIRS, "wilcoxon")
+    found = paired_test(OURS, THEIRS, "wilcoxon")
     assert found.p == pytest.approx(stats.wilcoxon(*in_common()).pvalue) == pytest.approx(2 / 64)
     assert found.why == "", "six pairs can reach 0.03"
 
 
 def test_wilcoxon_with_five_pairs_says_that_it_cannot_reach_the_level():
     five = {s: float(s) for s in range(1, 6)}
-    found = paired(five, dict.fromkeys(five, 0.0), "wilcoxon")
+    found = paired_test(five, dict.fromkeys(five, 0.0), "wilcoxon")
     assert found.p == pytest.approx(2 / 32)
     (adjusted,) = holm([found])
     assert not adjusted.significant
@@ -61,14 +61,14 @@ def test_wilcoxon_with_five_pairs_says_that_it_cannot_reach_the_level():
     ],
 )
 def test_nothing_is_claimed_without_evidence(test, ours, theirs, n, why):
-    (found,) = holm([paired(ours, theirs, test)])
+    (found,) = holm([paired_test(ours, theirs, test)])
     assert (found.n, found.p, found.adjusted, found.significant, found.text) == (n, None, None, False, why)
 
 
 def test_holm_by_hand():
     """0.01 x 3, 0.04 x 2, 0.03 x 2 kept monotone; a row without a test counts for none."""
-    tests = [Paired("t", 5, 1.0, p) for p in (0.04, 0.01, 0.03)]
-    found = holm([*tests, Paired("t", 2, 1.0, why="n = 2: too few seeds")])
+    tests = [PairedTest("t", 5, 1.0, p) for p in (0.04, 0.01, 0.03)]
+    found = holm([*tests, PairedTest("t", 2, 1.0, why="n = 2: too few seeds")])
     assert [f.adjusted for f in found] == [
         pytest.approx(0.06),
         pytest.approx(0.03),
@@ -76,11 +76,11 @@ def test_holm_by_hand():
         None,
     ]
     assert [f.significant for f in found] == [False, True, False, False]
-    assert holm([Paired("t", 5, 1.0, 0.9), Paired("t", 5, 1.0, 0.8)])[0].adjusted == 1.0
+    assert holm([PairedTest("t", 5, 1.0, 0.9), PairedTest("t", 5, 1.0, 0.8)])[0].adjusted == 1.0
 
 
 def test_a_small_p_is_not_printed_as_nothing():
-    assert Paired("t", 9, 1.0, 1e-7, 1e-7).text == "p < 0.001"
+    assert PairedTest("t", 9, 1.0, 1e-7, 1e-7).text == "p < 0.001"
 
 
 def test_a_difference_has_a_sign_unless_it_is_none() -> None:

@@ -10,7 +10,8 @@ import pytest
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots.palette import Look
-from fedcore.results import sweeps, tables
+from fedcore.results import sweeps
+from fedcore.results.comparison import Comparison, compare
 from tests.support import fill
 
 SWEEP = {"methods.fedot.blocks": (1, 2), "partition.alpha": (0.1, 0.5)}
@@ -22,15 +23,15 @@ def an_experiment(sweep: dict, methods: tuple[str, ...] = ("fedot", "promptfl"))
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tables.Comparison]:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     db = tmp_path_factory.mktemp("sweep") / "runs.db"
     number = fill.done(db, an_experiment(SWEEP))
-    return db, tables.compare(db, [number])
+    return db, compare(db, [number])
 
 
 def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
     _, comparison = swept
-    fedot, promptfl = sweeps.families(comparison, "personal", [SWEEP])
+    fedot, promptfl = sweeps.sweep_families(comparison, "personal", [SWEEP])
     assert (fedot.title, promptfl.title) == ("FedOT", "PromptFL")
     assert set(fedot.fields) == {"method.config.blocks", "partition.alpha"}
     assert promptfl.fields == ("partition.alpha",)
@@ -42,8 +43,8 @@ def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
 
 
 def test_lines_run_over_one_field_and_fix_the_others(swept):
-    fedot = sweeps.families(swept[1], "personal", [SWEEP])[0]
-    found = sweeps.lines(fedot, "method.config.blocks")
+    fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
+    found = sweeps.sweep_lines(fedot, "method.config.blocks")
     assert [line.label for line in found] == ["FedOT: Dirichlet alpha 0.1", "FedOT: Dirichlet alpha 0.5"]
     assert [line.x for line in found] == [(1, 2), (1, 2)]
     for line, alpha in zip(found, (0.1, 0.5), strict=True):
@@ -55,8 +56,8 @@ def test_lines_run_over_one_field_and_fix_the_others(swept):
 
 
 def test_a_grid_has_every_combination_once(swept):
-    fedot = sweeps.families(swept[1], "personal", [SWEEP])[0]
-    found = sweeps.grid(fedot, "method.config.blocks", "partition.alpha", {})
+    fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
+    found = sweeps.sweep_grid(fedot, "method.config.blocks", "partition.alpha", {})
     assert (found.rows, found.columns) == ((1, 2), (0.1, 0.5))
     assert {s for row in found.stats for s in row} == {p.stat for p in fedot.points}
     assert found.stats[1][0] == next(
@@ -69,10 +70,10 @@ def test_without_a_sweep_whatever_varies_is_an_axis(tmp_path):
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     entries = tuple(MethodEntry(name="fedot", label=f"b{b}", config={"blocks": b}) for b in (4, 1, 16))
     number = fill.done(db, experiment.model_copy(update={"methods": entries}))
-    (family,) = sweeps.families(tables.compare(db, [number]), "personal")
+    (family,) = sweeps.sweep_families(compare(db, [number]), "personal")
     assert family.fields == ("method.config.blocks",)
     assert family.values("method.config.blocks") == [1, 4, 16]
-    (line,) = sweeps.lines(family, "method.config.blocks")
+    (line,) = sweeps.sweep_lines(family, "method.config.blocks")
     assert line.x == (1, 4, 16)
 
 
@@ -81,18 +82,18 @@ def test_a_hyper_parameter_left_at_its_default_has_its_value_on_the_axis(tmp_pat
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     entries = tuple(MethodEntry(name="fedot", label=f"b{c}", config=c) for c in ({}, {"blocks": 4}))
     number = fill.done(db, experiment.model_copy(update={"methods": entries}))
-    (family,) = sweeps.families(tables.compare(db, [number]), "personal")
+    (family,) = sweeps.sweep_families(compare(db, [number]), "personal")
     assert family.values("method.config.blocks") == [1, 4]
 
 
 def test_one_row_for_each_method_is_no_sweep(filled):
-    assert sweeps.families(tables.compare(filled, [1]), "personal") == []
+    assert sweeps.sweep_families(compare(filled, [1]), "personal") == []
 
 
 def test_a_missing_combination_is_a_gap(swept):
-    fedot = sweeps.families(swept[1], "personal", [SWEEP])[0]
-    less = sweeps.Family(fedot.title, fedot.method, fedot.fields, fedot.points[1:])
-    found = sweeps.grid(less, "method.config.blocks", "partition.alpha", {})
+    fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
+    less = sweeps.SweepFamily(fedot.title, fedot.method, fedot.fields, fedot.points[1:])
+    found = sweeps.sweep_grid(less, "method.config.blocks", "partition.alpha", {})
     assert sum(s is None for row in found.stats for s in row) == 1
     chart = comparison_figures.sweep_grid(found, Look(), "Personal accuracy")
     assert np.isnan(np.array(chart.figure.data[0].z, dtype=float)).sum() == 1
@@ -100,14 +101,14 @@ def test_a_missing_combination_is_a_gap(swept):
 
 
 def test_values_are_ordered_by_size_words_after_numbers():
-    assert sweeps.ordered(["b", 10, 2.5, None, "a", 10]) == [None, 2.5, 10, "a", "b"]
-    assert sweeps.ordered([("b", "a"), 3, ("a",)]) == [3, ("a",), ("b", "a")]
+    assert sweeps.sorted_values(["b", 10, 2.5, None, "a", 10]) == [None, 2.5, 10, "a", "b"]
+    assert sweeps.sorted_values([("b", "a"), 3, ("a",)]) == [3, ("a",), ("b", "a")]
 
 
 def test_figures_show_the_means_of_the_table(swept):
-    families = sweeps.families(swept[1], "personal", [SWEEP])
+    families = sweeps.sweep_families(swept[1], "personal", [SWEEP])
     fedot = families[0]
-    (line, *_) = sweeps.lines(fedot, "partition.alpha")
+    (line, *_) = sweeps.sweep_lines(fedot, "partition.alpha")
     chart = comparison_figures.sweep_lines([line], Look(), "partition.alpha", "Personal accuracy")
     assert list(chart.figure.data[0].y) == [s.mean for s in line.stats]
     assert list(chart.figure.data[0].error_y.array) == [s.std for s in line.stats]

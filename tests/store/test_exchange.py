@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results import tables
+from fedcore.results.comparison import compare
 from fedcore.store import exchange as transfer
 from fedcore.store import import_json, prepare, queries
 from fedcore.store.database import reading
@@ -69,7 +69,7 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
         for before, after in zip(old.runs, new.runs, strict=True):
             assert queries.run_config(ours, after.id) == queries.run_config(theirs, before.id)
             assert queries.environment(ours, after.id) == queries.environment(theirs, before.id)
-    old, new = tables.compare(theirs, [1]), tables.compare(ours, [2])
+    old, new = compare(theirs, [1]), compare(ours, [2])
     assert [(g.label, g.stats, g.parts) for g in new.groups] == [
         (g.label, g.stats, g.parts) for g in old.groups
     ]

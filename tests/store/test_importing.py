@@ -8,7 +8,7 @@ from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heart
-from fedcore.results import tables
+from fedcore.results.comparison import compare, difference
 from fedcore.store import Recorder, import_csv, import_json, merge, prepare, queries
 from fedcore.store import exchange as transfer
 from fedcore.store.lease import claim
@@ -183,14 +183,12 @@ def test_an_import_joins_an_experiment_and_compares_there(db, tmp_path, trained,
     path = file(tmp_path, JOINING)
     created = import_csv(db, path, key)
     assert created.experiment_id == trained
-    compared = tables.compare(db, [trained])
+    compared = compare(db, [trained])
     assert list(compared.settings.values()) == ["rotated-digits · by domain · mini-vit"]
     baseline, mine = compared.groups
     assert (baseline.method, mine.method, mine.label) == ("fedot", "mine", "mine")
     assert mine.stats["personal"].mean == pytest.approx(90)
-    assert tables.difference(mine, baseline, "personal") == pytest.approx(
-        90 - baseline.stats["personal"].mean
-    )
+    assert difference(mine, baseline, "personal") == pytest.approx(90 - baseline.stats["personal"].mean)
     assert caplog.messages == []
     with pytest.raises(FedLensError, match="imported already, as experiment 1"):
         import_csv(db, path, key)
@@ -219,7 +217,7 @@ def test_names_that_the_experiment_does_not_have_are_kept_and_said(db, tmp_path,
 
 def test_an_imported_fedot_does_not_replace_the_trained_one(db, tmp_path, trained):
     import_csv(db, file(tmp_path, JOINING.replace("mine,", "fedot,")), "a test")
-    assert len(tables.compare(db, [trained]).groups) == 2
+    assert len(compare(db, [trained]).groups) == 2
 
 
 def test_an_imported_round_claims_no_traffic_and_no_seconds(db, tmp_path):

@@ -5,7 +5,14 @@ from fedcore.cache import arrays
 from fedcore.config import expand, loads
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
-from fedcore.results import inventory
+from fedcore.results.artifacts import (
+    Encoding,
+    cached_encodings,
+    delete_encoding,
+    encoding_differences,
+    run_toml,
+    size_text,
+)
 from fedcore.store import queries
 from tests.support import fill
 
@@ -26,7 +33,7 @@ def db(tmp_path):
 
 
 def test_encodings_say_what_they_are_and_how_far(db):
-    old, done, half = inventory.encodings(db)
+    old, done, half = cached_encodings(db)
     assert (old.name, old.data, old.complete) == ("digits-0", "", True)
     assert (done.name, done.data, done.backbone, done.reads) == ("pacs-1", "pacs", "ViT-B-32", "embedding")
     assert (done.images, done.total, done.complete) == (10, 10, True)
@@ -36,34 +43,34 @@ def test_encodings_say_what_they_are_and_how_far(db):
 
 def test_what_looks_alike_is_told_apart_by_what_differs_and_no_more():
     def one(name, **details):
-        return inventory.Encoding(name, 1.0, "", "pacs", "ViT-B-32", "embedding", 3, 3, details)
+        return Encoding(name, 1.0, "", "pacs", "ViT-B-32", "embedding", 3, 3, details)
 
     found = [
         one("pacs-aaaa", domains="photo", precision="float32", device="cpu, 2 threads"),
         one("pacs-bbbb", domains="photo", precision="float32", device="cpu, 4 threads"),
         one("pacs-cccc", domains="photo", precision="bfloat16", device="cpu, 2 threads"),
         one("pacs-dddd"),
-        inventory.Encoding("digits-0", 1.0, "", "digits", "ViT-B-32", "embedding", 3, 3),
+        Encoding("digits-0", 1.0, "", "digits", "ViT-B-32", "embedding", 3, 3),
     ]
-    assert inventory.apart(found) == [
+    assert encoding_differences(found) == [
         "domains photo; precision float32; device cpu, 2 threads",
         "domains photo; precision float32; device cpu, 4 threads",
         "domains photo; precision bfloat16; device cpu, 2 threads",
         "domains not recorded; precision not recorded; device not recorded",
         "",
     ]
-    assert inventory.apart([one("pacs-aaaa"), one("pacs-bbbb")]) == ["file aaaa", "file bbbb"]
-    assert inventory.apart(found[:2]) == ["device cpu, 2 threads", "device cpu, 4 threads"]
+    assert encoding_differences([one("pacs-aaaa"), one("pacs-bbbb")]) == ["file aaaa", "file bbbb"]
+    assert encoding_differences(found[:2]) == ["device cpu, 2 threads", "device cpu, 4 threads"]
 
 
 def test_own_data_are_called_as_their_folder():
     def one(root):
         details = {"folder": root} if root else {}
-        return inventory.Encoding(f"folder-{root}", 1.0, "", "folder", "RN50", "embedding", 3, 3, details)
+        return Encoding(f"folder-{root}", 1.0, "", "folder", "RN50", "embedding", 3, 3, details)
 
     found = [one("/data/cats"), one("/old/cats"), one("/data/dogs"), one("")]
     assert [e.title for e in found] == ["cats (folder)", "cats (folder)", "dogs (folder)", "folder"]
-    assert inventory.apart(found) == ["folder /data/cats", "folder /old/cats", "", ""]
+    assert encoding_differences(found) == ["folder /data/cats", "folder /old/cats", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -79,12 +86,12 @@ def test_own_data_are_called_as_their_folder():
     ],
 )
 def test_sizes_are_told_in_words(size, words):
-    assert inventory.amount(size) == words
+    assert size_text(size) == words
 
 
 def test_deleting_frees_the_file_and_leaves_the_others(db):
-    assert inventory.delete_encoding(db, "pacs-2") > 128 / 1e6
-    assert [e.name for e in inventory.encodings(db)] == ["digits-0", "pacs-1"]
+    assert delete_encoding(db, "pacs-2") > 128 / 1e6
+    assert [e.name for e in cached_encodings(db)] == ["digits-0", "pacs-1"]
     left = sorted(p.name for p in (db.parent / "artifacts" / "encodings").glob("pacs-2*"))
     assert left == ["pacs-2.lock"]
 
@@ -92,19 +99,19 @@ def test_deleting_frees_the_file_and_leaves_the_others(db):
 @pytest.mark.parametrize("name", ["gone", "../../runs", "pacs-1.npy"])
 def test_only_what_is_listed_can_be_deleted(db, name):
     with pytest.raises(FedLensError, match="no encoding"):
-        inventory.delete_encoding(db, name)
-    assert len(inventory.encodings(db)) == 3
+        delete_encoding(db, name)
+    assert len(cached_encodings(db)) == 3
 
 
 def test_one_in_use_is_refused(db):
     mapped = arrays.open_mapped(db.parent / "artifacts" / "encodings" / "pacs-1.npy")
     with pytest.raises(FedLensError, match="pacs-1.npy is in use by a run"):
-        inventory.delete_encoding(db, "pacs-1")
-    assert mapped.shape == (10, 3) and len(inventory.encodings(db)) == 3
+        delete_encoding(db, "pacs-1")
+    assert mapped.shape == (10, 3) and len(cached_encodings(db)) == 3
 
 
-def test_no_folder_means_no_encodings(tmp_path):
-    assert inventory.encodings(tmp_path / "runs.db") == []
+def test_no_folder_means_no_cached_encodings(tmp_path):
+    assert cached_encodings(tmp_path / "runs.db") == []
 
 
 def test_a_runs_file_can_be_read_back_for_every_method(tmp_path):
@@ -113,6 +120,6 @@ def test_a_runs_file_can_be_read_back_for_every_method(tmp_path):
     db = tmp_path / "runs.db"
     created, _ = fill.start(db, fill.an_experiment(methods=names, seeds=(1,)))
     for run_id, name in zip(created.run_ids, names, strict=True):
-        again = loads(inventory.run_toml(db, run_id), "the run's config")
+        again = loads(run_toml(db, run_id), "the run's config")
         assert [entry.name for entry in again.methods] == [name]
         assert group_hash(expand(again)[0]) == queries.runs(db, [run_id])[0].group_hash

@@ -1,8 +1,4 @@
-"""From recorded rounds to comparison tables: mean over clients within a run, then mean and spread over seeds.
-
-All accuracies are per cent. ``figures`` draws these tables and ``export`` writes them: a file and the screen
-hold the same numbers.
-"""
+"""Comparison tables from recorded runs: means over clients, then mean and spread over seeds."""
 
 from __future__ import annotations
 
@@ -16,33 +12,34 @@ import numpy as np
 
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_words, value_text
-from fedcore.results.settings import NOT_CONFIG, caveat, distinct_titles, keys_of, row_key, told, what_differs
-from fedcore.results.statistics import Paired, Stat, Test, holm, paired, spread
-from fedcore.results.values import (
-    LAST_TEN,
-    METRIC_HEADS,
-    METRIC_HELP,
+from fedcore.results.metrics import (
+    AVERAGED_ROUNDS,
     METRICS,
-    PARTS,
-    RULES,
+    Breakdown,
     Metric,
-    Part,
     Rule,
-    RunValue,
-    chosen_rounds,
-    run_values,
+    RunResult,
+    complete_seeds,
+    run_results,
+    value_per_seed,
 )
+from fedcore.results.settings import (
+    NOT_COMPARED,
+    config_for_display,
+    distinct_titles,
+    distinguishing_texts,
+    result_caveat,
+    row_key,
+    setting_keys,
+)
+from fedcore.results.statistics import PairedTest, Stat, Test, holm, paired_test, spread
 from fedcore.store import queries
 from fedcore.store.queries import RunRow
 
-__all__ = [
-    "CAVEAT", "METRICS", "METRIC_HEADS", "METRIC_HELP", "PARTS", "RULES", "Comparison", "Group", "Metric",
-    "Part", "Rule", "RunValue", "Stat", "apart", "chosen_rounds", "compare", "config_differences",
-    "difference", "partial_fields", "per_seed", "ranks", "shown_metrics", "significance", "spread",
-    "whole_seeds",
-]  # fmt: skip
-ELSEWHERE = " (recorded elsewhere)"
-CAVEAT = "†"
+RECORDED_ELSEWHERE = " (recorded elsewhere)"
+
+
+CAVEAT_MARK = "†"
 """Marks a row whose runs are not quite what their config says, and the note that says why."""
 
 
@@ -59,10 +56,10 @@ class Group:
     label: str
     method: str
     setting: str
-    runs: tuple[RunValue, ...]
+    runs: tuple[RunResult, ...]
     stats: dict[Metric, Stat]
     config: RunConfig
-    parts: dict[Part, dict[str, Stat]] = field(default_factory=dict)
+    parts: dict[Breakdown, dict[str, Stat]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -77,12 +74,12 @@ class Group:
     @cached_property
     def fields(self) -> dict[str, Any]:
         """Their config as a flat table, defaults written out where FedLens trained."""
-        return told(self.config, self.here)
+        return config_for_display(self.config, self.here)
 
     @cached_property
     def caveat(self) -> str:
         """How these runs depart from what their config promises; empty: they do not, or who knows."""
-        return caveat(self.config) if self.here else ""
+        return result_caveat(self.config) if self.here else ""
 
 
 @dataclass(frozen=True)
@@ -120,17 +117,17 @@ def compare(
     """
     runs = queries.runs_of(db, experiment_ids)
     configs = queries.configs(db, [r.id for r in runs])
-    keys = keys_of(db, configs)
-    names = _row_names(runs, configs)
-    kept, notes = _select(runs, {r.id: (keys[r.id], names[r.id]) for r in runs}, unfinished)
-    values = run_values(db, kept, rule)
+    keys = setting_keys(db, configs)
+    names = _row_keys(runs, configs)
+    kept, notes = _newest_runs(runs, {r.id: (keys[r.id], names[r.id]) for r in runs}, unfinished)
+    values = run_results(db, kept, rule)
     notes += _round_notes(values, rule)
-    grouped: dict[tuple[str, str], list[RunValue]] = {}
+    grouped: dict[tuple[str, str], list[RunResult]] = {}
     for value in values:
         if value.rounds:
             grouped.setdefault((keys[value.run.id], names[value.run.id]), []).append(value)
     if not partial_seeds:
-        grouped, lost = _without_partial(grouped)
+        grouped, lost = _complete_seeds_only(grouped)
         notes += lost
     settings = {s: configs[members[0].run.id] for (s, _), members in grouped.items()}
     groups = [
@@ -142,18 +139,18 @@ def compare(
             tuple(members),
             _stats(members),
             configs[members[0].run.id],
-            _parts(members),
+            _breakdown_stats(members),
         )
         for (setting, key), members in grouped.items()
     ]
     notes += _domain_notes(groups) + _protocol_notes(groups)
-    rows = tuple(_distinct(groups))
+    rows = tuple(_with_distinct_labels(groups))
     titles = distinct_titles(settings)
     notes += _caveat_notes(rows, titles)
     return Comparison(rule, rows, titles, tuple(notes))
 
 
-def _row_names(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
+def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
     """Run -> the row that it belongs to; runs of one stored hash are looked into once."""
     known: dict[tuple[str, bool], str] = {}
     found = {}
@@ -167,16 +164,16 @@ def _row_names(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict
 def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
     """A line for every marked row; labels are unique within a setting only, so of several it is named."""
     where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
-    return [f"{CAVEAT} {g.label}{where[g.setting]}: {g.caveat}" for g in rows if g.caveat]
+    return [f"{CAVEAT_MARK} {g.label}{where[g.setting]}: {g.caveat}" for g in rows if g.caveat]
 
 
-def _without_partial(
-    grouped: dict[tuple[str, str], list[RunValue]],
-) -> tuple[dict[tuple[str, str], list[RunValue]], list[str]]:
+def _complete_seeds_only(
+    grouped: dict[tuple[str, str], list[RunResult]],
+) -> tuple[dict[tuple[str, str], list[RunResult]], list[str]]:
     """Rows with their whole seeds alone, and what was left out; a row without any goes."""
     found, notes = {}, []
     for key, members in grouped.items():
-        kept = whole_seeds(members)
+        kept = complete_seeds(members)
         if kept:
             found[key] = kept
         lost = sorted({v.run.seed for v in members} - {v.run.seed for v in kept})
@@ -188,7 +185,7 @@ def _without_partial(
     return found, notes
 
 
-def _round_notes(values: Sequence[RunValue], rule: Rule) -> list[str]:
+def _round_notes(values: Sequence[RunResult], rule: Rule) -> list[str]:
     """What a reader must know of the chosen rounds: one line per method and fact."""
     found: dict[tuple[str, str], list[int]] = {}
     for v in values:
@@ -197,7 +194,7 @@ def _round_notes(values: Sequence[RunValue], rule: Rule) -> list[str]:
             fact = "no validation accuracy, so no round can be chosen by it"
         elif rule == "best" and v.rounds == (0,) and v.run.method != "zero-shot":
             fact = "best on validation is round 0 (before training)"
-        elif rule == "mean10" and v.rounds != (0,) and 0 < len(v.rounds) < LAST_TEN:
+        elif rule == "mean10" and v.rounds != (0,) and 0 < len(v.rounds) < AVERAGED_ROUNDS:
             fact = f"only {len(v.rounds)} of the last ten rounds evaluated"
         if fact:
             found.setdefault((v.run.label, fact), []).append(v.run.seed)
@@ -207,7 +204,7 @@ def _round_notes(values: Sequence[RunValue], rule: Rule) -> list[str]:
     ]
 
 
-def _select(
+def _newest_runs(
     runs: Sequence[RunRow], rows: Mapping[int, tuple[str, str]], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
     """Runs to average; ``rows``: run -> setting, name. A repeated seed counts once: no more evidence."""
@@ -233,36 +230,15 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{' is' if number == 1 else 's are'}"
 
 
-def whole_seeds(runs: Iterable[RunValue]) -> list[RunValue]:
-    """The runs of seeds that have every held-out domain that any seed has.
-
-    A mean over fewer domains is another quantity: its distance from the others is no spread over seeds.
-    """
-    runs = list(runs)
-    domains: dict[int, set[str | None]] = {}
-    for value in runs:
-        domains.setdefault(value.run.seed, set()).add(value.run.held_out)
-    wanted = set[str | None]().union(*domains.values())
-    return [v for v in runs if domains[v.run.seed] == wanted]
-
-
-def per_seed(runs: Iterable[RunValue], metric: Metric) -> dict[int, float]:
-    """One value per whole seed: the mean over its held-out domains (one value where there is none)."""
-    by_seed: dict[int, list[float]] = {}
-    for value in whole_seeds(v for v in runs if v.values.get(metric) is not None):
-        by_seed.setdefault(value.run.seed, []).append(value.values[metric])
-    return {seed: float(np.mean(numbers)) for seed, numbers in sorted(by_seed.items())}
-
-
-def _parts(runs: Sequence[RunValue]) -> dict[Part, dict[str, Stat]]:
+def _breakdown_stats(runs: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
     """Mean over a seed's runs that have a name, then over seeds."""
-    by_seed: dict[Part, dict[str, dict[int, list[float]]]] = {}
-    for value in whole_seeds(runs):
+    by_seed: dict[Breakdown, dict[str, dict[int, list[float]]]] = {}
+    for value in complete_seeds(runs):
         for part, shares in value.parts.items():
             for name, share in shares.items():
                 seeds = by_seed.setdefault(part, {}).setdefault(name, {})
                 seeds.setdefault(value.run.seed, []).append(share)
-    found: dict[Part, dict[str, Stat]] = {}
+    found: dict[Breakdown, dict[str, Stat]] = {}
     order = {d: i for i, d in enumerate(dict.fromkeys(d for v in runs for d in v.domains))}
     for part, names in by_seed.items():
         # a run that holds the first domain out names it last; a table has the data set's order
@@ -297,23 +273,23 @@ def _protocol_notes(groups: Sequence[Group]) -> list[str]:
     return list(found)
 
 
-def _stats(runs: Sequence[RunValue]) -> dict[Metric, Stat]:
-    stats = {metric: spread(per_seed(runs, metric).values()) for metric in METRICS}
+def _stats(runs: Sequence[RunResult]) -> dict[Metric, Stat]:
+    stats = {metric: spread(value_per_seed(runs, metric).values()) for metric in METRICS}
     return {metric: stat for metric, stat in stats.items() if stat is not None}
 
 
-def _distinct(groups: Sequence[Group]) -> list[Group]:
+def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
     """Labels that tell rows of one setting apart: by the fields that differ, as many as it takes."""
     own = {(g.setting, g.label) for g in groups if g.here}
     twice = [not g.here and (g.setting, g.label) in own for g in groups]
-    groups = [replace(g, label=g.label + ELSEWHERE * t) for g, t in zip(groups, twice, strict=True)]
+    groups = [replace(g, label=g.label + RECORDED_ELSEWHERE * t) for g, t in zip(groups, twice, strict=True)]
     twins: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         twins.setdefault((group.setting, group.label), []).append(group)
     more = {}
     for (setting, label), members in twins.items():
         if len(members) > 1:
-            texts = zip(members, what_differs([g.fields for g in members]), strict=True)
+            texts = zip(members, distinguishing_texts([g.fields for g in members]), strict=True)
             more |= {(setting, g.key): f"{label} ({text})" for g, text in texts if text}
     return [replace(g, label=more.get((g.setting, g.key), g.label)) for g in groups]
 
@@ -339,11 +315,11 @@ def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, s
 def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
     """path -> a text per row, empty where a row has no such field."""
     flat = [g.fields for g in groups]
-    names = dict.fromkeys(name for f in flat for name in f if name not in NOT_CONFIG)
+    names = dict.fromkeys(name for f in flat for name in f if name not in NOT_COMPARED)
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}
 
 
-def apart(group: Group, baseline: Group) -> str:
+def reason_not_comparable(group: Group, baseline: Group) -> str:
     """Why two rows of one setting are not set against each other, in words; empty where they are.
 
     Rows of other rounds or another participation have had other chances. A row that does not train is the
@@ -365,18 +341,18 @@ def difference(group: Group, baseline: Group | None, metric: Metric) -> float | 
     """Points by which a row's mean exceeds the baseline's; None for the baseline and across protocols."""
     if baseline is None or baseline.setting != group.setting or baseline.key == group.key:
         return None
-    if metric not in group.stats or metric not in baseline.stats or apart(group, baseline):
+    if metric not in group.stats or metric not in baseline.stats or reason_not_comparable(group, baseline):
         return None
     return group.stats[metric].mean - baseline.stats[metric].mean
 
 
 def significance(
     groups: Sequence[Group], baseline: Group, metric: Metric, test: Test = "t"
-) -> dict[str, Paired]:
+) -> dict[str, PairedTest]:
     """Each row of the baseline's protocol against it, paired by seed; Holm's correction over these rows."""
     rows = [g for g in groups if difference(g, baseline, metric) is not None]
-    theirs = per_seed(baseline.runs, metric)
-    found = holm([paired(per_seed(g.runs, metric), theirs, test) for g in rows])
+    theirs = value_per_seed(baseline.runs, metric)
+    found = holm([paired_test(value_per_seed(g.runs, metric), theirs, test) for g in rows])
     return {g.key: p for g, p in zip(rows, found, strict=True)}
 
 

@@ -11,7 +11,14 @@ import pytest
 
 from fedcore.engine.events import Cell, Started
 from fedcore.papers import beside, published
-from fedcore.results import protocol, tables
+from fedcore.results.comparison import compare
+from fedcore.results.metrics import (
+    accuracy_by_client,
+    accuracy_by_domain,
+    comprehensive,
+    global_accuracy,
+    personalisation,
+)
 from fedcore.store.rows import NamedCell
 from tests.support import fill
 
@@ -34,17 +41,17 @@ CELLS = [
 
 
 def test_the_global_model_on_one_domain_or_on_all_samples_at_once():
-    assert protocol.whole(CELLS, "A") == 0.75
-    assert protocol.whole(CELLS) == 53 / 70, "samples weigh equally, not domains"
-    assert protocol.whole([c for c in CELLS if c.model != "global"]) is None
+    assert global_accuracy(CELLS, "A") == 0.75
+    assert global_accuracy(CELLS) == 53 / 70, "samples weigh equally, not domains"
+    assert global_accuracy([c for c in CELLS if c.model != "global"]) is None
 
 
 def test_two_clients_of_a_domain_are_one_domain():
     """P = mean of A (0.9, 0.7) and B (0.6); C adds the unseen C (18 of 20) as a third."""
-    assert protocol.own_by_domain(CELLS) == {"A": pytest.approx(0.8), "B": 0.6}
-    assert protocol.own_by_client(CELLS) == {"a1": 0.9, "a2": 0.7, "b": 0.6}
-    assert protocol.personalisation(CELLS, "C") == pytest.approx((0.8 + 0.6) / 2)
-    assert protocol.comprehensive(CELLS, "C") == pytest.approx((0.8 + 0.6 + 0.9) / 3)
+    assert accuracy_by_domain(CELLS) == {"A": pytest.approx(0.8), "B": 0.6}
+    assert accuracy_by_client(CELLS) == {"a1": 0.9, "a2": 0.7, "b": 0.6}
+    assert personalisation(CELLS, "C") == pytest.approx((0.8 + 0.6) / 2)
+    assert comprehensive(CELLS, "C") == pytest.approx((0.8 + 0.6 + 0.9) / 3)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +73,13 @@ def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(
 
 
 def test_a_client_of_the_held_out_domain_is_no_part_of_p():
-    assert protocol.personalisation(CELLS, "B") == pytest.approx(0.8)
+    assert personalisation(CELLS, "B") == pytest.approx(0.8)
 
 
 def test_without_a_global_model_there_is_no_g_and_no_c():
     own = [c for c in CELLS if c.model != "global"]
-    assert protocol.comprehensive(own, "C") is None
-    assert protocol.personalisation(own, "C") == pytest.approx(0.7)
+    assert comprehensive(own, "C") is None
+    assert personalisation(own, "C") == pytest.approx(0.7)
 
 
 def matrix_of(db: Path, seeds: dict[int, np.ndarray], skip: tuple[int, str] | None = None) -> int:
@@ -112,7 +119,7 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> 
     rng = np.random.default_rng(3)
     acc = {seed: rng.integers(40, 100, (3, 3)) for seed in (1, 2, 3)}
     db = tmp_path / "runs.db"
-    found = tables.compare(db, [matrix_of(db, acc)])
+    found = compare(db, [matrix_of(db, acc)])
     (group,) = found.groups
     off = ~np.eye(3, dtype=bool)
     for metric, expected in (
@@ -135,7 +142,7 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> 
 def test_a_seed_without_one_of_the_domains_has_no_figure_and_that_is_said(tmp_path: Path) -> None:
     acc = {seed: np.full((3, 3), 50 + seed) for seed in (1, 2, 3)}
     db = tmp_path / "runs.db"
-    found = tables.compare(db, [matrix_of(db, acc, skip=(2, fill.CLIENTS[1]))])
+    found = compare(db, [matrix_of(db, acc, skip=(2, fill.CLIENTS[1]))])
     (group,) = found.groups
     for metric in ("generalisation", "personalisation", "comprehensive"):
         assert (group.stats[metric].mean, group.stats[metric].n) == (pytest.approx(52.0), 2)
@@ -145,12 +152,12 @@ def test_a_seed_without_one_of_the_domains_has_no_figure_and_that_is_said(tmp_pa
 def test_fewer_held_out_domains_than_there_are_is_said(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, held_out=fill.CLIENTS[:2])
-    found = tables.compare(db, [fill.done(db, experiment)])
+    found = compare(db, [fill.done(db, experiment)])
     assert found.notes == ("G, P and C over 2 of 6 domains held out: 0°, 15°",)
 
 
 def test_domains_and_clients_of_a_plain_run(filled: Path) -> None:
-    group = next(g for g in tables.compare(filled, [1]).groups if g.label == "FedOT")
+    group = next(g for g in compare(filled, [1]).groups if g.label == "FedOT")
     assert "generalisation" not in group.stats
     means = [s.mean for s in group.parts["domain"].values()]
     assert len(means) == len(fill.CLIENTS)

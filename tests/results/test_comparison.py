@@ -14,10 +14,20 @@ from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig, expan
 from fedcore.config.grouping import group_hash
 from fedcore.engine.events import Started
 from fedcore.methods import registry
-from fedcore.results import curves, export, settings, tables
+from fedcore.results import curves, export, settings
+from fedcore.results.comparison import (
+    compare,
+    config_differences,
+    difference,
+    partial_fields,
+    ranks,
+    reason_not_comparable,
+    significance,
+)
+from fedcore.results.metrics import METRICS, RunResult, selected_rounds, value_per_seed
 from fedcore.results.settings import setting_key
-from fedcore.results.sweeps import families
-from fedcore.results.tables import chosen_rounds, compare, spread
+from fedcore.results.statistics import Stat, spread
+from fedcore.results.sweeps import sweep_families
 from fedcore.store import Recorder, queries
 from fedcore.store.database import writing
 from tests.support import fill
@@ -40,7 +50,7 @@ def test_spread_is_the_sample_standard_deviation() -> None:
 
 def test_one_seed_has_no_spread() -> None:
     stat = spread([80.0, None])
-    assert stat == tables.Stat(80.0, None, 1)
+    assert stat == Stat(80.0, None, 1)
     assert stat.text() == "80.0"
 
 
@@ -49,18 +59,18 @@ def test_nothing_has_no_statistics() -> None:
 
 
 def test_rules_choose_rounds() -> None:
-    assert chosen_rounds([0, 1, 2, 3], 2, "last") == (3,)
-    assert chosen_rounds([0, 1, 2, 3], 2, "best") == (2,)
-    assert chosen_rounds([0, 1, 2, 3], None, "best") == ()
-    assert chosen_rounds(range(15), 2, "mean10") == tuple(range(5, 15))
-    assert chosen_rounds([0, 1, 2], 2, "mean10") == (1, 2), "round 0 is no training round"
-    assert chosen_rounds([], 2, "last") == ()
+    assert selected_rounds([0, 1, 2, 3], 2, "last") == (3,)
+    assert selected_rounds([0, 1, 2, 3], 2, "best") == (2,)
+    assert selected_rounds([0, 1, 2, 3], None, "best") == ()
+    assert selected_rounds(range(15), 2, "mean10") == tuple(range(5, 15))
+    assert selected_rounds([0, 1, 2], 2, "mean10") == (1, 2), "round 0 is no training round"
+    assert selected_rounds([], 2, "last") == ()
 
 
 def test_the_last_ten_rounds_are_rounds_not_evaluations() -> None:
-    assert chosen_rounds(range(0, 51, 5), 2, "mean10") == (45, 50)
-    assert chosen_rounds([0, 20, 40], 2, "mean10") == (40,)
-    assert chosen_rounds([0], 0, "mean10") == (0,), "zero-shot has nothing else"
+    assert selected_rounds(range(0, 51, 5), 2, "mean10") == (45, 50)
+    assert selected_rounds([0, 20, 40], 2, "mean10") == (40,)
+    assert selected_rounds([0], 0, "mean10") == (0,), "zero-shot has nothing else"
 
 
 def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
@@ -146,8 +156,8 @@ def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: P
     entries = tuple(MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4))
     found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
     assert [g.label for g in found.groups] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
-    assert tables.config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
-    assert tables.partial_fields(found.groups) == {}
+    assert config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
+    assert partial_fields(found.groups) == {}
 
 
 def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) -> None:
@@ -158,7 +168,7 @@ def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) 
     entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
     found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
     assert len({g.label for g in found.groups}) == 3
-    near = settings.what_differs([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
+    near = settings.distinguishing_texts([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
     assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
 
 
@@ -178,7 +188,7 @@ def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
     (group,) = found.groups
     assert (group.label, group.seeds, group.stats["personal"].n) == ("FedOT", (1, 2, 3), 3)
     assert len(found.settings) == 1 and found.notes == ()
-    assert tables.config_differences(found.groups) == tables.partial_fields(found.groups) == {}
+    assert config_differences(found.groups) == partial_fields(found.groups) == {}
 
 
 def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) -> None:
@@ -202,7 +212,7 @@ def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) 
     assert len({g.label for g in found.groups}) == len(found.groups)
     assert "method.config.lr" not in theirs[0].fields, "nobody said so"
     assert ours.fields["method.config.lr"] == registry.get("fedot").Config().lr
-    assert families(found, "personal")[0].fields == ("method.config.lr",), "theirs alone"
+    assert sweep_families(found, "personal")[0].fields == ("method.config.lr",), "theirs alone"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +260,7 @@ def a_run(partition: dict[str, object]) -> RunConfig:
 def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) -> None:
     """Every made-up run leaves its hyper-parameters at the papers' defaults, which differ."""
     found = compare(filled, [1])
-    differing, partial = tables.config_differences(found.groups), tables.partial_fields(found.groups)
+    differing, partial = config_differences(found.groups), partial_fields(found.groups)
     methods = {g.key: registry.get(g.method).Config() for g in found.groups}
     shown = dict(zip(methods, differing["method.config.lr"], strict=True))
     assert shown == {k: f"{c.lr:g}" if hasattr(c, "lr") else "" for k, c in methods.items()}
@@ -266,7 +276,7 @@ def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) ->
 def test_a_method_that_is_not_known_here_has_its_config_as_recorded(filled: Path) -> None:
     config = compare(filled, [1]).groups[0].config
     odd = config.method.model_copy(update={"name": "somebody-s", "config": {"lr": 3.0}})
-    flat = settings.in_full(config.model_copy(update={"method": odd}))
+    flat = settings.flatten_with_defaults(config.model_copy(update={"method": odd}))
     assert [k for k in flat if k.startswith("method.config")] == ["method.config.lr"]
 
 
@@ -292,12 +302,12 @@ def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
     found = compare(db, [1, 2, 3])
     rows = {g.method: g for g in found.groups}
     base = rows["fedot"]
-    assert tables.apart(rows["sdfed"], base) == "rounds 3 against 2"
-    assert tables.apart(rows["promptfl"], base) == "participation 0.5 against 1"
-    assert {m: tables.difference(g, base, "personal") is None for m, g in rows.items()} == {
+    assert reason_not_comparable(rows["sdfed"], base) == "rounds 3 against 2"
+    assert reason_not_comparable(rows["promptfl"], base) == "participation 0.5 against 1"
+    assert {m: difference(g, base, "personal") is None for m, g in rows.items()} == {
         "fedot": True, "zero-shot": False, "sdfed": True, "promptfl": True
     }  # fmt: skip
-    tested = tables.significance(found.groups, base, "personal")
+    tested = significance(found.groups, base, "personal")
     assert list(tested) == [rows["zero-shot"].key]
     assert tested[rows["zero-shot"].key].adjusted == tested[rows["zero-shot"].key].p, "a family of one"
     assert "rows differ in rounds: 2, 3" in found.notes
@@ -313,8 +323,8 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> 
     lease.finish("done")
     fedot, still = compare(db, [1, 2]).groups
     assert still.runs[0].rounds == (0,)
-    assert tables.apart(fedot, still) == tables.apart(still, fedot) == ""
-    assert tables.difference(fedot, still, "personal") is not None
+    assert reason_not_comparable(fedot, still) == reason_not_comparable(still, fedot) == ""
+    assert difference(fedot, still, "personal") is not None
     assert not any("differ" in note for note in compare(db, [1, 2]).notes)
 
 
@@ -326,11 +336,11 @@ def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
         fill.train(lease, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
     found = compare(db, [1], unfinished=True)
     base, other = found.groups
-    assert tables.apart(other, base) == "SDFed has unfinished runs"
-    assert tables.significance(found.groups, base, "personal") == {}
+    assert reason_not_comparable(other, base) == "SDFed has unfinished runs"
+    assert significance(found.groups, base, "personal") == {}
     base, other = compare(db, [1]).groups
-    assert tables.apart(other, base) == ""
-    (tested,) = tables.significance((base, other), base, "personal").values()
+    assert reason_not_comparable(other, base) == ""
+    (tested,) = significance((base, other), base, "personal").values()
     assert (tested.n, tested.p) == (2, None), "two seeds are left: nothing is claimed"
 
 
@@ -353,17 +363,17 @@ def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> No
     assert run.values["generalisation"] == pytest.approx(100 * cell.correct / cell.total)
 
 
-def a_value(run: queries.RunRow, seed: int, held_out: str, personal: float) -> tables.RunValue:
-    values = {m: personal if m == "personal" else None for m in tables.METRICS}
-    return tables.RunValue(replace(run, seed=seed, held_out=held_out), (10,), values)
+def a_value(run: queries.RunRow, seed: int, held_out: str, personal: float) -> RunResult:
+    values = {m: personal if m == "personal" else None for m in METRICS}
+    return RunResult(replace(run, seed=seed, held_out=held_out), (10,), values)
 
 
 def test_a_seed_that_lacks_a_held_out_domain_is_no_seed_of_the_mean(filled: Path) -> None:
     run = queries.runs_of(filled, [1])[0]
     runs = [a_value(run, 1, "A", 90.0), a_value(run, 1, "B", 50.0), a_value(run, 2, "A", 90.0)]
-    assert tables.per_seed(runs, "personal") == {1: 70.0}
-    assert spread(tables.per_seed(runs, "personal").values()) == tables.Stat(70.0, None, 1)
-    assert tables.per_seed(runs[1:], "personal") == {}, "no seed has both"
+    assert value_per_seed(runs, "personal") == {1: 70.0}
+    assert spread(value_per_seed(runs, "personal").values()) == Stat(70.0, None, 1)
+    assert value_per_seed(runs[1:], "personal") == {}, "no seed has both"
 
 
 def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -> None:
@@ -385,7 +395,7 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -
     partial = compare(db, [created.experiment_id], partial_seeds=True)
     assert len(partial.groups[0].runs) == 3 and partial.groups[0].stats == group.stats
     for comparison in (found, partial):
-        (line,) = curves.compared(db, comparison, group.setting, "personal")
+        (line,) = curves.mean_curves(db, comparison, group.setting, "personal")
         assert (line.n, line.std[-1]) == (1, None)
         assert line.y[-1] == pytest.approx(np.mean(own))
 
@@ -402,7 +412,7 @@ def test_two_folders_are_two_settings(tmp_path: Path) -> None:
     assert found.notes == (), "the same config on other data is no repeat"
     first, second = found.groups
     assert first.setting != second.setting and len(set(found.settings.values())) == 2
-    assert tables.difference(first, second, "personal") is None
+    assert difference(first, second, "personal") is None
 
 
 def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> None:
@@ -440,33 +450,33 @@ def test_embedded_data_is_the_same_wherever_it_ran() -> None:
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
     found = compare(filled, [1])
     by_label = {g.label: g for g in found.groups}
-    gap = tables.difference(by_label["FedOT"], by_label["PromptFL"], "personal")
+    gap = difference(by_label["FedOT"], by_label["PromptFL"], "personal")
     expected = by_label["FedOT"].stats["personal"].mean - by_label["PromptFL"].stats["personal"].mean
     assert gap == pytest.approx(expected)
-    assert tables.difference(by_label["PromptFL"], by_label["PromptFL"], "personal") is None
+    assert difference(by_label["PromptFL"], by_label["PromptFL"], "personal") is None
     other = tmp_path / "runs.db"
     shapes = compare(
         other, [fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))]
     )
-    assert tables.difference(by_label["FedOT"], shapes.groups[0], "personal") is None
+    assert difference(by_label["FedOT"], shapes.groups[0], "personal") is None
 
 
 def test_best_and_second_as_printed(filled: Path) -> None:
     found = compare(filled, [1])
     names = {g.key: g.label for g in found.groups}
-    best, second = tables.ranks(found.groups, "personal")
+    best, second = ranks(found.groups, "personal")
     assert {names[k] for k in best} == {"FedOT"}
     assert {names[k] for k in second} == {"FedAlign"}
-    assert tables.ranks(found.groups[:1], "personal") == (set(), set()), "alone"
+    assert ranks(found.groups[:1], "personal") == (set(), set()), "alone"
 
 
 def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
     groups = {g.label: g for g in compare(filled, [1]).groups}
     baseline = groups["PromptFL"]
-    found = tables.significance(list(groups.values()), baseline, "personal")
+    found = significance(list(groups.values()), baseline, "personal")
     assert baseline.key not in found and len(found) == len(groups) - 1
-    ours, theirs = (list(tables.per_seed(groups[m].runs, "personal").values()) for m in ("FedOT", "PromptFL"))
-    raw = {k: stats.ttest_rel(list(tables.per_seed(g.runs, "personal").values()), theirs).pvalue
+    ours, theirs = (list(value_per_seed(groups[m].runs, "personal").values()) for m in ("FedOT", "PromptFL"))
+    raw = {k: stats.ttest_rel(list(value_per_seed(g.runs, "personal").values()), theirs).pvalue
            for k, g in groups.items() if k != "PromptFL"}  # fmt: skip
     fedot = found[groups["FedOT"].key]
     assert fedot.difference == pytest.approx(np.mean(np.subtract(ours, theirs)))

@@ -1,9 +1,9 @@
-"""What lies on this machine: pictures of a data set, cached encodings, a run's config as a file."""
+"""Files on this machine: those of a run, cached encodings, and how a run is repeated."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +12,75 @@ import numpy as np
 
 from fedcore.cache import arrays
 from fedcore.config import SHARED, DataConfig, Experiment, dumps
-from fedcore.config.field_names import data_words
+from fedcore.config.field_names import data_words, field_title, value_text
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
 from fedcore.store import queries
 from fedcore.store.database import artifacts_folder
+from fedcore.store.lease import run_folder
+
+_ENVIRONMENT_TITLES = {
+    "chunk": "Clients trained at once",
+    "tf32": "TF32",
+    "device_name": "Name of the device",
+    "python": "Python",
+    "torch": "torch",
+    "numpy": "numpy",
+    "weights": "Weights and preprocessing",
+    "data": "Data set's fingerprint",
+    "pixels": "Fingerprint of its pixels, as cached",
+}
+
+
+_FILE_KINDS = {".safetensors": "checkpoint", ".txt": "log", ".log": "log", ".npz": "analysis"}
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """One file of a run. ``name`` is its path below the run's folder."""
+
+    name: str
+    what: str
+    megabytes: float
+    written: str
+
+
+def kept_files(db: str | Path, run_id: int) -> list[KeptFile]:
+    """Checkpoints, logs and analyses of a run by name; none where it was trained elsewhere.
+
+    Raises:
+        FedLensError: when there is no such run.
+    """
+    folder = run_folder(db, run_id)
+    found = []
+    for path in sorted(folder.rglob("*")):
+        with suppress(FileNotFoundError):  # a checkpoint that a running run has replaced since it was listed
+            if path.is_file():
+                stat = path.stat()
+                written = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
+                what = _FILE_KINDS.get(path.suffix, "file")
+                found.append(KeptFile(path.relative_to(folder).as_posix(), what, stat.st_size / 1e6, written))
+    return found
+
+
+def environment_texts(environment: Mapping[str, object]) -> dict[str, str]:
+    """What a run was resolved to, in words: title -> value, in the order in which it was recorded."""
+    return {
+        _ENVIRONMENT_TITLES.get(name, field_title(name)): value_text(f"data.{name}", value)
+        for name, value in environment.items()
+    }
+
+
+def repeat_command(file: str, environment: Mapping[str, object]) -> str:
+    """The command that repeats a run from its experiment file.
+
+    The number of threads decides the last bits of a sum on a CPU, and the file does not hold it. A run of the
+    CPU says so: on a machine with a GPU it would take that.
+    """
+    if environment.get("device") != "cpu":
+        return f"fedlens run {file}"
+    threads = environment.get("threads")
+    return f"{f'FEDLENS_THREADS={threads} ' if threads else ''}fedlens run {file} --device cpu"
 
 
 @dataclass(frozen=True)
@@ -28,14 +92,14 @@ class DataCounts:
     counts: np.ndarray
 
 
-def count(images: ImageSet) -> DataCounts:
+def count_images(images: ImageSet) -> DataCounts:
     """Images per domain and class."""
     counts = np.zeros((len(images.domains), len(images.classes)), dtype=np.int64)
     np.add.at(counts, (np.asarray(images.domain), np.asarray(images.labels)), 1)
     return DataCounts(images.domains, images.classes, counts)
 
 
-DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")
+ENCODING_DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")
 """What tells two encodings of one data set, backbone and depth apart; most telling first."""
 
 
@@ -72,7 +136,7 @@ class Encoding:
         return self.images == self.total
 
 
-def amount(size: float) -> str:
+def size_text(size: float) -> str:
     """Bytes in words: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:
@@ -81,7 +145,7 @@ def amount(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
-def encodings(db: str | Path) -> list[Encoding]:
+def cached_encodings(db: str | Path) -> list[Encoding]:
     """Cached encodings beside the database, unfinished ones too, largest first."""
     folder = _encodings_folder(db)
     found = []
@@ -91,7 +155,7 @@ def encodings(db: str | Path) -> list[Encoding]:
     return sorted(found, key=lambda e: (-e.megabytes, e.name))
 
 
-def apart(found: Sequence[Encoding]) -> list[str]:
+def encoding_differences(found: Sequence[Encoding]) -> list[str]:
     """What tells each encoding from others of the same data set, backbone and depth; empty for a single one.
 
     The first details that make every one of them different are named, and no more.
@@ -105,7 +169,7 @@ def apart(found: Sequence[Encoding]) -> list[str]:
 
 def _differences(group: Sequence[Encoding]) -> dict[str, str]:
     parts: dict[str, list[str]] = {e.name: [] for e in group}
-    for detail in (*DETAILS, "file"):
+    for detail in (*ENCODING_DETAILS, "file"):
         if len({tuple(p) for p in parts.values()}) == len(group):
             break
         values = {
@@ -124,7 +188,7 @@ def delete_encoding(db: str | Path, name: str) -> float:
     Raises:
         FedLensError: when there is none of that name, or a run reads or writes it.
     """
-    if name not in {e.name for e in encodings(db)}:
+    if name not in {e.name for e in cached_encodings(db)}:
         raise FedLensError(f"no encoding '{name}' any more; reload the page")
     return arrays.delete(_encodings_folder(db) / f"{name}.npy") / 1e6
 
@@ -144,7 +208,7 @@ def _encoding(path: Path) -> Encoding:
         *(str(about.get(key, "")) for key in ("data", "backbone", "reads")),
         total if path.suffix == ".npy" else arrays.rows_on_disk(path),
         total,
-        {key: str(about[key]) for key in DETAILS if key in about},
+        {key: str(about[key]) for key in ENCODING_DETAILS if key in about},
     )
 
 
