@@ -202,7 +202,7 @@ class Loop:
             checkpoint=path,
         )
         if self.method.phases:
-            yield from (Notice(f"round {round_}: {text}") for text in self.method.remarks(uploads))
+            yield from (Notice(f"round {round_}: {text}") for text in self.method.round_log(uploads))
 
     def _train(
         self, sent_down: dict[str, Tensor], clients: Tensor, round_: int

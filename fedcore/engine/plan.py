@@ -123,7 +123,7 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     try:
         check_cohorts(run, context)
         _check(method, config, context)
-        config = method.planned(config, context)
+        config = method.freeze_config(config, context)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
     file = run.method.file or registry.file_of(run.method.name)
@@ -195,7 +195,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
             raise variant.blame(error) from error
         runs.append(run)
         asked = registry.build_config(draft.method.name, draft.method.config)  # what is not kept is told too
-        notes += registry.get(draft.method.name).notes(asked, checked[key][0])
+        notes += registry.get(draft.method.name).plan_warnings(asked, checked[key][0])
     assignments = [assignment for _, assignment in checked.values()]
     first = assignments[0]
     return Plan(

@@ -124,7 +124,7 @@ def make_ready(
     run = resolve(run, context, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
-    yield from (Notice(line) for line in cls.notes(config, context))
+    yield from (Notice(line) for line in cls.plan_warnings(config, context))
     folder = artifacts / "encodings"
     federations = {}
     for wanted, backbone in loaded.items():

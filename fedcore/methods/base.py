@@ -217,18 +217,18 @@ class Method:
         """
 
     @classmethod
-    def notes(cls, config: Any, context: RunContext) -> list[str]:
+    def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
         """What is odd in this setting but runs, told before anything is loaded."""
         return []
 
     @classmethod
-    def planned(cls, config: Any, context: RunContext) -> Any:
+    def freeze_config(cls, config: Any, context: RunContext) -> Any:
         """The config as it is kept with a run: what it would read elsewhere written out, so that the run can
         be repeated from it alone. It must be allowed wherever the config was."""
         return config
 
     @classmethod
-    def caveat(cls, config: Any, embedded: bool) -> str:
+    def result_caveat(cls, config: Any, embedded: bool) -> str:
         """How a finished run departs from what its config promises; empty: it does not. Shown beside its
         figures. embedded: whether its data come with FedLens."""
         return ""
@@ -324,7 +324,7 @@ class Method:
         """Class -> the text drawn for it by seed, for the run's log; empty where nothing is drawn."""
         return {}
 
-    def remarks(self, uploads: Uploads) -> list[str]:
+    def round_log(self, uploads: Uploads) -> list[str]:
         """What is worth a line in the run's log about this round, e.g. a client that fell back."""
         return []
 

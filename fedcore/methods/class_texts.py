@@ -171,7 +171,7 @@ class Described(Method):
                     )
 
     @classmethod
-    def planned(cls, config: Any, context: RunContext) -> Any:
+    def freeze_config(cls, config: Any, context: RunContext) -> Any:
         """The config with its descriptions: those that may change are written out, idle ones are left out.
 
         Texts that come with FedLens are not written out: they stay as they are, and so do groups of older
@@ -185,7 +185,7 @@ class Described(Method):
         return config.model_copy(update={"descriptions": written})
 
     @classmethod
-    def notes(cls, config: Any, context: RunContext) -> list[str]:
+    def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
         """Classes that take the prompt because nobody has described them; descriptions that nobody reads."""
         if config.style == "st":
             idle = config.descriptions is not None
@@ -201,7 +201,7 @@ class Described(Method):
         ]
 
     @classmethod
-    def caveat(cls, config: Any, embedded: bool) -> str:
+    def result_caveat(cls, config: Any, embedded: bool) -> str:
         """What a finished run of style gt lacks to be one; empty where every class was described.
 
         Args:

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import logging
 import os
 import pkgutil
 import sys
@@ -16,8 +17,16 @@ from pydantic import ValidationError
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Method, MethodConfig
 
+_log = logging.getLogger(__name__)
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
+_RENAMED = {
+    "notes": "plan_warnings",
+    "planned": "freeze_config",
+    "caveat": "result_caveat",
+    "remarks": "round_log",
+}
+"""Members of ``Method`` that had another name; method files written before still define the old one."""
 
 
 def method(cls: type[Method]) -> type[Method]:
@@ -31,6 +40,10 @@ def method(cls: type[Method]) -> type[Method]:
         raise FedLensError(
             f"two methods are called '{cls.name}' ({known.__module__}, {cls.__module__}); rename one"
         )
+    for old, new in _RENAMED.items():
+        if old in vars(cls) and new not in vars(cls):
+            _log.warning("%s: %s() is called %s() now; rename it", cls.name, old, new)
+            setattr(cls, new, vars(cls)[old])
     _METHODS[cls.name] = cls
     return cls
 

@@ -91,7 +91,7 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
     A run that FedLens trained counts where data (wherever they lie), partition, backbone, rounds and the
     method's whole config are the preset's; its seed may be any, and so may one's own written descriptions.
     Runs of all experiments in the store count, archived ones aside; of a repeated seed the newest. Runs that
-    depart from what their config says (``Method.caveat``) count where there are no others.
+    depart from what their config says (``Method.result_caveat``) count where there are no others.
 
     Args:
         db: the store; it need not exist yet.

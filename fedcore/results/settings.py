@@ -174,4 +174,4 @@ def result_caveat(config: RunConfig) -> str:
         own = registry.build_config(config.method.name, config.method.config)
     except FedLensError:  # a method of somebody's own file
         return ""
-    return registry.get(config.method.name).caveat(own, config.data.name in _EMBEDDED)
+    return registry.get(config.method.name).result_caveat(own, config.data.name in _EMBEDDED)

@@ -146,7 +146,7 @@ def test_a_text_that_would_be_cut_off_stops_the_run_whether_it_is_drawn_or_not(
 
 def test_a_caveat_counts_classes_that_took_the_prompt():
     def caveat(embedded: bool = False, name: str = "fedalign", **own: object) -> str:
-        return registry.get(name).caveat(registry.build_config(name, own), embedded)
+        return registry.get(name).result_caveat(registry.build_config(name, own), embedded)
 
     assert caveat(embedded=True) == caveat(style="st") == caveat(descriptions={"cat": ["a pet."]}) == ""
     assert "not known" in caveat()
@@ -175,7 +175,7 @@ def test_any_class_name_survives_toml_and_a_plan():
     )
     assert config.loads(config.dumps(first)) == first
     read = config.loads(config.dumps(first)).methods[0].config["descriptions"]
-    kept = registry.get("fedalign").planned(
+    kept = registry.get("fedalign").freeze_config(
         registry.build_config("fedalign", {"descriptions": read}), run_context({}, classes=ODD)
     )
     assert {n: [" ".join(t.split()) for t in v] for n, v in texts.items()} == {

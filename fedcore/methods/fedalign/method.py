@@ -239,7 +239,7 @@ class FedAlign(Described):
             "global_fallback": alone,
         }
 
-    def remarks(self, uploads: Uploads) -> list[str]:
+    def round_log(self, uploads: Uploads) -> list[str]:
         """Clients without a prototype: they take the global mean in all layers."""
         found = uploads.values["prototypes"].lengths.tolist()
         return [

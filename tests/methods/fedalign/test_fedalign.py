@@ -296,7 +296,7 @@ def test_no_correct_prediction_falls_back_to_the_global_mean(tiny_backbone, tiny
     after = method.aggregate(state, uploads, federation.problem.generator)
     found = method.diagnostics(state, params, uploads, data)
     assert found["global_fallback"].tolist() == [False, True, False]
-    assert method.remarks(uploads) == [
+    assert method.round_log(uploads) == [
         "client 'client-b' predicted nothing correctly and takes the global mean"
     ]
     assert found["prototypes"][1] == 0
