@@ -12,6 +12,7 @@ from fedcore.papers.printed import printed_values
 from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
+from fedcore.plots.chart import Chart
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import (
     Comparison,
@@ -188,7 +189,7 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
         st.markdown(f"**{common.md(title)}**")
         drawn = list(by_key.values())
         wide = 1 if view == "methods" else columns
-        chart = heatmaps.heatmap_grid(drawn, common.look(), wide, fitted, width=common.figure_width())
+        chart = heatmaps.heatmap_grid(drawn, common.theme(), wide, fitted, width=common.figure_width())
         grid(chart, by_key, f"compare_heat_{view}_{i}")
         pinned = next((g for g in found.of(setting) if g.label == choice.baseline), None)
         if pinned is not None and pinned.key in by_key and view not in own:
@@ -202,7 +203,7 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
             if gaps:
                 st.markdown(f"**Difference to {common.md(common.clipped(pinned.label))}, points**")
                 chart = heatmaps.difference_grid(
-                    list(gaps.values()), common.look(), columns, common.figure_width()
+                    list(gaps.values()), common.theme(), columns, common.figure_width()
                 )
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
     if not shown:
@@ -212,7 +213,7 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
         st.caption("Choose a baseline above to see the differences, cell by cell.")
 
 
-def grid(chart: figures.Chart, shown: dict[str, Panel], key: str) -> None:
+def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
     """Panels as one chart, or as tables."""
     if not st.session_state.get("as_tables"):
         common.draw(chart, key)
@@ -233,7 +234,7 @@ def curve_tab(path: str, found: Comparison) -> None:
     for i, (setting, title) in enumerate(found.settings.items()):
         series = curves.mean_curves(path, found, setting, metric, axis)
         st.markdown(f"**{common.md(title)}**")
-        chart = figures.curves(series, common.look(), curves.AXES[axis], METRICS[metric], height=460)
+        chart = figures.line_chart(series, common.theme(), curves.AXES[axis], METRICS[metric], height=460)
         common.draw(chart, f"compare_curves_{i}", figures.series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
 
@@ -248,8 +249,8 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
         costs = curves.row_costs(path, found, setting, metric)
         best = curves.pareto_front(costs, against)
         st.markdown(f"**{common.md(title)}**")
-        width = comparison_figures.NARROW_PLOT if common.narrow() else comparison_figures.WIDE_PLOT
-        chart = comparison_figures.cost_chart(costs, common.look(), against, METRICS[metric], width)
+        width = comparison_figures.NARROW_COST_PLOT if common.narrow() else comparison_figures.WIDE_COST_PLOT
+        chart = comparison_figures.cost_chart(costs, common.theme(), against, METRICS[metric], width)
         common.draw(chart, f"compare_cost_{i}", comparison_figures.cost_table(costs, best))
         if st.session_state.get("as_tables"):
             continue

@@ -11,8 +11,8 @@ from fedcore.config import backbone_names
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
-from fedcore.plots.palette import Look
-from fedcore.plots.theme import Chart
+from fedcore.plots.chart import Chart
+from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.panels import Panel
 from fedcore.results.progress import Snapshot
@@ -54,14 +54,14 @@ def grid(path: str, token: Snapshot, settings: Settings) -> tuple[Chart, bytes |
     until = {t[0]: t[1] for t in token}
     found = run_panels(path, queries.runs(path, until), settings.view, settings.split, settings.point, until)
     chart = heatmaps.heatmap_grid(
-        found, settings.look, settings.columns, settings.fitted, width=settings.width
+        found, settings.theme, settings.columns, settings.fitted, width=settings.width
     )
     return chart, live_chart.payload(chart, f"{list(until)} {settings.view}"), found
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def lines(
-    path: str, token: Snapshot, what: str, split: int, point: int, look: Look
+    path: str, token: Snapshot, what: str, split: int, point: int, theme: Theme
 ) -> tuple[Chart, bytes | None, dict, str]:
     """Curves at one moment: loss, traffic, an accuracy, or a recorded diagnostic, with what to know of it."""
     until = {t[0]: t[1] for t in token}
@@ -77,7 +77,7 @@ def lines(
         chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
         series = diagnostics.diagnostic_series(path, until, chosen)
         title, note, per_cent = chosen.heading, diagnostics.chart_note(chosen, series), chosen.unit == "%"
-    chart = figures.curves(series, look, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
+    chart = figures.line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
     content = live_chart.payload(chart, f"{list(until)} {what}")
     return chart, content, dict(figures.series_table(series, "round")), note
 
@@ -107,13 +107,13 @@ def behind(now: Snapshot) -> bool:
     return st.session_state.get("live_drawn", {}).get(key, (now,))[0] != now
 
 
-def run_rows(found: list[progress.RunProgress], look: Look) -> str:
+def run_rows(found: list[progress.RunProgress], theme: Theme) -> str:
     """Progress of every run as a table."""
     rows = []
     names = curves.run_labels(p.run for p in found)
     for p in found:
         r = p.run
-        colour = look.colour(r.method)
+        colour = theme.colour(r.method)
         bar = (
             f'<div class="fl-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{r.rounds_total}" '
             f'aria-valuenow="{r.rounds_done}" aria-label="rounds of {common.esc(names[r.id])}">'
@@ -173,7 +173,7 @@ def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: boo
     found = progress.run_progress(db, [r for r in row.runs if r.id in ids])
     now = progress.newest_snapshot(db, ids)
     with st.container(key="live_watch"):
-        st.html(STILL + strip(row) + run_rows(found, settings.look))
+        st.html(STILL + strip(row) + run_rows(found, settings.theme))
         draw_all(at_round(moment(now, paused), settings.until), settings)
     every, flags = poll_seconds(found), button_flags(row)
     at_work = ALIVE_SECONDS if flags[0] else None
@@ -210,7 +210,7 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     """One chart of curves, or its numbers."""
-    found = lines(str(db), shown, name, settings.split, settings.point, settings.look)
+    found = lines(str(db), shown, name, settings.split, settings.point, settings.theme)
     chart, content, table, note = found
     if st.session_state.get("as_tables"):
         st.markdown(f"**{common.md(CHARTS.get(name, name))}**")

@@ -141,7 +141,7 @@ def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, ob
 
 def picture(found: Plan) -> None:
     """Who gets what, as it will be."""
-    drawn = partition_picture(found.counts, found.clients, found.classes, common.look())
+    drawn = partition_picture(found.counts, found.clients, found.classes, common.theme())
     if st.session_state.get("as_tables"):
         table = {"client": list(found.clients)}
         table.update({c: found.counts[:, j].tolist() for j, c in enumerate(found.classes)})

@@ -162,7 +162,7 @@ def matrices(run: RunRow) -> None:
     width = common.figure_width() // len(columns)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:
-            chart = heatmaps.heatmap_grid([panel], common.look(), 1, width=width)
+            chart = heatmaps.heatmap_grid([panel], common.theme(), 1, width=width)
             common.draw(chart, f"run_heat_{i}", heatmaps.panel_table(panel), panel.title)
 
 
@@ -181,7 +181,9 @@ def curve(
 ) -> None:
     """One figure over rounds."""
     with where:
-        chart = figures.curves(series, common.look(), "Round", "", per_cent=per_cent, height=320, name=title)
+        chart = figures.line_chart(
+            series, common.theme(), "Round", "", per_cent=per_cent, height=320, name=title
+        )
         table = figures.series_table(series, "round", "%" if per_cent else "")
         common.draw(chart, f"run_{title}", table, title)
         if note:
@@ -200,7 +202,7 @@ def recorded(run: RunRow) -> None:
     for i, matrix in enumerate(diagnostics.recorded_matrix_charts(db, [run]).values(), len(charts)):
         panel = replace(run_panel(db, run, matrix.name), title=matrix.title)
         with columns[i % 2]:
-            chart = heatmaps.heatmap_grid([panel], common.look(), 1)
+            chart = heatmaps.heatmap_grid([panel], common.theme(), 1)
             common.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
 
 

@@ -1,4 +1,4 @@
-"""What the Run page shows of an analysis: arrays made in the background, as tables and figures. No torch."""
+"""Charts of the analyses of a run: confusion matrix, classes, t-SNE, Grad-CAM, degrees of freedom."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
+from fedcore.plots.chart import Chart, escape, short_name, ticks
 from fedcore.plots.heatmaps import DARK_TEXT_FROM
-from fedcore.plots.palette import Look
-from fedcore.plots.theme import Chart, plain, short, ticks
+from fedcore.plots.theme import Theme
 from fedcore.results.comparison import Comparison
 from fedcore.results.statistics import Stat, spread
 
@@ -108,7 +108,7 @@ def _rounded(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 1)
 
 
-def load(path: str | Path) -> dict[str, np.ndarray]:
+def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays that a task has written."""
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
@@ -122,11 +122,11 @@ def confusion(arrays: Mapping[str, np.ndarray], classes: Sequence[str], model: i
     return Confusion(tuple(classes), counts)
 
 
-def confusion_chart(found: Confusion, look: Look, narrow: bool = False) -> Chart:
+def confusion_chart(found: Confusion, theme: Theme, narrow: bool = False) -> Chart:
     """Rows are true classes and add up to 100 %; the diagonal is right. narrow: for a telephone."""
     n = len(found.classes)
     shares = _share(found.counts, found.counts.sum(1, keepdims=True))
-    names = [[f"{plain(t)} taken for {plain(p)}" for p in found.classes] for t in found.classes]
+    names = [[f"{escape(t)} taken for {escape(p)}" for p in found.classes] for t in found.classes]
     place = _ABOVE if narrow else {}
     custom = np.dstack(
         [np.array(names, dtype=object), found.counts, np.broadcast_to(found.counts.sum(1)[:, None], (n, n))]
@@ -148,10 +148,10 @@ def confusion_chart(found: Confusion, look: Look, narrow: bool = False) -> Chart
     if n <= _NUMBERS_UP_TO:
         figure.add_trace(_counts_in_cells(found.counts, shares))
     vals, texts = ticks(found.classes, 40)
-    axis = {"tickvals": vals, "ticktext": texts, "color": look.ink, "showgrid": False, "zeroline": False}
+    axis = {"tickvals": vals, "ticktext": texts, "color": theme.ink, "showgrid": False, "zeroline": False}
     figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
     figure.update_yaxes(title="true", autorange="reversed", **axis)
-    figure.update_layout(height=max(340, min(900, 120 + 26 * n)), **_layout(look))
+    figure.update_layout(height=max(340, min(900, 120 + 26 * n)), **_layout(theme))
     if found.accuracy is None:
         return Chart(figure, "Confusion matrix: no predictions.")
     worst = found.worst
@@ -179,7 +179,7 @@ def _counts_in_cells(counts: np.ndarray, shares: np.ndarray) -> go.Scatter:
     )
 
 
-def class_chart(found: Confusion, look: Look, method: str) -> Chart:
+def class_chart(found: Confusion, theme: Theme, method: str) -> Chart:
     """Accuracy on each class, lowest first."""
     order = [i for i in np.argsort(found.recall, kind="stable") if not np.isnan(found.recall[i])]
     totals = found.counts.sum(1)
@@ -188,8 +188,8 @@ def class_chart(found: Confusion, look: Look, method: str) -> Chart:
             x=[found.recall[i] for i in order],
             y=[str(i) for i in order],
             orientation="h",
-            marker={"color": look.colour(method)},
-            customdata=[[plain(found.classes[i]), int(found.counts[i, i]), int(totals[i])] for i in order],
+            marker={"color": theme.colour(method)},
+            customdata=[[escape(found.classes[i]), int(found.counts[i, i]), int(totals[i])] for i in order],
             hovertemplate=_HOVER % "x",
         )
     )
@@ -199,52 +199,52 @@ def class_chart(found: Confusion, look: Look, method: str) -> Chart:
         dtick=20,
         ticksuffix=" %",
         ticklabeloverflow="allow",
-        color=look.ink,
-        gridcolor=look.grid,
+        color=theme.ink,
+        gridcolor=theme.grid,
     )
     figure.update_yaxes(
         type="category",
         autorange="reversed",
         tickvals=[str(i) for i in order],
-        ticktext=[short(found.classes[i]) for i in order],
-        color=look.ink,
+        ticktext=[short_name(found.classes[i]) for i in order],
+        color=theme.ink,
     )
-    figure.update_layout(height=max(220, min(1200, 70 + 22 * len(order))), **_layout(look))
+    figure.update_layout(height=max(220, min(1200, 70 + 22 * len(order))), **_layout(theme))
     figure.update_layout(margin_r=28)
     ends = [f"{found.classes[i]} {found.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
 
 
-def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], look: Look) -> Chart:
+def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme) -> Chart:
     """Dots are images, stars the classes' own features, crosses the centroids of a class's images."""
     figure = go.Figure()
     xy, kind, label, guess = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
-        colours = _CLASS_COLOURS_DARK if look.dark else _CLASS_COLOURS
+        colours = _CLASS_COLOURS_DARK if theme.dark else _CLASS_COLOURS
         colour = colours[c % len(colours)]
         for k, size, what in ((0, 6, "image"), (2, 12, "centroid"), (1, 15, "class feature")):
             at = (kind == k) & (label == c)
             if not at.any():
                 continue
             symbol = {0: _MARKS[c // len(_CLASS_COLOURS) % len(_MARKS)], 1: "star", 2: "x"}[k]
-            said = [f"predicted {plain(classes[g])}" if g >= 0 else what for g in guess[at].tolist()]
+            said = [f"predicted {escape(classes[g])}" if g >= 0 else what for g in guess[at].tolist()]
             figure.add_trace(
                 go.Scatter(
                     x=xy[at, 0],
                     y=xy[at, 1],
                     mode="markers",
-                    name=short(name),
+                    name=short_name(name),
                     legendgroup=str(c),
                     showlegend=k == 0,
                     marker={
                         "symbol": symbol,
                         "size": size,
                         "color": colour,
-                        "opacity": 1 if k else 0.75 if look.dark else 0.55,
-                        "line": {"width": 0 if k == 0 else 1.5, "color": look.ink},
+                        "opacity": 1 if k else 0.75 if theme.dark else 0.55,
+                        "line": {"width": 0 if k == 0 else 1.5, "color": theme.ink},
                     },
                     customdata=said,
-                    hovertemplate=f"{what}: {plain(name)}<br>%{{customdata}}<extra></extra>",
+                    hovertemplate=f"{what}: {escape(name)}<br>%{{customdata}}<extra></extra>",
                 )
             )
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
@@ -252,7 +252,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], look: 
     figure.update_yaxes(**hidden, scaleanchor="x")
     few = len(classes) <= _FEW_CLASSES  # their names fit below, where they take no room from the picture
     legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
-    figure.update_layout(height=560, legend={"itemsizing": "constant", **legend}, **_layout(look))
+    figure.update_layout(height=560, legend={"itemsizing": "constant", **legend}, **_layout(theme))
     images = kind == 0
     right = 100 * float(np.mean(label[images] == guess[images])) if images.any() else 0.0
     return Chart(
@@ -307,7 +307,7 @@ class Freedom:
     accuracy: Stat
 
 
-def freedoms(comparison: Comparison, degrees: Mapping[int, float]) -> list[Freedom]:
+def freedom_by_blocks(comparison: Comparison, degrees: Mapping[int, float]) -> list[Freedom]:
     """FedOT's rows by number of blocks, those with orthogonal transforms only.
 
     Args:
@@ -325,14 +325,14 @@ def freedoms(comparison: Comparison, degrees: Mapping[int, float]) -> list[Freed
     return sorted(found, key=lambda f: f.blocks)
 
 
-def freedom_chart(rows: Sequence[Freedom], look: Look) -> Chart:
+def freedom_chart(rows: Sequence[Freedom], theme: Theme) -> Chart:
     """Personal accuracy and degrees of freedom by number of blocks (FedOT, Figure 2)."""
-    colour = look.colour("fedot")
+    colour = theme.colour("fedot")
     x = [f.blocks for f in rows]
     figure = go.Figure()
     figure.add_trace(
         go.Bar(x=[str(b) for b in x], y=[f.degrees for f in rows], name="degrees of freedom", yaxis="y2",
-               marker={"color": look.no_data, "line": {"color": look.faint, "width": 1}},
+               marker={"color": theme.no_data, "line": {"color": theme.faint, "width": 1}},
                hovertemplate="%{y:,.0f} degrees of freedom<extra></extra>")
     )  # fmt: skip
     figure.add_trace(
@@ -348,27 +348,27 @@ def freedom_chart(rows: Sequence[Freedom], look: Look) -> Chart:
             hovertemplate="%{y:.2f} % (n = %{customdata})<extra></extra>",
         )
     )
-    figure.update_xaxes(title="blocks r", type="category", color=look.ink)
+    figure.update_xaxes(title="blocks r", type="category", color=theme.ink)
     figure.update_layout(
         height=380,
         yaxis={
             "title": "Personal accuracy",
             "ticksuffix": " %",
-            "color": look.ink,
-            "gridcolor": look.grid,
+            "color": theme.ink,
+            "gridcolor": theme.grid,
             "overlaying": "y2",
             "tickmode": "auto",
         },
         yaxis2={
             "title": "Degrees of freedom",
             "side": "right",
-            "color": look.faint,
+            "color": theme.faint,
             "showgrid": False,
             "tickformat": ",",
             "rangemode": "tozero",
         },
         legend={"orientation": "h", "y": -0.25},
-        **_layout(look),
+        **_layout(theme),
     )
     said = "; ".join(f"r = {f.blocks}: {f.accuracy.text()} % with {f.degrees:,.0f}" for f in rows)
     return Chart(figure, f"Personal accuracy against degrees of freedom by number of blocks. {said}.")
@@ -386,11 +386,11 @@ def freedom_table(rows: Sequence[Freedom]) -> dict[str, list[object]]:
     }
 
 
-def _layout(look: Look) -> dict[str, object]:
+def _layout(theme: Theme) -> dict[str, object]:
     return {
         "margin": {"l": 8, "r": 8, "t": 12, "b": 8},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": look.ink},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+        "font": {"color": theme.ink},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.faint, "activecolor": theme.ink},
     }

@@ -1,4 +1,4 @@
-"""Matrices side by side under one colour axis: accuracies, differences to a baseline, a method's own."""
+"""Heatmaps side by side under one colour axis: accuracies, differences to a baseline, recorded matrices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.methods.charts import MatrixChart
-from fedcore.plots.palette import Look
-from fedcore.plots.theme import LABEL, WIDE, Chart, plain, shorten, ticks
+from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, escape, shorten, ticks
+from fedcore.plots.theme import Theme
 from fedcore.results.panels import Panel
 
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
@@ -24,7 +24,7 @@ TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns, wh
 TEXT_WIDTH = {"accuracy": 20, "difference": 20, "own": 26}  # pixels
 DARK_TEXT_FROM = {"accuracy": 48.0, "own": 66.0}  # where Cividis and Magma are lighter than middle grey
 Kind = Literal["accuracy", "difference", "own"]
-_OWN = [
+_MATRIX_COLOURS = [
     "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
     "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
 ]  # fmt: skip
@@ -33,11 +33,11 @@ _OWN = [
 
 def heatmap_grid(
     panels: Sequence[Panel],
-    look: Look,
+    theme: Theme,
     columns: int = 3,
     fitted: bool = False,
     title: str = "Accuracy in %",
-    width: int = WIDE,
+    width: int = WIDE_PIXELS,
 ) -> Chart:
     """One heatmap per panel under one colour axis; grey where there is no data.
 
@@ -49,40 +49,47 @@ def heatmap_grid(
     matrix = next((p.matrix for p in panels if p.matrix is not None), None)
     if matrix is not None:
         low, high = matrix.reach
-        axis = {"colorscale": _OWN, "cmin": low, "cmax": high, "colorbar": _colorbar(matrix.unit, look)}
-        return Chart(_grid(panels, look, columns, axis, "own", width), _own_finding(panels, matrix))
+        axis = {
+            "colorscale": _MATRIX_COLOURS,
+            "cmin": low,
+            "cmax": high,
+            "colorbar": _colorbar(matrix.unit, theme),
+        }
+        return Chart(_grid(panels, theme, columns, axis, "own", width), _matrix_alt(panels, matrix))
     low, high = (0.0, 100.0)
     if fitted:
         known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
         if known.size:
             low, high = float(np.floor(known.min())), float(np.ceil(known.max()))
             high = max(high, low + 1)
-    axis = {"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, look)}
-    return Chart(_grid(panels, look, columns, axis, "accuracy", width), _grid_finding(panels))
+    axis = {"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, theme)}
+    return Chart(_grid(panels, theme, columns, axis, "accuracy", width), _accuracy_alt(panels))
 
 
-def difference_grid(panels: Sequence[Panel], look: Look, columns: int = 3, width: int = WIDE) -> Chart:
+def difference_grid(
+    panels: Sequence[Panel], theme: Theme, columns: int = 3, width: int = WIDE_PIXELS
+) -> Chart:
     """Differences to a baseline, in points, diverging around 0. width: as in ``heatmap_grid``."""
     known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
     reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
     axis = {
-        "colorscale": _diverging(look),
+        "colorscale": _diverging(theme),
         "cmin": -reach,
         "cmax": reach,
         "cmid": 0,
-        "colorbar": _colorbar("Points", look),
+        "colorbar": _colorbar("Points", theme),
     }
     parts = [
-        f"{p.title}: {_points(float(np.nanmean(p.values)))} points on average"
+        f"{p.title}: {_signed(float(np.nanmean(p.values)))} points on average"
         for p in panels
         if not np.isnan(p.values).all()
     ]
-    figure = _grid(panels, look, columns, axis, "difference", width)
+    figure = _grid(panels, theme, columns, axis, "difference", width)
     return Chart(figure, "Difference to the baseline. " + "; ".join(parts) + ".")
 
 
 def _grid(
-    panels: Sequence[Panel], look: Look, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
+    panels: Sequence[Panel], theme: Theme, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
 ) -> go.Figure:
     """Panels in rows of ``columns``, first written as plain dicts: plotly then checks each of them once."""
     columns = max(1, min(columns, len(panels)))
@@ -90,12 +97,14 @@ def _grid(
     tallest = max((len(p.rows) for p in panels), default=1)
     cell = CELL if tallest <= MANY_ROWS else max(4, 1200 // tallest)
     body = max(7 * CELL, cell * tallest)
-    below = max((min(len(n), LABEL) for p in panels for n in p.columns), default=0)  # letters, slanted
+    below = max(
+        (min(len(n), LABEL_LETTERS) for p in panels for n in p.columns), default=0
+    )  # letters, slanted
     gap = max(92, 52 + 4 * below) if below else 60
     inner = rows * body + (rows - 1) * gap
     gaps = any(np.isnan(p.values).any() for p in panels)
     margin = {"l": 8, "r": 8, "t": 54, "b": 88 if gaps else 64, "pad": 0}
-    name = max((min(len(n), LABEL) for p in panels for n in p.rows), default=0)
+    name = max((min(len(n), LABEL_LETTERS) for p in panels for n in p.rows), default=0)
     aside = min(0.12, 0.34 / columns, 0.03 + name * 0.0065)  # between two panels, in shares of the width
     width = (1 - aside * (columns - 1)) / columns
     inside = pixels - BESIDE - SMALL * name
@@ -108,12 +117,12 @@ def _grid(
         left, top = column * (width + aside), 1 - row * (body + gap) / inner
         ends = (left, min(1.0, left + width)), (max(0.0, top - body / inner), top)
         nth = str(i + 1) if i else ""
-        axes |= _panel_axes(panel, look, nth, ends, first=not column)
-        annotations += _panel_texts(replace(panel, title=shorten(panel.title, title_room)), look, nth, ends)
+        axes |= _panel_axes(panel, theme, nth, ends, first=not column)
+        annotations += _panel_texts(replace(panel, title=shorten(panel.title, title_room)), theme, nth, ends)
         fit = len(panel.columns) <= min(TEXT_COLUMNS, width * inside / TEXT_WIDTH[kind])
-        traces = [_heat(panel, kind)]
+        traces = [_heatmap(panel, kind)]
         if panel.values.size and fit and len(panel.rows) <= MANY_ROWS:
-            traces.append(_numbers(panel, look, kind, coloraxis["cmin"], coloraxis["cmax"]))
+            traces.append(_cell_texts(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"]))
         data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
     layout = {
         **axes,
@@ -123,31 +132,31 @@ def _grid(
         "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         "margin": margin,
         "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": look.no_data,
-        "font": {"color": look.ink, "size": 12},
+        "plot_bgcolor": theme.no_data,
+        "font": {"color": theme.ink, "size": 12},
         "hoverlabel": {"align": "left"},
         "uirevision": "grid",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.faint, "activecolor": theme.ink},
     }
-    return go.Figure({"data": [*data, *([_gap_in_legend(look)] if gaps else [])], "layout": layout})
+    return go.Figure({"data": [*data, *([_gap_in_legend(theme)] if gaps else [])], "layout": layout})
 
 
-def _gap_in_legend(look: Look) -> dict[str, Any]:
+def _gap_in_legend(theme: Theme) -> dict[str, Any]:
     return {
         "type": "scatter",
         "x": [None],
         "y": [None],
         "mode": "markers",
-        "marker": {"symbol": "square", "size": 13, "color": look.no_data},
+        "marker": {"symbol": "square", "size": 13, "color": theme.no_data},
         "name": "took no part, or not measured",
         "showlegend": True,
         "hoverinfo": "skip",
     }
 
 
-def _place(panel: Panel, row: str, column: str) -> str:
+def _cell_in_words(panel: Panel, row: str, column: str) -> str:
     """A cell in words."""
-    row, column = plain(row), plain(column)
+    row, column = escape(row), escape(column)
     if panel.matrix is not None:
         return f"{row} {panel.matrix.verb} {column}"
     if panel.row_title == "client":
@@ -158,8 +167,8 @@ def _place(panel: Panel, row: str, column: str) -> str:
     return f"{row} on {column}"
 
 
-def _heat(panel: Panel, kind: Kind) -> dict[str, Any]:
-    places = [[_place(panel, r, c) for c in panel.columns] for r in panel.rows]
+def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
+    places = [[_cell_in_words(panel, r, c) for c in panel.columns] for r in panel.rows]
     value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "own": "%{z:.3f}"}[kind]
     text = f"%{{customdata[0]}}<br><b>{value}</b>"
     parts = [np.array(places, dtype=object)]
@@ -180,12 +189,12 @@ def _heat(panel: Panel, kind: Kind) -> dict[str, Any]:
     }
 
 
-def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> dict[str, Any]:
+def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float) -> dict[str, Any]:
     """The values in the cells, dark on light and light on dark."""
     y, x = np.nonzero(~np.isnan(panel.values))
     values = panel.values[y, x]
     if kind == "difference":
-        colours = _ink_on(_diverging(look), 0.5 + values / (2 * high))
+        colours = _text_colours(_diverging(theme), 0.5 + values / (2 * high))
     else:
         share = 100 * (values - low) / max(high - low, 1e-9)
         colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
@@ -206,13 +215,13 @@ def _numbers(panel: Panel, look: Look, kind: Kind, low: float, high: float) -> d
     }
 
 
-def _diverging(look: Look) -> list[tuple[float, str]]:
+def _diverging(theme: Theme) -> list[tuple[float, str]]:
     """Orange below, blue above, the page's own colour between."""
-    middle = look.paper if look.dark else "#f5f5f5"
+    middle = theme.paper if theme.dark else "#f5f5f5"
     return [(0.0, "#B35806"), (0.25, "#E08214"), (0.5, middle), (0.75, "#5E9CC9"), (1.0, "#1F5FA8")]
 
 
-def _ink_on(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
+def _text_colours(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
     """Black or white text, whichever stands out more (WCAG) from a scale's colours. Shape: share (cells,)."""
     rgb = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for _, colour in scale]) / 255
     at = [position for position, _ in scale]
@@ -222,16 +231,16 @@ def _ink_on(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray
     return np.where((luminance + 0.05) ** 2 > 0.05 * 1.05, "#000000", "#ffffff")
 
 
-Ends = tuple[tuple[float, float], tuple[float, float]]
+Extent = tuple[tuple[float, float], tuple[float, float]]
 """Where a panel begins and ends, across and up, in shares of the figure."""
 
 
-def _panel_axes(panel: Panel, look: Look, nth: str, ends: Ends, first: bool) -> dict[str, Any]:
+def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
     """The two axes of a panel; of the first in a row the second has a title."""
     names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
-    shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": look.ink}, "ticks": ""}
+    shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.ink}, "ticks": ""}
     shared |= {"automargin": True, "tickmode": "array"}
-    small = {"font": {"size": 11, "color": look.faint}, "standoff": 4}
+    small = {"font": {"size": 11, "color": theme.faint}, "standoff": 4}
     longest = max((len(n) for n in panel.columns), default=0)
     across = {
         **shared,
@@ -255,13 +264,13 @@ def _panel_axes(panel: Panel, look: Look, nth: str, ends: Ends, first: bool) -> 
     return {f"xaxis{nth}": across, f"yaxis{nth}": down}
 
 
-def _panel_texts(panel: Panel, look: Look, nth: str, ends: Ends) -> list[dict[str, Any]]:
+def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent) -> list[dict[str, Any]]:
     """The title above a panel, and in an empty one why it is empty."""
-    shared = {"showarrow": False, "font": {"size": 14, "color": look.ink}}
+    shared = {"showarrow": False, "font": {"size": 14, "color": theme.ink}}
     (left, right), (_, top) = ends
     title = {
         **shared,
-        "text": f"<b>{plain(panel.title)}</b>",
+        "text": f"<b>{escape(panel.title)}</b>",
         "x": (left + right) / 2,
         "y": top,
         "xref": "paper",
@@ -274,16 +283,16 @@ def _panel_texts(panel: Panel, look: Look, nth: str, ends: Ends) -> list[dict[st
     return [title] if panel.values.size else [title, {**shared, **middle, "text": panel.nothing}]
 
 
-def _colorbar(title: str, look: Look) -> dict[str, object]:
+def _colorbar(title: str, theme: Theme) -> dict[str, object]:
     return {
-        "title": {"text": title, "side": "right", "font": {"size": 12, "color": look.faint}},
+        "title": {"text": title, "side": "right", "font": {"size": 12, "color": theme.faint}},
         "thickness": 12,
         "outlinewidth": 0,
-        "tickfont": {"color": look.faint},
+        "tickfont": {"color": theme.faint},
     }
 
 
-def _grid_finding(panels: Sequence[Panel]) -> str:
+def _accuracy_alt(panels: Sequence[Panel]) -> str:
     parts = []
     for p in panels:
         mean = p.own_mean
@@ -295,7 +304,7 @@ def _grid_finding(panels: Sequence[Panel]) -> str:
     return "Accuracy heatmaps. " + "; ".join(parts) + "." if parts else "No heatmaps yet."
 
 
-def _own_finding(panels: Sequence[Panel], matrix: MatrixChart) -> str:
+def _matrix_alt(panels: Sequence[Panel], matrix: MatrixChart) -> str:
     parts = []
     for p in panels:
         if not p.values.size:
@@ -307,7 +316,7 @@ def _own_finding(panels: Sequence[Panel], matrix: MatrixChart) -> str:
     return f"{matrix.title}. {'; '.join(parts)}."
 
 
-def _points(value: float) -> str:
+def _signed(value: float) -> str:
     return f"{value:+.1f}"
 
 

@@ -1,4 +1,4 @@
-"""Plotly figures of curves; ``heatmaps`` draws the matrices."""
+"""Line charts over rounds, seconds or traffic."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from fedcore.plots.palette import Look, dash, mark, see_through
-from fedcore.plots.theme import Chart, plain
+from fedcore.plots.chart import Chart, escape
+from fedcore.plots.theme import Theme, dash, marker, rgba
 from fedcore.results.curves import Series, show_ranges
 
 FEW_ROUNDS = 8  # up to here every round has its mark on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
-OPEN_MARKS = (
+OPEN_MARKERS = (
     "circle-open",
     "square-open",
     "diamond-open",
@@ -25,14 +25,14 @@ OPEN_MARKS = (
 )
 """Marks of the further variants of a method; with four dashes 32 lines of one colour stay apart."""
 LEGEND_ROOM = 64  # pixels of an axis with its labels and title, below which a legend begins
-TINY = 1e-3  # below it a number is written with its power of ten
-STILL = 1e-5
+SMALL_VALUE = 1e-3  # below it a number is written with its power of ten
+CONSTANT_TOLERANCE = 1e-5
 """Values that differ by less, relatively, differ by float32's rounding: a line of them does not move."""
 
 
-def curves(
+def line_chart(
     series: Sequence[Series],
-    look: Look,
+    theme: Theme,
     x_title: str,
     y_title: str,
     *,
@@ -44,14 +44,14 @@ def curves(
     data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
     seen: dict[str, int] = {}
     apart = show_ranges(series)
-    tiny = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < TINY
+    tiny = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
         nth = seen.setdefault(s.method, 0)
         seen[s.method] += 1
-        data += _line(s, look, nth, apart, ".2e" if tiny else ".2f")
+        data += _line(s, theme, nth, apart, ".2e" if tiny else ".2f")
     rows = _legend_rows(series)
     height += LEGEND_ROW * max(0, rows - 2)  # many names make the figure longer, not its plot flatter
-    shared = {"gridcolor": look.grid, "zeroline": False, "linecolor": look.grid, "color": look.ink}
+    shared = {"gridcolor": theme.grid, "zeroline": False, "linecolor": theme.grid, "color": theme.ink}
     shared["automargin"] = True
     last = max((x for s in series for x in s.x), default=0)
     few = x_title == "Round" and last <= FEW_ROUNDS
@@ -63,20 +63,20 @@ def curves(
     if tiny:
         down["exponentformat"] = "power"  # a number without a unit is no "0.9µ"
     # not a range: where a chart is updated in place, one that had a range never finds its own again
-    still = _range_of_still([y for line in data for y in line["y"]], 105 if per_cent else None)
+    still = _range_of_constant([y for line in data for y in line["y"]], 105 if per_cent else None)
     down["autorangeoptions"] = {"include": still}
     layout: dict[str, Any] = {
         "height": height,
         "margin": {"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
-        "title": _title(name, look) if name else None,
+        "title": _title(name, theme) if name else None,
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": look.ink},
+        "font": {"color": theme.ink},
         "hovermode": "x unified",
         "legend": {"orientation": "h", "yanchor": "top", "y": _below_axis(height, rows), "x": 0},
         "showlegend": len(series) > 1 if name else None,  # one line is what the title says
         "uirevision": "curves",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": look.faint, "activecolor": look.ink},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.faint, "activecolor": theme.ink},
     }
     if not any(s.x for s in series):
         middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
@@ -84,14 +84,14 @@ def curves(
         bare = {"showticklabels": False, "showgrid": False}
         across, down = {**across, **bare}, {**down, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": across, "yaxis": down}})
-    return Chart(figure, _curves_finding(series, y_title or name, " %" if per_cent else ""))
+    return Chart(figure, _end_values(series, y_title or name, " %" if per_cent else ""))
 
 
-def _range_of_still(values: Sequence[float], most: float | None) -> list[float] | None:
+def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:
     """From 0 to beyond lines that do not move: plotly would show one to both sides, or what was rounded."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     size = max(abs(low), abs(high))
-    if not values or high - low > STILL * size:
+    if not values or high - low > CONSTANT_TOLERANCE * size:
         return None
     end = 1.25 * size if most is None else min(1.25 * size, most)
     if not size:
@@ -110,17 +110,17 @@ def _below_axis(height: int, rows: int) -> float:
     return -LEGEND_ROOM / max(60, height - 130 - LEGEND_ROW * (rows - 1))
 
 
-def _title(text: str, look: Look) -> dict[str, object]:
-    font = {"size": 14, "color": look.ink}
-    return {"text": f"<b>{plain(text)}</b>", "font": font, "x": 0, "xanchor": "left"}
+def _title(text: str, theme: Theme) -> dict[str, object]:
+    font = {"size": 14, "color": theme.ink}
+    return {"text": f"<b>{escape(text)}</b>", "font": font, "x": 0, "xanchor": "left"}
 
 
-def _line(s: Series, look: Look, nth: int, reach: bool, digits: str) -> list[dict[str, Any]]:
+def _line(s: Series, theme: Theme, nth: int, reach: bool, digits: str) -> list[dict[str, Any]]:
     """A line, behind it its band where it has one."""
-    colour = look.colour(s.method)
-    marks = [mark(s.method), *OPEN_MARKS]
+    colour = theme.colour(s.method)
+    marks = [marker(s.method), *OPEN_MARKERS]
     dashes = [dash(s.method), "dash", "dot", "dashdot"]
-    text = f"{plain(s.label)}" + (f" (n = {s.n})" if s.n > 1 else "")
+    text = f"{escape(s.label)}" + (f" (n = {s.n})" if s.n > 1 else "")
     line = {
         "type": "scatter",
         "x": s.x,
@@ -135,7 +135,7 @@ def _line(s: Series, look: Look, nth: int, reach: bool, digits: str) -> list[dic
             "color": colour,
             "line": {"width": 1.5, "color": colour},
         },
-        "customdata": _reach(s, digits),
+        "customdata": _hover_ranges(s, digits),
         "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
     }
     return [*(_band(s, colour) if reach or not s.low else []), line]
@@ -156,7 +156,7 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
             "y": [*high, *low[::-1]],
             "mode": "lines",
             "fill": "toself",
-            "fillcolor": see_through(colour, 0.16),
+            "fillcolor": rgba(colour, 0.16),
             "line": {"width": 0},
             "hoverinfo": "skip",
             "showlegend": False,
@@ -165,14 +165,14 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
     ]
 
 
-def _reach(s: Series, digits: str) -> list[str]:
+def _hover_ranges(s: Series, digits: str) -> list[str]:
     """What follows a value under the pointer."""
     if s.low:
         return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
     return [f" ± {d:.1f}" if d is not None else "" for d in s.std]
 
 
-def _curves_finding(series: Sequence[Series], y_title: str, unit: str) -> str:
+def _end_values(series: Sequence[Series], y_title: str, unit: str) -> str:
     ends = [(s.y[-1], s.label) for s in series if s.y]
     if not ends:
         return f"{y_title}: no data yet."
@@ -190,17 +190,17 @@ def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapp
     table: dict[str, list[object]] = {
         "line": [s.label for s, _ in rows],
         x_title: [round(s.x[i], 3) for s, i in rows],
-        mean: [_told(s.y[i]) for s, i in rows],
+        mean: [_rounded(s.y[i]) for s, i in rows],
     }
     if any(d is not None for s in series for d in s.std):
-        table["std"] = [_told(s.std[i]) for s, i in rows]
+        table["std"] = [_rounded(s.std[i]) for s, i in rows]
     if any(s.low for s in series):
-        table["smallest"] = [_told(s.low[i]) if s.low else None for s, i in rows]
-        table["largest"] = [_told(s.high[i]) if s.high else None for s, i in rows]
+        table["smallest"] = [_rounded(s.low[i]) if s.low else None for s, i in rows]
+        table["largest"] = [_rounded(s.high[i]) if s.high else None for s, i in rows]
     return table
 
 
-def _told(value: float | None) -> float | None:
+def _rounded(value: float | None) -> float | None:
     """Two decimals, or three digits of what is smaller: an error of 0.0000009 is not 0."""
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Who holds what, as a picture without a plotting library: its form shows a second sooner."""
+"""The partition of a data set among clients, drawn in HTML: it appears before plotly has loaded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from math import sqrt
 
 import numpy as np
 
-from fedcore.plots.palette import Look
-from fedcore.plots.theme import ticks
+from fedcore.plots.chart import ticks
+from fedcore.plots.theme import Theme
 
 MOST_ROWS, MOST_CELLS = 200, 2000
 """Clients, and bubbles, in a picture: thousands would take the browser seconds."""
@@ -30,7 +30,7 @@ class Picture:
 
 
 def partition_picture(
-    counts: np.ndarray, clients: Sequence[str], classes: Sequence[str], look: Look
+    counts: np.ndarray, clients: Sequence[str], classes: Sequence[str], theme: Theme
 ) -> Picture:
     """A bubble per client and class whose area is the number of training samples; of many classes, a shade.
 
@@ -56,10 +56,10 @@ def partition_picture(
     for i, client in enumerate(clients):
         cells.append(f'<span style="{_NAME}text-align:right">{named_rows.get(i, "")}</span>')
         if strips:
-            cells.append(_strip(counts[i], largest, client, row, look))
+            cells.append(_strip(counts[i], largest, client, row, theme))
             continue
         for j, held in enumerate(classes):
-            cells.append(_bubble(int(counts[i, j]), largest, f"{client}, class {held}", row, look))
+            cells.append(_bubble(int(counts[i, j]), largest, f"{client}, class {held}", row, theme))
     cells.append("<span></span>")
     cells += [
         f'<span style="{_NAME}{_UPRIGHT}">{named_columns.get(j, "")}</span>' for j in range(len(classes))
@@ -82,23 +82,23 @@ def _named(names: Sequence[str], room: int) -> list[tuple[int, str]]:
     return list(zip(*ticks(names, room), strict=True))
 
 
-def _bubble(count: int, largest: int, what: str, row: float, look: Look) -> str:
+def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> str:
     """A disc in a box of a column's width and at most a row's height; its area is the count."""
     if not count:
         return "<span></span>"
     share = 84 * sqrt(count / largest)
-    style = f"background:{look.colour('fedot')};opacity:0.85;border-radius:50%;aspect-ratio:1;"
+    style = f"background:{theme.colour('fedot')};opacity:0.85;border-radius:50%;aspect-ratio:1;"
     style += f"width:min({share:.0f}%,{share * row / 100:.1f}px)"
     title = html.escape(f"{what}: {count} training samples")
     return f'<span title="{title}" style="{style}"></span>'
 
 
-def _strip(counts: np.ndarray, largest: int, client: str, row: float, look: Look) -> str:
+def _strip(counts: np.ndarray, largest: int, client: str, row: float, theme: Theme) -> str:
     """One box for all classes: a thousand elements less in the browser than a box each."""
     edge, stops = 100 / len(counts), []
     for j in np.flatnonzero(counts):
         shade = round(30 + 70 * int(counts[j]) / largest)
-        colour = f"color-mix(in srgb,{look.colour('fedot')} {shade}%,transparent)"
+        colour = f"color-mix(in srgb,{theme.colour('fedot')} {shade}%,transparent)"
         left, right = f"{j * edge:.2f}%", f"{(j + 1) * edge:.2f}%"
         stops.append(f"transparent {left},{colour} {left} {right},transparent {right}")
     style = f"grid-column:span {len(counts)};justify-self:stretch;height:{max(1.0, row - 1):.1f}px;"

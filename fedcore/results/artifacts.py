@@ -30,8 +30,6 @@ _ENVIRONMENT_TITLES = {
     "data": "Data set's fingerprint",
     "pixels": "Fingerprint of its pixels, as cached",
 }
-
-
 _FILE_KINDS = {".safetensors": "checkpoint", ".txt": "log", ".log": "log", ".npz": "analysis"}
 
 

@@ -37,8 +37,6 @@ from fedcore.store import queries
 from fedcore.store.queries import RunRow
 
 RECORDED_ELSEWHERE = " (recorded elsewhere)"
-
-
 CAVEAT_MARK = "†"
 """Marks a row whose runs are not quite what their config says, and the note that says why."""
 

@@ -16,15 +16,11 @@ from fedcore.store import queries
 from fedcore.store.queries import BROADCAST, TEST, RunRow
 
 Axis = Literal["round", "seconds", "megabytes"]
-
-
 AXES: dict[Axis, str] = {
     "round": "Round",
     "seconds": "Seconds of training and aggregation",
     "megabytes": "Traffic of all clients, up and down (MB)",
 }
-
-
 CURVE_METRICS: dict[Metric, str] = {
     "personal": "personal_mean",
     "weighted": "personal_weighted",
@@ -32,11 +28,7 @@ CURVE_METRICS: dict[Metric, str] = {
     "classes": "classes_mean",
     "global": "global_mean",
 }
-
-
 MEGABYTE = 1_000_000
-
-
 MAX_RANGES = 2
 """Lines of one colour whose bands from smallest to largest can be told apart."""
 

@@ -33,30 +33,18 @@ SUMMARY_FIELDS = (
     "difference_to_baseline", "baseline", "test", "pairs", "p", "p_holm", "remark", "rounds", "method_name",
     "printed", "printed_std", "printed_in",
 )  # fmt: skip
-
-
 ROUND_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
     "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
 )  # fmt: skip
-
-
 CLIENT_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "client", "domain",
     "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
     "own_total", "own_accuracy",
 )  # fmt: skip
-
-
 SPLITS = {0: "train", 1: "validation", 2: "test"}
-
-
 POINTS = {0: "local", 1: "broadcast"}
-
-
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 
 

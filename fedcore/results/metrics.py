@@ -60,22 +60,16 @@ def is_own(c: NamedCell) -> bool:
 
 
 Rule = Literal["last", "best", "mean10"]
-
-
 RULES: dict[Rule, str] = {
     "last": "last round",
     "best": "best on validation",
     "mean10": "mean of last ten rounds",
 }
 """How a run's round is chosen. Never by test accuracy."""
-
-
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
     "global", "whole",
 ]  # fmt: skip
-
-
 METRICS: dict[Metric, str] = {
     "generalisation": "Generalisation G",
     "personalisation": "Personalisation P",
@@ -87,8 +81,6 @@ METRICS: dict[Metric, str] = {
     "global": "Global model",
     "whole": "Global model, whole test set",
 }
-
-
 METRIC_HEADINGS: dict[Metric, str] = {
     "generalisation": "G",
     "personalisation": "P",
@@ -100,8 +92,6 @@ METRIC_HEADINGS: dict[Metric, str] = {
     "global": "Global",
     "whole": "Whole test",
 }
-
-
 METRIC_HELP: dict[Metric, str] = {
     "generalisation": "the global model on the domain held out, mean over these; empty without such a model",
     "personalisation": "each domain's own model on that domain, mean over the runs that hold another one out",
@@ -114,19 +104,13 @@ METRIC_HELP: dict[Metric, str] = {
     "global": "the global model on the clients' test samples; empty where a method has none",
     "whole": "the global model on all test samples, those of classes that no client holds too",
 }
-
-
 Breakdown = Literal["domain", "client", "held_out"]
-
-
 BREAKDOWNS: dict[Breakdown, str] = {
     "domain": "Personal accuracy by domain",
     "client": "Personal accuracy by client",
     "held_out": "Generalisation G by held-out domain",
 }
 """What a mean is made of: accuracies by name."""
-
-
 SCORE_COLUMNS: dict[Metric, str] = {
     "personal": "personal_mean",
     "weighted": "personal_weighted",
@@ -134,8 +118,6 @@ SCORE_COLUMNS: dict[Metric, str] = {
     "classes": "classes_mean",
     "global": "global_mean",
 }
-
-
 AVERAGED_ROUNDS = 10
 
 

@@ -14,12 +14,8 @@ from fedcore.store.queries import NamedCell
 
 Named = tuple[str, str]
 """A model or test set: (name, kind)."""
-
-
 Share = tuple[float, int, int]
 """A share of one with its counts: (share, correct, total)."""
-
-
 Shares = Mapping[tuple[str, str], Share]
 """Shares by row and column."""
 

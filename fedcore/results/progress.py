@@ -13,11 +13,7 @@ from fedcore.store import queries
 from fedcore.store.queries import RunRow
 
 RECENT_ROUNDS = 5
-
-
 LOG_BYTES = 16_384
-
-
 MEGABYTE = 1_000_000
 
 

@@ -52,8 +52,6 @@ def held_out_panel(
 
 View = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrices``)."""
-
-
 VIEWS: dict[View, str] = {
     "matrix": "Model by test set",
     "clients": "Client by round",

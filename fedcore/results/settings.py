@@ -17,15 +17,9 @@ from fedcore.store import queries
 
 NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
 """What rows of a table do not differ in: the seed, and where things lie or what they are called."""
-
-
 NAMED_FIELDS = 2
 """Fields that differ between rows of one name and are told with it, and as many more as tell them apart."""
-
-
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
-
-
 _EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
 
 

@@ -10,14 +10,8 @@ from typing import Literal
 import numpy as np
 
 Test = Literal["t", "wilcoxon"]
-
-
 TESTS: dict[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
-
-
 LEVEL = 0.05
-
-
 MIN_PAIRS = 3
 """With fewer seeds nothing is claimed."""
 

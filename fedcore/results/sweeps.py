@@ -13,8 +13,6 @@ from fedcore.results.metrics import Metric
 from fedcore.results.statistics import Stat
 
 FieldValue = str | int | float | bool | tuple | None
-
-
 _NEVER = ("seed", "held_out", "method.name", "method.label", "method.file", "method.sha256", "data.root")
 
 

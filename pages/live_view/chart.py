@@ -16,7 +16,7 @@ from pathlib import Path
 import streamlit as st
 from plotly.offline import get_plotlyjs_version
 
-from fedcore.plots.theme import Chart
+from fedcore.plots.chart import Chart
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 EAGER = b"//# allFunctionsCalledOnLoad\n"

@@ -10,7 +10,7 @@ import streamlit as st
 
 from fedcore import jobs, store
 from fedcore.errors import FedLensError
-from fedcore.plots.palette import Look
+from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
 from fedcore.results.run_panels import VIEWS, View, default_view
 from fedcore.store import queries
@@ -40,7 +40,7 @@ class Settings:
     columns: int
     charts: tuple[str, ...]
     until: int | None
-    look: Look
+    theme: Theme
     width: int
 
 
@@ -146,7 +146,7 @@ def settings_of(found: list[RunRow]) -> Settings:
     in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
     until = _until(found, split, point)
     return Settings(
-        view, split, point, fitted, in_a_row, tuple(charts), until, common.look(), common.figure_width()
+        view, split, point, fitted, in_a_row, tuple(charts), until, common.theme(), common.figure_width()
     )
 
 

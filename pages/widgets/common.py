@@ -12,8 +12,8 @@ import streamlit as st
 from fedcore import jobs, store
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices
-from fedcore.plots.palette import STATUS, Look
-from fedcore.plots.theme import NARROW, WIDE, Chart, in_ink
+from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS, Chart
+from fedcore.plots.theme import STATUS, Theme, apply_theme
 from fedcore.store import Access
 
 # Text is never in the primary colour: one on which white can be read is too dark to be read on the dark page
@@ -145,9 +145,9 @@ def writable() -> bool:
     return bool(st.session_state.get("writable"))
 
 
-def look() -> Look:
+def theme() -> Theme:
     """Light or dark, as the reader has chosen."""
-    return Look(dark=st.context.theme.type == "dark")
+    return Theme(dark=st.context.theme.type == "dark")
 
 
 def md(text: str) -> str:
@@ -174,7 +174,7 @@ def show_error(error: FedLensError, where: object = st) -> None:
 def status_html(state: str) -> str:
     """A status as mark and word, in its colour."""
     symbol, light, dark = STATUS[state]
-    colour = dark if look().dark else light
+    colour = dark if theme().dark else light
     icon = f'<span aria-hidden="true">{symbol}</span>'
     return f'<span class="fl-status" style="color:{colour}">{icon} {state}</span>'
 
@@ -186,7 +186,7 @@ def clipped(name: str) -> str:
 
 def method_html(label: str, method: str) -> str:
     """A method's name with its colour; under the pointer the whole of a name that was cut."""
-    swatch = f'<span class="fl-swatch" style="background:{look().colour(method)}" aria-hidden="true"></span>'
+    swatch = f'<span class="fl-swatch" style="background:{theme().colour(method)}" aria-hidden="true"></span>'
     if len(label) <= LONGEST:
         return swatch + esc(label)
     return f'{swatch}<span title="{esc(label)}">{esc(clipped(label))}</span>'
@@ -270,7 +270,7 @@ def draw(
             st.markdown(f"**{md(title)}**")
         st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
         return
-    in_ink(chart.figure, look())
+    apply_theme(chart.figure, theme())
     st.plotly_chart(chart.figure, key=key, alt=chart.alt, config={"displaylogo": False})
 
 
@@ -291,4 +291,4 @@ def narrow() -> bool:
 
 def figure_width() -> int:
     """About how many pixels a figure across the page has."""
-    return NARROW if narrow() else WIDE
+    return NARROW_PIXELS if narrow() else WIDE_PIXELS

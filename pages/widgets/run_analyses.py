@@ -155,11 +155,13 @@ def predictions(run: RunRow) -> None:
     with left:
         st.markdown("**Confusion matrix**")
         common.draw(
-            analyses.confusion_chart(found, common.look(), common.narrow()), "confusion", found.matrix_table()
+            analyses.confusion_chart(found, common.theme(), common.narrow()),
+            "confusion",
+            found.matrix_table(),
         )
     with right:
         st.markdown("**Accuracy by class**")
-        common.draw(analyses.class_chart(found, common.look(), run.method), "by_class", found.table())
+        common.draw(analyses.class_chart(found, common.theme(), run.method), "by_class", found.table())
     again(asked, task)
 
 
@@ -173,7 +175,7 @@ def feature_space(run: RunRow) -> None:
         return
     arrays, classes = tasks.arrays(task), (task.result or {})["classes"]
     common.draw(
-        analyses.space_chart(arrays, classes, common.look()), "space", analyses.space_table(arrays, classes)
+        analyses.space_chart(arrays, classes, common.theme()), "space", analyses.space_table(arrays, classes)
     )
     st.caption(
         "Dots: images. Stars: what the model compares them with. Crosses: centroids of a class's images. "
@@ -261,7 +263,7 @@ def freedom(run: RunRow) -> None:
         recorded = [d.value for d in queries.diagnostics(db, value.run.id, "degrees_of_freedom")]
         if recorded and recorded[-1] is not None:
             degrees[value.run.id] = recorded[-1]
-    rows = analyses.freedoms(shown, degrees)
+    rows = analyses.freedom_by_blocks(shown, degrees)
     if len(rows) < 2:
         st.info(
             "This picture compares numbers of blocks: launch the experiment with several, e.g. a sweep over "
@@ -269,6 +271,6 @@ def freedom(run: RunRow) -> None:
             icon=":material/stacked_line_chart:",
         )
         return
-    chart = analyses.freedom_chart(rows, common.look())
+    chart = analyses.freedom_chart(rows, common.theme())
     common.draw(chart, "freedom", analyses.freedom_table(rows))
     st.caption(f"{common.md(chart.alt)} Last round, mean over clients and seeds.")

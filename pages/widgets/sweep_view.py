@@ -30,7 +30,7 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
         )
         return
     st.markdown(f"**{METRICS[metric]} of all combinations**")
-    chart = comparison_figures.parallel(families, common.look(), METRICS[metric])
+    chart = comparison_figures.parallel_chart(families, common.theme(), METRICS[metric])
     common.draw(chart, "sweep_parallel", table(families, metric))
     st.caption(common.md(chart.alt) + " Drag along an axis to keep only lines that pass there.")
     family = families[0]
@@ -59,7 +59,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
         field = st.selectbox("Over", family.fields, format_func=field_title, key="sweep_over")
     lines = sweeps.sweep_lines(family, field)
     shown = lines[:MOST_LINES]
-    chart = comparison_figures.sweep_lines(shown, common.look(), field, METRICS[metric])
+    chart = comparison_figures.sweep_line_chart(shown, common.theme(), field, METRICS[metric])
     name = field_title(field)
     cells = [
         (line.label, value_text(field, x), s)
@@ -95,7 +95,7 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
             if f != column
         }
     found = sweeps.sweep_grid(family, row, column, fixed)
-    chart = comparison_figures.sweep_grid(found, common.look(), METRICS[metric])
+    chart = comparison_figures.sweep_heatmap(found, common.theme(), METRICS[metric])
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
         name = f"{field_words(column)} {value_text(column, value)}"

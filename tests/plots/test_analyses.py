@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fedcore.plots import analyses
-from fedcore.plots.palette import Look
+from fedcore.plots.theme import Theme
 from fedcore.results.statistics import Stat
 
 CLASSES = ("cat", "<b>owl</b>", "engine")
@@ -55,7 +55,7 @@ def test_the_matrix_table_counts_each_pair():
 
 
 def test_confusion_figure_prints_counts_and_escapes_names():
-    chart = analyses.confusion_chart(analyses.confusion(arrays(), CLASSES, None), Look())
+    chart = analyses.confusion_chart(analyses.confusion(arrays(), CLASSES, None), Theme())
     heat = chart.figure.data[0]
     assert np.nan_to_num(np.array(heat.z, dtype=float), nan=-1).tolist() == [
         [50, 50, 0],
@@ -78,14 +78,14 @@ def test_confusion_figure_prints_counts_and_escapes_names():
 def test_on_a_telephone_the_matrix_has_the_whole_width():
     found = analyses.confusion(arrays(), CLASSES, None)
     bars = [
-        analyses.confusion_chart(found, Look(), narrow).figure.data[0].colorbar for narrow in (False, True)
+        analyses.confusion_chart(found, Theme(), narrow).figure.data[0].colorbar for narrow in (False, True)
     ]
     assert [b.orientation for b in bars] == [None, "h"]
 
 
 def test_classes_are_listed_from_the_worst():
     found = analyses.Confusion(("a", "b", "c"), np.array([[3, 1, 0], [0, 5, 0], [1, 0, 1]]))
-    figure = analyses.class_chart(found, Look(), "fedot").figure
+    figure = analyses.class_chart(found, Theme(), "fedot").figure
     axis, bars = figure.layout.xaxis, figure.data[0]
     assert (axis.range, axis.ticklabeloverflow) == ((0, 100), "allow"), "the label of 100 % is there"
     assert figure.layout.margin.r >= 24, "and has room"
@@ -100,8 +100,8 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
         "label": np.array([0, 0, 0, 1, 0]),
         "predicted": np.array([0, 1, -1, -1, -1]),
     }
-    chart = analyses.space_chart(points, CLASSES, Look(dark=True))
-    long = analyses.space_chart(points, ("c" * 500, "d"), Look()).figure
+    chart = analyses.space_chart(points, CLASSES, Theme(dark=True))
+    long = analyses.space_chart(points, ("c" * 500, "d"), Theme()).figure
     assert max(len(t.name) for t in long.data) <= 16, "a name of the legend never squeezes the plot"
     assert sorted(trace.marker.symbol for trace in chart.figure.data) == ["circle", "star", "star", "x"]
     assert "50.0 % of these images" in chart.alt
@@ -113,7 +113,7 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
 def test_ticks_of_the_freedom_chart_say_where_they_stand():
     """One decimal would call 86.25 % 86.2 %, and 1,000 degrees "1k"."""
     found = [analyses.Freedom("FedOT", b, 2016 / b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
-    chart = analyses.freedom_chart(found, Look())
+    chart = analyses.freedom_chart(found, Theme())
     layout = chart.figure.layout
     assert layout.yaxis.tickformat is None and layout.yaxis2.tickformat == ","
     assert layout.yaxis.tickmode == "auto", "an overlaying axis would have its ticks where the other's are"

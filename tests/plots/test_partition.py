@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from fedcore.plots.palette import Look
 from fedcore.plots.partition import MOST_BUBBLES, MOST_CELLS, partition_picture
+from fedcore.plots.theme import Theme
 
 
 def bubbles(text: str) -> dict[str, float]:
@@ -15,7 +15,7 @@ def bubbles(text: str) -> dict[str, float]:
 
 
 def test_a_bubble_for_every_class_that_a_client_holds():
-    found = partition_picture(np.array([[16, 0, 4], [0, 1, 16]]), ["a", "b"], ["x", "y", "z"], Look())
+    found = partition_picture(np.array([[16, 0, 4], [0, 1, 16]]), ["a", "b"], ["x", "y", "z"], Theme())
     radii = bubbles(found.html)
     assert set(radii) == {
         "a, class x: 16 training samples",
@@ -31,7 +31,7 @@ def test_a_bubble_for_every_class_that_a_client_holds():
 
 def test_names_are_text():
     found = partition_picture(
-        np.ones((1, 1), int), ['<b onclick="x()">'], ["</title><script>"], Look(dark=True)
+        np.ones((1, 1), int), ['<b onclick="x()">'], ["</title><script>"], Theme(dark=True)
     )
     (said,) = bubbles(found.html)
     assert said == '<b onclick="x()">, class </title><script>: 1 training samples'
@@ -41,7 +41,7 @@ def test_names_are_text():
 def test_of_many_clients_some_are_drawn_and_all_are_counted():
     counts = np.full((1000, MOST_BUBBLES), 2)
     names = [str(j) for j in range(MOST_BUBBLES)]
-    found = partition_picture(counts, [f"c{i}" for i in range(1000)], names, Look())
+    found = partition_picture(counts, [f"c{i}" for i in range(1000)], names, Theme())
     assert len(bubbles(found.html)) == MOST_CELLS
     assert found.alt.startswith("1000 clients, 40 classes; a client holds 80 training samples")
     assert "The picture shows 50 of the clients" in found.alt
@@ -51,7 +51,7 @@ def test_of_many_clients_some_are_drawn_and_all_are_counted():
 def test_of_many_classes_a_client_is_one_strip_of_shades():
     counts = np.zeros((2, 100), int)
     counts[0, [0, 99]], counts[1, 50] = (10, 5), 10
-    found = partition_picture(counts, ["a<b>", "c"], [str(j) for j in range(100)], Look())
+    found = partition_picture(counts, ["a<b>", "c"], [str(j) for j in range(100)], Theme())
     strips = [s for s in ElementTree.fromstring(found.html).iter("span") if s.get("title")]
     assert [s.get("title") for s in strips] == [
         "a<b>: 15 training samples of 2 classes",
@@ -64,4 +64,4 @@ def test_of_many_classes_a_client_is_one_strip_of_shades():
 
 
 def test_nothing_is_a_picture_too():
-    assert bubbles(partition_picture(np.zeros((2, 2), int), ["a", "b"], ["x", "y"], Look()).html) == {}
+    assert bubbles(partition_picture(np.zeros((2, 2), int), ["a", "b"], ["x", "y"], Theme()).html) == {}

@@ -9,8 +9,8 @@ import pytest
 
 from fedcore.methods import MatrixChart
 from fedcore.plots import heatmaps
-from fedcore.plots.palette import Look
-from fedcore.plots.theme import short
+from fedcore.plots.chart import short_name
+from fedcore.plots.theme import Theme
 from fedcore.results.panels import Panel
 
 
@@ -28,7 +28,7 @@ from fedcore.results.panels import Panel
     ],
 )
 def test_names_on_axes_are_cut_to_one_width(name: str, label: str) -> None:
-    assert short(name) == label
+    assert short_name(name) == label
 
 
 def test_no_weight_takes_a_colour_of_the_theme() -> None:
@@ -36,6 +36,6 @@ def test_no_weight_takes_a_colour_of_the_theme() -> None:
     none = np.zeros((1, 1))
     matrix = MatrixChart("attention", "Attention")
     panel = Panel("Attention", "fedalign", ("a",), ("a",), none, none, none, matrix=matrix)
-    axis = heatmaps.heatmap_grid([panel], Look(), 1).figure.layout.coloraxis
+    axis = heatmaps.heatmap_grid([panel], Theme(), 1).figure.layout.coloraxis
     assert (axis.cmin, axis.cmax) == (0, 1)
     assert all(not re.fullmatch(r"#0000(0.|10)", colour) for _, colour in axis.colorscale)

@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.engine.events import ClientRound
 from fedcore.plots import heatmaps
-from fedcore.plots.palette import Look
+from fedcore.plots.theme import Theme
 from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import client_by_round_panels
 from fedcore.store import queries
@@ -28,7 +28,7 @@ def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
             expected[own.client - 1, own.round] += 100 * own.correct / own.total / 3
     np.testing.assert_allclose(panel.values, expected)
     assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the last round, as in the table"
-    assert "SDFed, own accuracy" in heatmaps.heatmap_grid([panel], Look()).alt
+    assert "SDFed, own accuracy" in heatmaps.heatmap_grid([panel], Theme()).alt
 
 
 def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fedcore.engine.events import ClientRound, Diagnostic
 from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
-from fedcore.plots.palette import Look
+from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import (
@@ -124,7 +124,7 @@ def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -
     by_method = method_by_domain_panel(held_out, found, group.setting)
     np.testing.assert_allclose(by_method.values, [[60, 40]])
     assert "G by held-out domain" in by_method.title
-    chart = heatmaps.heatmap_grid([panel], Look())
+    chart = heatmaps.heatmap_grid([panel], Theme())
     assert "mine, G 50.0 %, P 80.0 %" in chart.alt
     printed = next(t.text for t in chart.figure.data if t.type == "scatter")
     assert list(printed) == ["<b>60</b>", "90", "70", "<b>40</b>"]
@@ -160,10 +160,10 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     np.testing.assert_allclose(panel.values[:2, :2], [[0.75, 0.25], [0.4, 0.6]])
     assert np.isnan(panel.values[2:]).all()
     assert np.isnan(panel.values[:, 2:]).all()
-    chart = heatmaps.heatmap_grid([panel], Look())
+    chart = heatmaps.heatmap_grid([panel], Theme())
     axis = chart.figure.layout.coloraxis
     assert (axis.cmin, axis.cmax, axis.colorbar.title.text) == (0, 1, "Weight")
-    accuracies = heatmaps.heatmap_grid([run_panel(partly, run)], Look()).figure.layout.coloraxis
+    accuracies = heatmaps.heatmap_grid([run_panel(partly, run)], Theme()).figure.layout.coloraxis
     assert axis.colorscale != accuracies.colorscale
     assert chart.alt.endswith("a client learns from itself: on average 0.68.")
     assert chart.figure.data[0].customdata[0][1][0] == f"{panel.rows[0]} learns from {panel.rows[1]}"
@@ -179,7 +179,7 @@ def test_a_client_that_took_no_part_is_a_gap(partly: Path) -> None:
     panel = run_panel(partly, run, "clients")
     assert panel.columns == ("0", "1", "2", "3")
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "client 3 in round 1, and no other"
-    whole = heatmaps.heatmap_grid([run_panel(partly, run)], Look()).figure
+    whole = heatmaps.heatmap_grid([run_panel(partly, run)], Theme()).figure
     assert not any(t.showlegend for t in whole.data), "no legend for what is not there"
 
 
@@ -190,7 +190,7 @@ def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:
     (line,) = diagnostics.diagnostic_series(partly, {runs[0].id: 3}, groups[0])
     assert (line.x, line.y, line.low, line.high) == ((1.0,), (6.0,), (4.0,), (8.0,))
     assert not diagnostics.diagnostic_series(partly, {runs[0].id: 0}, groups[0])
-    chart = figures.curves([line], Look(), "Round", "", per_cent=False, name=groups[0].title)
+    chart = figures.line_chart([line], Theme(), "Round", "", per_cent=False, name=groups[0].title)
     assert "Prototypes a client sends at the end: FedAlign 6.0." in chart.alt
 
 

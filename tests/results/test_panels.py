@@ -9,8 +9,8 @@ import pytest
 
 from fedcore.plots import heatmaps
 from fedcore.plots import lines as figures
-from fedcore.plots import theme as charts
-from fedcore.plots.palette import DARK, LIGHT, Look, dash, mark
+from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
+from fedcore.plots.theme import DARK_COLOURS, LIGHT_COLOURS, Theme, apply_theme, dash, marker
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import difference_panel, mean_panels
@@ -43,7 +43,7 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
 def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
     panel = run_panel(filled, run_called(filled, 2, "FedAlign"))
     assert panel.title == "FedAlign: waiting"
-    chart = heatmaps.heatmap_grid([panel], Look())
+    chart = heatmaps.heatmap_grid([panel], Theme())
     assert "no data yet" in chart.alt
 
 
@@ -73,7 +73,7 @@ def test_difference_is_cell_by_cell(filled: Path) -> None:
 
 def test_one_colour_axis_for_all_panels(filled: Path) -> None:
     shown = [run_panel(filled, r) for r in queries.runs_of(filled, [2])]
-    figure = heatmaps.heatmap_grid(shown, Look()).figure
+    figure = heatmaps.heatmap_grid(shown, Theme()).figure
     heat = [t for t in figure.data if t.type == "heatmap"]
     assert len(heat) == 5
     assert {t.coloraxis for t in heat} == {"coloraxis"}
@@ -84,7 +84,7 @@ def test_one_colour_axis_for_all_panels(filled: Path) -> None:
 
 def test_fitted_colours_span_the_values(filled: Path) -> None:
     shown = [run_panel(filled, run_called(filled, 1, "FedOT"))]
-    axis = heatmaps.heatmap_grid(shown, Look(), fitted=True).figure.layout.coloraxis
+    axis = heatmaps.heatmap_grid(shown, Theme(), fitted=True).figure.layout.coloraxis
     assert axis.cmin <= shown[0].values.min() < shown[0].values.max() <= axis.cmax
     assert axis.cmax - axis.cmin < 60
 
@@ -95,7 +95,7 @@ def test_names_are_shown_as_text(tmp_path: Path) -> None:
     _, leases = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
     fill.train(leases[0], clients=names)
     run = queries.runs(db, [leases[0].run_id])[0]
-    text = heatmaps.heatmap_grid([run_panel(db, run)], Look()).figure.to_json()
+    text = heatmaps.heatmap_grid([run_panel(db, run)], Theme()).figure.to_json()
     assert "<a href" not in text
     assert "\\u003ca href" not in text.lower()
 
@@ -112,7 +112,7 @@ def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
         s for s in curves.mean_curves(filled, found, setting, "personal", "megabytes") if s.label == "FedOT"
     )
     assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
-    chart = figures.curves([line], Look(), "Round", "Personal accuracy")
+    chart = figures.line_chart([line], Theme(), "Round", "Personal accuracy")
     assert f"FedOT {line.y[-1]:.1f} %" in chart.alt
 
 
@@ -124,12 +124,12 @@ def test_cost_is_the_mean_over_runs(filled: Path) -> None:
 
 
 def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
-    for look, colours in ((Look(), LIGHT), (Look(dark=True), DARK)):
-        assert {m: look.colour(m) for m in colours} == colours
-    known = [*LIGHT, "zero-shot", "promptfl"]
-    assert len({mark(m) for m in known}) == len(known), "a second code beside colour"
+    for theme, colours in ((Theme(), LIGHT_COLOURS), (Theme(dark=True), DARK_COLOURS)):
+        assert {m: theme.colour(m) for m in colours} == colours
+    known = [*LIGHT_COLOURS, "zero-shot", "promptfl"]
+    assert len({marker(m) for m in known}) == len(known), "a second code beside colour"
     assert len({dash(m) for m in known}) == len(known)
-    assert Look().colour("my-method") == Look().colour("my-method")
+    assert Theme().colour("my-method") == Theme().colour("my-method")
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -145,7 +145,7 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
     names = [str(v) for v in values[0]]
     none = np.zeros((1, 5), dtype=int)
     panel = Panel("a", "fedot", ("all",), tuple(names), values, none, none)
-    figure = heatmaps.difference_grid([panel], Look(dark=dark)).figure
+    figure = heatmaps.difference_grid([panel], Theme(dark=dark)).figure
     grounds = [colour for _, colour in figure.layout.coloraxis.colorscale]
     for ground, ink in zip(grounds, figure.data[1].textfont.color, strict=True):
         light, deep = sorted((luminance(ground), luminance(ink)), reverse=True)
@@ -155,26 +155,28 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
 def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
     experiment = queries.experiments(filled)[-1]
     rounds = {r.id: r.rounds_total for r in experiment.runs}
-    chart = figures.curves(curves.accuracy_by_round(filled, rounds), Look(), "Round", "")
+    chart = figures.line_chart(curves.accuracy_by_round(filled, rounds), Theme(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
     assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
-    begun = figures.curves(curves.accuracy_by_round(filled, dict.fromkeys(rounds, 0)), Look(), "Round", "")
+    begun = figures.line_chart(
+        curves.accuracy_by_round(filled, dict.fromkeys(rounds, 0)), Theme(), "Round", ""
+    )
     assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
 
 
 def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
-    chart = figures.curves([], Look(), "Round", "Accuracy")
-    charts.in_ink(chart.figure, Look())
+    chart = figures.line_chart([], Theme(), "Round", "Accuracy")
+    apply_theme(chart.figure, Theme())
     for axis in (chart.figure.layout.xaxis, chart.figure.layout.yaxis):
-        assert axis.tickfont.color == axis.title.font.color == Look().ink
+        assert axis.tickfont.color == axis.title.font.color == Theme().ink
 
 
 def test_a_long_title_keeps_its_round_and_its_panel(filled: Path) -> None:
     none = np.zeros((1, 1), dtype=int)
     title = f"{'P' * 300}: round 4/10"
     panel = Panel(title, "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
-    (drawn,) = (a.text for a in heatmaps.heatmap_grid([panel], Look()).figure.layout.annotations)
+    (drawn,) = (a.text for a in heatmaps.heatmap_grid([panel], Theme()).figure.layout.annotations)
     assert drawn.endswith("P: round 4/10</b>") and "…" in drawn and len(drawn) < 170
 
 
@@ -184,12 +186,12 @@ def test_titles_of_neighbours_do_not_touch_whatever_their_letters(filled: Path) 
         shown = [
             Panel(f"{letter * 80}: round 4/10", "fedot", ("all",), ("a",), np.ones((1, 1)), none, none)
         ] * 3
-        for width, columns in ((charts.WIDE, 3), (charts.NARROW, 1)):
-            figure = heatmaps.heatmap_grid(shown, Look(), columns, width=width).figure
+        for width, columns in ((WIDE_PIXELS, 3), (NARROW_PIXELS, 1)):
+            figure = heatmaps.heatmap_grid(shown, Theme(), columns, width=width).figure
             drawn = {a.text.removeprefix("<b>").removesuffix("</b>") for a in figure.layout.annotations}
             (title,) = drawn
             assert title.endswith(": round 4/10") and "…" in title
-            assert len(title) < most * (1 if width == charts.WIDE else 0.75)
+            assert len(title) < most * (1 if width == WIDE_PIXELS else 0.75)
 
 
 def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
@@ -199,17 +201,17 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
     panel = Panel("FedOT", "fedot", names, names, np.full((12, 12), 50.0), none, none)
 
     def printed(*args: int, width: int) -> int:
-        figure = heatmaps.heatmap_grid([panel] * 3, Look(), *args, width=width).figure
+        figure = heatmaps.heatmap_grid([panel] * 3, Theme(), *args, width=width).figure
         return sum(t.type == "scatter" for t in figure.data)
 
-    assert printed(3, width=charts.WIDE) == 3
-    assert printed(4, width=charts.WIDE) == 3  # three panels: three columns
-    assert printed(1, width=charts.NARROW) == 0
+    assert printed(3, width=WIDE_PIXELS) == 3
+    assert printed(4, width=WIDE_PIXELS) == 3  # three panels: three columns
+    assert printed(1, width=NARROW_PIXELS) == 0
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
     shown = [run_panel(filled, r) for r in queries.runs_of(filled, [2])]
-    layout = heatmaps.heatmap_grid(shown, Look(), columns=3).figure.layout
+    layout = heatmaps.heatmap_grid(shown, Theme(), columns=3).figure.layout
     boxes = [(layout[f"xaxis{n}"].domain, layout[f"yaxis{n}"].domain) for n in ("", "2", "3", "4", "5")]
     for (left, right), (low, high) in boxes:
         assert 0 <= left < right <= 1 and 0 <= low < high <= 1

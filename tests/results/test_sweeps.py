@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.config import Experiment, MethodEntry, parse
 from fedcore.plots import comparisons as comparison_figures
-from fedcore.plots.palette import Look
+from fedcore.plots.theme import Theme
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison, compare
 from tests.support import fill
@@ -95,7 +95,7 @@ def test_a_missing_combination_is_a_gap(swept):
     less = sweeps.SweepFamily(fedot.title, fedot.method, fedot.fields, fedot.points[1:])
     found = sweeps.sweep_grid(less, "method.config.blocks", "partition.alpha", {})
     assert sum(s is None for row in found.stats for s in row) == 1
-    chart = comparison_figures.sweep_grid(found, Look(), "Personal accuracy")
+    chart = comparison_figures.sweep_heatmap(found, Theme(), "Personal accuracy")
     assert np.isnan(np.array(chart.figure.data[0].z, dtype=float)).sum() == 1
     assert "1 combination was not run" in chart.alt
 
@@ -109,10 +109,10 @@ def test_figures_show_the_means_of_the_table(swept):
     families = sweeps.sweep_families(swept[1], "personal", [SWEEP])
     fedot = families[0]
     (line, *_) = sweeps.sweep_lines(fedot, "partition.alpha")
-    chart = comparison_figures.sweep_lines([line], Look(), "partition.alpha", "Personal accuracy")
+    chart = comparison_figures.sweep_line_chart([line], Theme(), "partition.alpha", "Personal accuracy")
     assert list(chart.figure.data[0].y) == [s.mean for s in line.stats]
     assert list(chart.figure.data[0].error_y.array) == [s.std for s in line.stats]
-    chart = comparison_figures.parallel(families, Look(), "Personal accuracy")
+    chart = comparison_figures.parallel_chart(families, Theme(), "Personal accuracy")
     dimensions = {d.label: d for d in chart.figure.data[0].dimensions}
     assert set(dimensions) == {"Method", "Blocks", "Dirichlet alpha", "Personal accuracy"}
     means = [p.stat.mean for f in families for p in f.points]
