@@ -16,6 +16,7 @@ from fedcore.jobs import devices
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.papers import guide
+from fedcore.papers.experiments import DEMO, preset
 from fedcore.plots.partition import partition_picture
 from fedcore.results.artifacts import size_text
 from fedcore.results.progress import duration
@@ -26,40 +27,42 @@ from pages.widgets import common
 
 
 def presets() -> None:
-    """Cards of ready experiments, and the papers' tables."""
-    cards, tables = drafts.presets(), drafts.paper_presets()
-    columns = st.columns(max(2, min(4, len(cards) + bool(tables))))
-    for i, card in enumerate(cards):
-        with columns[i % len(columns)], st.container(border=True, height="stretch"):
-            st.markdown(f"**{common.md(card.title)}**")
-            st.caption(common.md(card.about))
-            chosen = drafts.source() == f"preset:{card.name}"
-            label = "Chosen" if chosen else "Use"
-            if st.button(label, key=f"preset_{card.name}", disabled=chosen, help="Fill the form with it"):
-                use_preset(card.name)
-    if tables:
-        with columns[len(cards) % len(columns)], st.container(border=True, height="stretch"):
-            st.markdown("**A table or figure of a paper**")
-            st.caption("The settings of the published experiments; they need their data and a real CLIP.")
-            now = drafts.source().removeprefix("preset:")
-            name = st.selectbox(
-                "Table",
-                tables,
-                index=list(tables).index(now) if now in tables else None,
-                format_func=tables.get,
-                placeholder="choose one",
-                key="paper",
-                label_visibility="collapsed",
-            )
-            chosen = name is not None and name == now
-            if st.button("Chosen" if chosen else "Use", key="preset_paper", disabled=name is None or chosen):
-                use_preset(str(name))
+    """A card for the demonstration, and one for the papers' tables and figures."""
+    left, right = st.columns(2)
+    with left, st.container(border=True, height="stretch"):
+        name, about = drafts.about_demo()
+        st.markdown(f"**{common.md(name)}**")
+        st.caption(common.md(about))
+        _use_button(DEMO, "preset_demo")
+    with right, st.container(border=True, height="stretch"):
+        st.markdown("**A table or figure of a paper**")
+        st.caption("The settings of the published experiments; they need their data and a real CLIP.")
+        tables = drafts.paper_presets()
+        current = drafts.source().removeprefix("preset:")
+        table = st.selectbox(
+            "Table",
+            tables,
+            index=list(tables).index(current) if current in tables else None,
+            format_func=tables.get,
+            placeholder="choose one",
+            key="paper",
+            label_visibility="collapsed",
+        )
+        _use_button(table, "preset_paper")
+
+
+def _use_button(name: str | None, key: str) -> None:
+    """The button that fills the form from a preset; ``name`` is None where none is chosen yet."""
+    in_form = name is not None and drafts.source() == f"preset:{name}"
+    label = "Chosen" if in_form else "Use"
+    if st.button(label, key=key, disabled=name is None or in_form, help="Fill the form with it"):
+        use_preset(str(name))
 
 
 def use_preset(name: str) -> None:
     """Fill the form from a preset and say so in the URL."""
     try:
-        drafts.use(drafts.read_preset(name), f"preset:{name}")
+        drafts.use(preset(name), f"preset:{name}")
     except FedLensError as error:
         common.show_error(error)
         return

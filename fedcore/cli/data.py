@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fedcore.cli.options import DONE, Database, common, note
+from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
@@ -181,13 +182,13 @@ def text(report: CheckReport) -> str:
 
 @data.command("partition")
 @common
-def partition(file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Experiment file")]) -> int:
+def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
     """Show each client's share of an experiment's data, and how much the clients differ."""
-    from fedcore import config
     from fedcore.cli.progress import prepared
     from fedcore.engine.plan import plan
 
-    planned = prepared(lambda: plan(config.load(file)))
+    experiment = load_experiment(file, preset)
+    planned = prepared(lambda: plan(experiment))
     width = max(map(len, (*planned.clients, "client")))
     print(f"{'client':<{width}}  samples  classes  entropy (bits)")
     for name, samples, classes, entropy in planned.client_figures()[:MOST_LINES]:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedcore.cli.options import DONE, Database, common
+from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 
 commands = typer.Typer()
@@ -81,24 +82,23 @@ def export(
 @commands.command("published")
 @common
 def published(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Experiment file")] = None,
+    file: ExperimentFile = None,
+    preset: PresetName = None,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Count the printed values that can be run here")
     ] = False,
     db: Database = None,
 ) -> int:
     """Show the values that a paper prints, with ours beside them."""
-    from fedcore import config
     from fedcore.papers import beside
     from fedcore.papers import published as papers
     from fedcore.store import database
 
     if coverage:
-        if file is not None:
-            raise FedLensError("name an experiment file, or --coverage", "file")
+        if file is not None or preset is not None:
+            raise FedLensError("--coverage counts all papers; leave the experiment out", "coverage")
         print(papers.coverage_text())
         return DONE
-    if file is None:
-        raise FedLensError("name an experiment file, or --coverage", "file")
-    print(beside.text(beside.beside(db or database.default_path(), config.load(file))))
+    experiment = load_experiment(file, preset)
+    print(beside.text(beside.beside(db or database.default_path(), experiment)))
     return DONE

@@ -21,21 +21,24 @@ from fedcore.cli.options import (
     renamed,
     writable,
 )
+from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
-from fedcore.paths import PROJECT
 
-DEMO = PROJECT / "experiments" / "demo.toml"
 commands = typer.Typer()
 
 
 @commands.command("run")
 @common
 def run(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Experiment file")] = None,
+    file: ExperimentFile = None,
+    preset: PresetName = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="The embedded comparison: needs no data, weights or network")
+        bool, typer.Option("--demo", help="The preset demo: it needs no data, weights or network")
     ] = False,
+    root: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder of the data set, instead of the file's")
+    ] = None,
     seed: Annotated[
         list[int] | None, typer.Option(metavar="N...", help="Seeds to use instead of the file's")
     ] = None,
@@ -55,11 +58,15 @@ def run(
     from fedcore import config
     from fedcore.cli.progress import prepared
     from fedcore.engine.plan import plan
+    from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
 
-    if demo == (file is not None):
-        raise FedLensError("name an experiment file, or --demo", "file")
-    experiment = config.load(file or DEMO)
+    if demo and preset is not None:
+        raise FedLensError("--demo is a preset; give either --demo or --preset", "demo")
+    experiment = load_experiment(file, DEMO if demo else preset)
+    if root is not None:
+        data = {**experiment.data.model_dump(), "root": root}
+        experiment = config.parse({**experiment.model_dump(), "data": data})
     if seed:
         experiment = config.parse({**experiment.model_dump(), "seeds": seed})
     if scale == "mini":

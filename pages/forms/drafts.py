@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from fedcore.config import Experiment, load, parse
+from fedcore.config import Experiment, parse
 from fedcore.data import catalog
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.methods import registry
 from fedcore.methods.base import Method
+from fedcore.papers import experiments
 from fedcore.store import queries
 from pages.forms import planning
 from pages.widgets import common
 
-PRESETS = Path(__file__).resolve().parents[2] / "experiments"
-_NAME, _PLACE = re.compile(r'^name = "(.*)"$', re.MULTILINE), re.compile(r"(table|figure)(\d+)")
 MORE = ("columns", "domains", "template", "shots", "split", "decode")
 """Fields of the data part that are drawn only on request."""
-ABOUT = {"demo": "2 minutes on two CPU cores, embedded data and model: nothing to download."}
-
-
-@dataclass(frozen=True)
-class Card:
-    """A preset: a TOML file under ``experiments/``."""
-
-    name: str
-    title: str
-    about: str
+ABOUT_DEMO = "2 minutes on two CPU cores, embedded data and model: nothing to download."
 
 
 @dataclass
@@ -97,55 +85,22 @@ class Folded:
         return self.is_open
 
 
-@st.cache_data(show_spinner=False, ttl=60)
-def presets() -> list[Card]:
-    """The presets, *Try it* first; a file that cannot be read is left to the command line."""
-    cards = []
-    for path in sorted(PRESETS.glob("*.toml"), key=lambda p: (p.stem != "demo", p.stem)):
-        try:
-            experiment = load(path)
-        except FedLensError:
-            continue
-        methods = len(experiment.methods)
-        about = ABOUT.get(path.stem) or experiment.notes.split("\n")[0]
-        what = (
-            f"{methods} method{'s' * (methods != 1)} on {experiment.data.name}, {experiment.rounds} rounds."
-        )
-        cards.append(Card(path.stem, experiment.name, f"{what} {about}".strip()))
-    return cards
+def about_demo() -> tuple[str, str]:
+    """Name of the demonstration, and its size in one sentence and its cost in another."""
+    demo = experiments.preset(experiments.DEMO)
+    size = f"{len(demo.methods)} methods on {demo.data.name}, {demo.rounds} rounds."
+    return demo.name, f"{size} {ABOUT_DEMO}"
 
 
-@st.cache_data(show_spinner=False, ttl=60)
 def paper_presets() -> dict[str, str]:
-    """Experiments of the papers' tables, files in folders of ``experiments/``: ``folder/name`` -> title."""
-    return {f"{p.parent.name}/{p.stem}": _paper_title(p) for p in sorted(PRESETS.glob("*/*.toml"))}
-
-
-def _paper_title(path: Path) -> str:
-    """``FedOT, Table 1: PACS``, from the experiment's name and the file's; the other fields are not read."""
-    text = path.read_text(encoding="utf-8")
-    named, place = _NAME.search(text), _PLACE.match(path.stem)
-    if named is None or place is None:
-        return f"{path.parent.name}/{path.stem}"
-    paper, _, rest = named[1].partition(", ")
-    return f"{paper}, {place[1].capitalize()} {place[2]}: {rest}"
-
-
-def read_preset(name: str) -> Experiment:
-    """A preset by the name of its file.
-
-    Raises:
-        FedLensError: when there is none, or it has a wrong field.
-    """
-    if name not in {c.name for c in presets()} and name not in paper_presets():
-        raise FedLensError(f"no preset '{name}'; choose one of those on this page")
-    return load(PRESETS / f"{name}.toml")
+    """The papers' presets: name -> title."""
+    return {name: experiments.title(name) for name in experiments.published()}
 
 
 def current() -> Experiment:
     """What the form starts from; first of all *Try it*."""
     if "draft" not in st.session_state:
-        use(read_preset("demo"), "preset:demo")
+        use(experiments.preset(experiments.DEMO), "preset:demo")
     return st.session_state["draft"]
 
 
@@ -197,7 +152,7 @@ def from_url() -> FedLensError | None:
             row = queries.experiment(common.database(), int(clone) if clone.isdecimal() else -1)
             use(row.config.model_copy(update={"name": f"{row.name} (copy)"}), wanted)
         else:
-            use(read_preset(str(preset)), wanted)
+            use(experiments.preset(str(preset)), wanted)
     except FedLensError as error:
         return error
     return None

@@ -14,6 +14,7 @@ from fedcore.data.check.check import kind_of
 from fedcore.data.check.findings import KINDS, CheckReport
 from fedcore.jobs import tasks
 from fedcore.jobs.tasks import TaskRow
+from fedcore.papers import experiments
 from pages.forms import drafts, fields
 from pages.forms.domains import OWN, check_key, is_own
 from pages.widgets import background, common
@@ -129,6 +130,6 @@ def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
 
 
 def _fill_form(name: str, root: str, columns: Mapping[str, str]) -> None:
-    demo = drafts.read_preset("demo")
+    demo = experiments.preset(experiments.DEMO)
     data = DataConfig(name=name, root=str(Path(root).expanduser()), columns=dict(columns))
     drafts.use(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")

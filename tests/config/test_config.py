@@ -4,8 +4,8 @@ from fedcore import config
 from fedcore.config import expand
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
+from fedcore.papers.experiments import preset
 
-DEMO = "experiments/demo.toml"
 TEXT = """
 name = "A \\"quoted\\" name, 50 % = ünïcode 🦉"
 rounds = 3
@@ -30,7 +30,7 @@ label = "PromptFL (short)"
 def test_toml_round_trip_is_the_same_experiment():
     experiment = config.loads(TEXT)
     assert config.loads(config.dumps(experiment)) == experiment
-    demo = config.load(DEMO)
+    demo = preset("demo")
     assert config.loads(config.dumps(demo)) == demo
 
 

@@ -12,6 +12,7 @@ from fedcore.config import expand
 from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
+from fedcore.papers.experiments import preset
 from fedcore.store import queries
 
 BASE = """
@@ -105,7 +106,7 @@ def test_toml_round_trip_with_dotted_and_quoted_paths():
     ]  # fmt: skip
     again = config.loads(config.dumps(experiment))
     assert again == experiment and list(again.sweep) == list(experiment.sweep)
-    assert "sweep" not in config.dumps(config.load("experiments/demo.toml"))
+    assert "sweep" not in config.dumps(preset("demo"))
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.cli.run import DEMO
 from fedcore.clip import encodings, tags
-from fedcore.config import BackboneConfig, Experiment, MethodEntry, expand, load
+from fedcore.config import BackboneConfig, Experiment, MethodEntry, expand
 from fedcore.engine import ahead
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
+from fedcore.papers.experiments import preset
 
 
 def runs(method: str, **backbone: str) -> list:
@@ -40,7 +40,7 @@ def test_an_encoding_over_the_limit_stops_the_plan(monkeypatch):
 
 
 def test_the_demo_needs_nothing_from_elsewhere():
-    demo = load(DEMO)
+    demo = preset("demo")
     assert not [w for w in plan(demo).warnings if "download" in w or "GB" in w]
 
 

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import config
 from fedcore.engine.events import GLOBAL, Cell, RoundFinished, Started
 from fedcore.engine.loop import train
 from fedcore.engine.plan import plan
+from fedcore.papers.experiments import preset
 
-DEMO = Path(__file__).resolve().parents[2] / "experiments" / "demo.toml"
 Rounds = list[tuple[Cell, ...]]
 
 
 def trained(name: str, artifacts: Path, folder: Path) -> tuple[Started, Rounds]:
     """The demo's entry of one method, trained for all its rounds: who is who, and the cells of each round."""
-    demo = config.load(DEMO)
+    demo = preset("demo")
     entries = tuple(entry for entry in demo.methods if entry.name == name)
     (run,) = plan(demo.model_copy(update={"methods": entries})).runs
     events = list(train(run, artifacts=artifacts, folder=folder))

@@ -84,8 +84,8 @@ def test_impossible_backbones_and_partitions_are_refused(section, field, message
 
 def test_planning_never_imports_torch():
     code = (
-        "import sys; from fedcore import config; from fedcore.engine.plan import plan; "
-        "plan(config.load('experiments/demo.toml')); assert 'torch._C' not in sys.modules; print('ok')"
+        "import sys; from fedcore.papers.experiments import preset; from fedcore.engine.plan import plan; "
+        "plan(preset('demo')); assert 'torch._C' not in sys.modules; print('ok')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "ok", done.stderr[-2000:]

@@ -7,16 +7,17 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 
 from fedcore import store
-from fedcore.config import Experiment, load, loads
+from fedcore.config import Experiment, loads
+from fedcore.papers.experiments import preset
 from fedcore.papers.mini import mini
 from fedcore.results.artifacts import run_toml
 from fedcore.store import queries
 from fedcore.store.database import prepare
 from pages.forms import cohorts
-from tests.pages.conftest import ROOT, Opened
+from tests.pages.conftest import Opened
 from tests.pages.test_pages import button
 
-SMALL = mini(load(ROOT / "experiments" / "sdfed" / "table4-dtd.toml"))
+SMALL = mini(preset("sdfed/table4-dtd"))
 
 
 def recorded(tmp_path: Path, experiment: Experiment) -> Path:

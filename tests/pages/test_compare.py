@@ -22,8 +22,7 @@ from fedcore.store import archive, database, queries
 from fedcore.store import exchange as transfer
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import html
-from tests.papers import test_published
-from tests.support import fill
+from tests.support import fill, papers
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
 
@@ -202,8 +201,8 @@ def test_no_sweep_is_said(open_page: Opened, seeds: Path) -> None:
 
 def test_published_figures_stand_beside_ours(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    preset = test_published.preset("fedot/table1-pacs", ("FedOT", "Zero-shot CLIP"), seeds=(50, 77))
-    test_published.train(db, preset)
+    preset = papers.preset("fedot/table1-pacs", ("FedOT", "Zero-shot CLIP"), seeds=(50, 77))
+    papers.train(db, preset)
     app = show(open_page("compare", ids=["1"]), "Published")
     head, *rows = table(app, "Published figures of")
     found = beside(db, preset)
@@ -223,8 +222,8 @@ def test_published_figures_stand_beside_ours(open_page: Opened, tmp_path: Path) 
 
 def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    preset = test_published.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)"), seeds=(50,))
-    test_published.train(db, preset)
+    preset = papers.preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)"), seeds=(50,))
+    papers.train(db, preset)
     app = open_page("compare", ids=["1"])
     head, *rows = table(app, "Summary of")
     assert head[1:7] == ["G, %", "G printed, %", "P, %", "P printed, %", "C, %", "C printed, %"]
@@ -312,8 +311,8 @@ def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
 
 def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    preset = test_published.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
-    test_published.train(db, preset)
+    preset = papers.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
+    papers.train(db, preset)
     app = show(open_page("compare", ids=["1"]), "Export")
     (switch,) = [t for t in app.toggle if t.key == "latex_printed"]
     assert switch.value and "G, printed" in app.code[0].value and "94.68" in app.code[0].value

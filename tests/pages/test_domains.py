@@ -10,10 +10,11 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore import store
-from fedcore.config import Experiment, dumps, load, loads
+from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import plan
+from fedcore.papers.experiments import preset
 from fedcore.store import prepare, queries
-from tests.pages.conftest import ROOT, Opened
+from tests.pages.conftest import Opened
 from tests.pages.test_data import work_off
 from tests.pages.test_new import more_of_the_data, plan_line
 from tests.pages.test_pages import button
@@ -32,7 +33,7 @@ def upload(app: AppTest, experiment: Experiment) -> AppTest:
 
 
 def demo(**changes: object) -> Experiment:
-    content = load(ROOT / "experiments" / "demo.toml").model_dump(mode="json") | changes
+    content = preset("demo").model_dump(mode="json") | changes
     return Experiment.model_validate(content)
 
 

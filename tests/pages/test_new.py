@@ -7,13 +7,14 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 
 from fedcore import store
-from fedcore.config import load
+from fedcore.config import dumps
 from fedcore.papers import guide
+from fedcore.papers.experiments import preset
 from fedcore.store import queries
 from fedcore.store.database import prepare
 from pages.forms.fields import as_titled
 from tests.data.readers.test_archives import pack
-from tests.pages.conftest import ROOT, Opened
+from tests.pages.conftest import Opened
 from tests.pages.test_pages import NASTY, button, open_form
 from tests.support import fill
 from tests.support.layouts import WRITE
@@ -106,12 +107,12 @@ def test_fields_on_offer_are_those_of_the_form(open_page: Opened) -> None:
 def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     prepare(db)
-    preset = load(ROOT / "experiments" / "demo.toml")
-    content = preset.model_dump() | {
+    demo = preset("demo")
+    content = demo.model_dump() | {
         "sweep": {"rounds": [2, 3]},
         "reproduces": [{"paper": "fedot", "table": "1", "dataset": "PACS"}],
     }
-    first = store.create_experiment(db, type(preset).model_validate(content)).experiment_id
+    first = store.create_experiment(db, type(demo).model_validate(content)).experiment_id
     app = open_page("new", clone=str(first))
     assert not app.error
     assert any(c.value.startswith("Swept: Rounds 2, 3") for c in app.caption)
@@ -130,7 +131,7 @@ def test_the_method_text_of_the_docs_stands_beside_its_form(open_page: Opened) -
 
 def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    demo = load(ROOT / "experiments" / "demo.toml")
+    demo = preset("demo")
     created, leases = fill.start(db, demo)
     for lease in leases:
         fill.train(lease, until=1)
@@ -188,7 +189,7 @@ def test_an_uploaded_file_fills_the_form_whatever_the_address_says(open_page: Op
     app = open_page("new", preset="demo")
     app.session_state["toml_box"] = True
     app.run()
-    text = (ROOT / "experiments" / "sdfed" / "table4-dtd.toml").read_bytes()
+    text = dumps(preset("sdfed/table4-dtd")).encode()
     app = app.file_uploader[0].upload("mine.toml", text).run()
     assert next(w for w in app.text_input if w.label == "Name").value == "SDFed, DTD, mixed backbones"
     assert "preset" not in app.query_params

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -16,14 +15,13 @@ from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.papers import published
+from fedcore.papers import experiments, published
 from fedcore.papers.beside import entry_of
 from fedcore.papers.mini import mini
 from fedcore.papers.published import Ours
 from fedcore.store import queries
-from scripts import presets as script
 
-FILES = sorted(script.FOLDER.glob("*/*.toml"))
+PUBLISHED = experiments.published()
 DRAWN = {
     "fedot/figure5-femnist": "26.40",
     "feddeap/figure2-pacs": "three clients per domain",
@@ -32,36 +30,35 @@ DRAWN = {
 """Figures of which no point stands in a table -> what their notes say."""
 
 
-def name(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
-
-
-@cache
-def loaded(path: Path) -> Experiment:
-    return config.load(path)
-
-
 @cache
 def small_forms() -> dict[str, Experiment]:
     """Every distinct small form: many presets differ by data set only, which the small form replaces."""
     found: dict[str, tuple[str, Experiment]] = {}
-    for path in FILES:
-        small = mini(loaded(path))
+    for name, experiment in PUBLISHED.items():
+        small = mini(experiment)
         content = small.model_copy(update={"name": "any"}).model_dump_json()
-        found.setdefault(content, (name(path), small))
+        found.setdefault(content, (name, small))
     return dict(found.values())
 
 
-def test_the_files_are_what_the_script_writes():
-    wanted = {f"{p.path}.toml": p.experiment() for p in script.presets()}
-    there = {str(path.relative_to(script.FOLDER)): loaded(path) for path in FILES}
-    assert there == wanted, "out of date; run python -m scripts.presets"
-    assert len(wanted) == len(script.presets()) == 148
+def test_an_unknown_preset_is_refused_with_the_nearest_name():
+    with pytest.raises(FedLensError, match="did you mean fedot/table1-pacs") as caught:
+        experiments.preset("fedot/table1-pac")
+    assert caught.value.field == "preset"
+    with pytest.raises(FedLensError, match="`fedlens presets` lists them"):
+        experiments.preset("nothing like it")
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_a_preset_is_complete(path):
-    experiment = loaded(path)
+def test_titles_say_the_paper_and_the_place():
+    assert experiments.title("fedot/table1-pacs") == "FedOT, Table 1: PACS"
+    assert experiments.title("fedalign/figure8-eurosat") == "FedAlign, Figure 8: EuroSAT, uploaded features"
+    titles = [experiments.title(name) for name in PUBLISHED]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_is_complete(name):
+    experiment = PUBLISHED[name]
     assert config.loads(config.dumps(experiment)) == experiment
     assert experiment.notes and "published" in experiment.tags
     assert experiment.backbone.pretrained == "openai"
@@ -78,12 +75,12 @@ def test_a_preset_is_complete(path):
     assert len({(group_hash(r), r.seed, r.held_out) for r in runs}) == expected, "no run twice"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_a_preset_names_published_figures_and_has_a_method_for_each(path):
-    experiment = loaded(path)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_names_published_figures_and_has_a_method_for_each(name):
+    experiment = PUBLISHED[name]
     figures = published.named_by(experiment)
-    if name(path) in DRAWN:
-        assert not figures and DRAWN[name(path)] in experiment.notes
+    if name in DRAWN:
+        assert not figures and DRAWN[name] in experiment.notes
         return
     assert figures
     used, variants = set(), sweeps.variants(experiment)
@@ -95,7 +92,7 @@ def test_a_preset_names_published_figures_and_has_a_method_for_each(path):
             assert entry is not None, figure
             used.add(variants[entry].index)
     spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
-    drawn = path.stem.startswith("figure")  # beside the printed point, values of the axis
+    drawn = "/figure" in name  # beside the printed point, values of the axis
     assert drawn or spare <= {"FedOT, all local"}, "a method that no printed figure asks for"
 
 
@@ -104,8 +101,8 @@ def test_they_expand_to_the_right_number_of_runs():
     one block is best.
     """
     counted = Counter()
-    for path in FILES:
-        counted[path.parent.name] += len(expand(loaded(path)))
+    for name, experiment in PUBLISHED.items():
+        counted[name.partition("/")[0]] += len(expand(experiment))
     local_epochs, writers, blocks = 2 * 4 * 3 * 4, 2 * 4 * 3, 2 * 10 * 3 * 4
     assert counted["fedot"] == (11 + 10 + 10 + 11 + 11) * 3 * 4 + local_epochs + writers + blocks
     shots, lengths = 5 * 2 * 5, 8
@@ -123,14 +120,14 @@ def test_they_expand_to_the_right_number_of_runs():
 
 
 def test_every_figure_that_can_be_repeated_is_named_by_a_preset():
-    named = {figure for path in FILES for figure in published.named_by(loaded(path))}
+    named = {figure for e in PUBLISHED.values() for figure in published.named_by(e)}
     repeatable = {f for f in published.everything() if isinstance(published.ours(f), Ours)}
     assert repeatable <= named
     assert len(repeatable) == 1794
 
 
 def test_what_a_preset_repeats_is_no_part_of_its_runs():
-    experiment = loaded(script.FOLDER / "fedot" / "table1-pacs.toml")
+    experiment = PUBLISHED["fedot/table1-pacs"]
     bare = experiment.model_copy(update={"reproduces": ()})
     assert [group_hash(r) for r in expand(bare)] == [group_hash(r) for r in expand(experiment)]
     assert "reproduces" not in config.dumps(bare)
@@ -138,18 +135,18 @@ def test_what_a_preset_repeats_is_no_part_of_its_runs():
 
 def test_settings_of_the_papers():
     """Spot checks against METHODS as published: rounds, rates, seeds, partitions."""
-    pacs = loaded(script.FOLDER / "fedot" / "table1-pacs.toml")
+    pacs = PUBLISHED["fedot/table1-pacs"]
     assert (pacs.rounds, pacs.seeds, pacs.data.split) == (200, (50, 77, 98), "60/20/20")
     assert {e.label: e.config.get("lr") for e in pacs.methods}["FedOT"] == 5e-5
-    terra = loaded(script.FOLDER / "fedot" / "table1-terra-incognita.toml")
+    terra = PUBLISHED["fedot/table1-terra-incognita"]
     assert terra.rounds == 50
     assert {e.label: e.config for e in terra.methods}["FedOT(+B)"] == {"lr": 5e-5, "blocks": 16}
     assert {e.label: e.config for e in terra.methods}["FedOT, random init"]["lr"] == 1e-4
-    cifar = loaded(script.FOLDER / "sdfed" / "table7-cifar10.toml")
+    cifar = PUBLISHED["sdfed/table7-cifar10"]
     assert (cifar.rounds, cifar.participation, cifar.partition.clients) == (25, 0.1, 100)
-    path = loaded(script.FOLDER / "fedalign" / "table1-oxford-pets-path.toml")
+    path = PUBLISHED["fedalign/table1-oxford-pets-path"]
     assert (path.rounds, path.partition.clients, path.partition.classes_per_client) == (10, 5, 7)
-    domainnet = loaded(script.FOLDER / "feddeap" / "table1-domainnet-126.toml")
+    domainnet = PUBLISHED["feddeap/table1-domainnet-126"]
     assert domainnet.rounds == 50
     assert {e.label: e.config for e in domainnet.methods}["FedDEAP"] == {"lr": 1e-2, "batch_size": 256}
     table5 = [e.config for e in domainnet.methods if "tokens" in e.label]
@@ -157,13 +154,13 @@ def test_settings_of_the_papers():
 
 
 def test_the_figures_sweep_what_they_draw():
-    epochs = loaded(script.FOLDER / "fedot" / "figure4-pacs.toml")
+    epochs = PUBLISHED["fedot/figure4-pacs"]
     assert epochs.sweep == {"methods.*.local_epochs": (1, 2, 4, 8)}
     runs = plan(mini(epochs)).runs
     assert {(r.method.name, r.method.config["local_epochs"]) for r in runs} == {
         (name, e) for name in ("fedot", "fedclip") for e in (1, 2, 4, 8)
     }
-    writers = loaded(script.FOLDER / "fedot" / "figure5-femnist.toml")
+    writers = PUBLISHED["fedot/figure5-femnist"]
     assert (writers.partition.kind, writers.sweep) == ("natural", {"partition.clients": (2, 5, 10, 15)})
     assert [r.partition.clients for r in plan(mini(writers)).runs if r.method.name == "fedot"] == [2, 3, 4, 5]
 
@@ -195,7 +192,7 @@ def test_swept_values_fit_the_miniature():
 
 
 def test_mixed_backbones_stay_mixed_in_the_small_form():
-    small = mini(loaded(script.FOLDER / "sdfed" / "table4-dtd.toml"))
+    small = mini(PUBLISHED["sdfed/table4-dtd"])
     assert [(c.clients, c.backbone.name, c.max_steps) for c in small.cohorts] == [
         (1, "mini-vit", None),
         (1, "mini-vit", None),
@@ -205,9 +202,9 @@ def test_mixed_backbones_stay_mixed_in_the_small_form():
 
 
 def test_small_forms_are_small_and_keep_what_distinguishes_the_methods():
-    assert len(small_forms()) < len(FILES) / 2
-    for path in FILES:
-        large, small = loaded(path), mini(loaded(path))
+    assert len(small_forms()) < len(PUBLISHED) / 2
+    for large in PUBLISHED.values():
+        small = mini(large)
         assert [m.label for m in small.methods] == [m.label for m in large.methods]
         assert (len(small.seeds), small.rounds, small.reproduces) == (1, 2, ())
         assert bool(small.held_out) == bool(large.held_out)
@@ -255,13 +252,13 @@ def test_an_entry_that_fits_no_figure_is_refused():
 
 def test_the_command_runs_a_small_form(tmp_path, capsys):
     """Real training, the quickest of them; then nothing of it counts as the published experiment."""
-    db, file = tmp_path / "runs.db", script.FOLDER / "fedalign" / "table1-food101-path-promptfl.toml"
-    assert cli.main(["run", str(file), "--scale", "mini", "--db", str(db)]) == 0
+    db, named = tmp_path / "runs.db", ["--preset", "fedalign/table1-food101-path-promptfl"]
+    assert cli.main(["run", *named, "--scale", "mini", "--db", str(db)]) == 0
     (row,) = queries.experiments(db)
     assert row.name == "FedAlign, Food101, Path, PromptFL (mini)"
     assert [r.state for r in row.runs] == ["done"]
     capsys.readouterr()
-    assert cli.main(["published", str(file), "--db", str(db)]) == 0
+    assert cli.main(["published", *named, "--db", str(db)]) == 0
     assert capsys.readouterr().out.endswith("2 figures: 2 not run\n")
 
 

@@ -19,7 +19,7 @@ from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS
 from fedcore.results.printed import PrintedValues
 from fedcore.store.database import writing
-from tests.papers import test_published as presets
+from tests.support import papers as presets
 
 
 @pytest.fixture(scope="module")

@@ -13,30 +13,19 @@ from fedcore import config, store
 from fedcore.cli import main as cli
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
-from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
+from fedcore.engine.events import Entity, Started
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.papers import published
+from fedcore.papers import experiments, published
 from fedcore.papers.beside import Beside, beside, contents, text
 from fedcore.papers.published import Absent, Figure, Ours
-from fedcore.paths import PROJECT
 from fedcore.results.comparison import compare
-from fedcore.seeds import numpy_generator
 from fedcore.store.database import prepare
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from fedcore.store.rounds import OwnRound
 from tests.support import fill
-
-PRESETS = PROJECT / "experiments"
-PACS = ("art_painting", "cartoon", "photo", "sketch")
-TOTAL, ROUNDS = 200, 3
-
-
-def figure(paper: str, **fields: str) -> Figure:
-    """The one printed figure with these fields."""
-    (found,) = [f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items())]
-    return found
+from tests.support.papers import PACS, ROUNDS, figure, find, matrix, preset, share, train, with_texts
 
 
 def test_all_figures_are_loaded_as_printed():
@@ -116,7 +105,7 @@ def test_printed_variants_are_configs(paper, fields, changed):
 
 def test_mixed_backbones_are_cohorts():
     """Table 9: 2 strong, 3 medium and 5 weak clients; an experiment without them is beside no such figure."""
-    preset = config.load(PRESETS / "sdfed" / "table4-dtd.toml")
+    preset = experiments.preset("sdfed/table4-dtd")
     assert [(c.clients, c.backbone.name, *c.overrides.values(), c.max_steps) for c in preset.cohorts] == [
         (2, "ViT-B-16", 32, 2, None),
         (3, "ViT-B-16", 16, 1, None),
@@ -178,9 +167,9 @@ def test_every_printed_data_set_that_can_be_run_is_in_the_catalog():
     known = {entry.name for entry in catalog.entries()}
     printed = {f.dataset for f in published.everything() if isinstance(published.ours(f), Ours)}
     assert printed <= set(published.CATALOG) and set(published.CATALOG.values()) <= known
-    for path in PRESETS.glob("*/*.toml"):
-        name = config.load(path).data.name
-        assert name in published.CATALOG.values() and name in known, path
+    for preset_name, experiment in experiments.published().items():
+        name = experiment.data.name
+        assert name in published.CATALOG.values() and name in known, preset_name
 
 
 def test_an_unknown_method_is_never_taken_for_ours():
@@ -190,77 +179,6 @@ def test_an_unknown_method_is_never_taken_for_ours():
     assert published.ours(odd) == Absent("method", "FedXYZ is not implemented")
 
 
-def share(method: str, seed: int, round_: int, model: str, test_set: str) -> float:
-    """A made-up accuracy, a whole number of TOTAL samples."""
-    rng = numpy_generator(seed, "published", method, round_, model, test_set)
-    return int(rng.integers(1, TOTAL)) / TOTAL
-
-
-def finished(run: config.RunConfig, round_: int, clients: list[str]) -> RoundFinished:
-    """A round with a full matrix; validation says that round 2 is the best."""
-    models = ["global", *clients]
-    tests = [
-        *((c, 1 + i) for i, c in enumerate(clients)),
-        *((d, 1 + len(clients) + i) for i, d in enumerate(PACS)),
-    ]
-    cells = []
-    for code, model in enumerate(models):
-        for test_set, test_code in tests:
-            kind = "client" if test_code <= len(clients) else "domain"
-            hits = round(
-                share(f"{run.method.label}/{run.held_out}", run.seed, round_, model, f"{kind}:{test_set}")
-                * TOTAL
-            )
-            cells.append(fill.cell(code, test_code, hits, TOTAL, 1.0))
-            if test_code == code:
-                cells.append(fill.cell(code, code, 90 if round_ == 2 else 10, 100, 1.0, split=1))
-    return RoundFinished(
-        round=round_, train_loss=1.0, seconds_train=0.1, seconds_aggregate=0.1, seconds_evaluate=0.1,
-        scalars_up=4_000_000, scalars_down=0, bytes_up=16_000_000, bytes_down=0, clients=(),
-        cells=tuple(cells),
-        diagnostics=tuple(Diagnostic("condition_number", 1.0 + c, client_a=c) for c in range(1, len(models))),
-    )  # fmt: skip
-
-
-def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | None = None) -> None:
-    """Record finished runs of an experiment; of some held-out domains only, where given."""
-    prepare(db)
-    created = store.create_experiment(db, experiment)
-    owner = new_owner()
-    for _ in created.run_ids:
-        lease = claim(db, owner, "cpu", experiment_id=created.experiment_id)
-        assert lease is not None
-        lease.begin()
-        run = lease.config()
-        if held_out is not None and run.held_out not in held_out:
-            lease.finish("stopped", "not wanted")
-            continue
-        clients = [d for d in PACS if d != run.held_out]
-        known = [Entity(0, "global", "global")]
-        known += [
-            Entity(i, "client", c, domain=c, samples=100, class_counts=(50, 50))
-            for i, c in enumerate(clients, start=1)
-        ]
-        known += [Entity(len(known) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(PACS)]
-        lease.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
-        for round_ in range(run.rounds + 1):
-            lease.write_round(finished(run, round_, clients))
-        lease.finish("done")
-
-
-def preset(name: str, methods: tuple[str, ...], **changes: object) -> Experiment:
-    """A published experiment cut to a few methods, seeds and rounds."""
-    large = config.load(PRESETS / f"{name}.toml")
-    chosen = tuple(m for m in large.methods if m.label in methods)
-    assert len(chosen) == len(methods)
-    return large.model_copy(update={"methods": chosen, "rounds": ROUNDS, **changes})
-
-
-def find(rows: list[Beside], **fields: str) -> Beside:
-    (found,) = [r for r in rows if all(getattr(r.figure, k) == v for k, v in fields.items())]
-    return found
-
-
 @pytest.fixture(scope="module")
 def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, list[Beside]]:
     db = tmp_path_factory.mktemp("published") / "runs.db"
@@ -268,16 +186,6 @@ def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, l
     moved = experiment.data.model_copy(update={"root": "somewhere"})
     train(db, experiment.model_copy(update={"data": moved, "methods": experiment.methods[:2]}))
     return db, experiment, beside(db, experiment)
-
-
-def matrix(label: str, seed: int) -> np.ndarray:
-    """ACC[j, i] in per cent at round 2, which validation chose; the diagonal is the global model."""
-    found = np.empty((4, 4))
-    for j, out in enumerate(PACS):
-        for i, d in enumerate(PACS):
-            model, kind = ("global", "domain") if i == j else (d, "client")
-            found[j, i] = 100 * share(f"{label}/{out}", seed, 2, model, f"{kind}:{d}")
-    return found
 
 
 def test_generalization_personalization_and_comprehensive(fedot):
@@ -430,17 +338,6 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         assert (row.status, row.ours.mean) == ("measured", pytest.approx(expected))
 
 
-def with_texts(experiment: Experiment, texts: dict[str, list[str]] | None) -> Experiment:
-    """Its methods of style gt as a plan writes them out."""
-    own = [
-        m.model_copy(update={"config": {**m.config, "descriptions": texts}})
-        if m.config.get("style", "gt") == "gt" and (m.name, m.config) != ("zero-shot", {})
-        else m
-        for m in experiment.methods
-    ]
-    return experiment.model_copy(update={"methods": tuple(own)})
-
-
 HALF = {"apple pie": ["a pie."], "baby back ribs": []}
 
 
@@ -552,8 +449,8 @@ def test_an_experiment_that_names_nothing_is_refused(tmp_path):
 
 def test_the_command_prints_both(fedot, capsys):
     db, _, _ = fedot
-    file = PRESETS / "fedot" / "table1-pacs.toml"
-    assert cli.main(["published", str(file), "--db", str(db)]) == 0
+    named = ["--preset", "fedot/table1-pacs"]
+    assert cli.main(["published", *named, "--db", str(db)]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert last.startswith(f"{len(lines) - 1} figures: ") and "not implemented" in last
     assert lines[0].split()[-3:] == ["published", "ours", "difference"]
@@ -564,4 +461,4 @@ def test_the_command_prints_both(fedot, capsys):
     assert total == ["all", "3568", "1794", "0", "1727", "47"]
     assert "the catalog lacks" not in out
     assert cli.main(["published"]) == 2
-    assert cli.main(["published", str(file), "--coverage"]) == 2
+    assert cli.main(["published", *named, "--coverage"]) == 2

@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore import config
 from fedcore.config import DataConfig
 from fedcore.data import catalog
 from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
+from fedcore.papers.experiments import published
 from tests.support.layouts import WRITE, leaf_file, leaf_user
 
-PRESETS = Path(__file__).parents[3] / "experiments"
 DATA = {
-    config.load(path).data.model_copy(update={"shots": None}).model_dump_json(): path.stem
-    for path in sorted(PRESETS.glob("*/*.toml"))
+    experiment.data.model_copy(update={"shots": None}).model_dump_json(): name
+    for name, experiment in published().items()
 }
 
 
@@ -51,8 +50,8 @@ def test_flowers_are_cut_as_fedalign_says(tmp_path: Path):
     assert np.bincount(official).tolist() == [102, 102, 204]
     assert ((swapped == TEST) == (official == TRAIN)).all()
     assert ((swapped == TRAIN) == (official != TRAIN)).all()
-    for path in PRESETS.glob("*/*flowers102*.toml"):
-        assert config.load(path).data.split == "swapped"
+    splits = {e.data.split for e in published().values() if e.data.name == "flowers102"}
+    assert splits == {"swapped"}
 
 
 def test_fedots_writers_are_those_at_their_places(tmp_path: Path):

@@ -1,0 +1,84 @@
+"""``presets``: the experiments that come with FedLens, and how other commands take one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcore.cli.options import DONE, common
+from fedcore.errors import FedLensError
+
+if TYPE_CHECKING:
+    from fedcore.config import Experiment
+
+commands = typer.Typer()
+
+ExperimentFile = Annotated[Path | None, typer.Argument(metavar="FILE.toml", help="Experiment file")]
+PresetName = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="A preset instead of a file; `fedlens presets` lists them"),
+]
+
+
+def load_experiment(file: Path | None, preset: str | None) -> Experiment:
+    """The experiment of a file or of a preset, whichever was given.
+
+    Raises:
+        FedLensError: when neither or both were given, or when the one that was given does not exist.
+    """
+    from fedcore import config
+    from fedcore.papers import experiments
+
+    if preset is not None and file is None:
+        return experiments.preset(preset)
+    if file is None or preset is not None:
+        raise FedLensError("give either an experiment file or --preset NAME", "file")
+    former = experiments.former_file(file)
+    if former is not None and not file.exists():
+        raise FedLensError(f"{file} is a preset now, not a file; use --preset {former}", "file")
+    return config.load(file)
+
+
+@commands.command("presets")
+@common
+def presets(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME...]", help="Only these presets (default: all)")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
+    ] = None,
+) -> int:
+    """List the experiments that come with FedLens, or write them as files."""
+    from fedcore.papers import experiments
+
+    wanted = names or [experiments.DEMO, *experiments.published()]
+    if write is not None:
+        return _write(wanted, write)
+    for name in wanted:
+        title = experiments.preset(name).name if name == experiments.DEMO else experiments.title(name)
+        print(f"{name:<42} {title}")
+    return DONE
+
+
+def _write(names: Sequence[str], folder: Path) -> int:
+    """Write ``FOLDER/<paper>/<name>.toml`` for each preset; files that exist are never overwritten."""
+    from fedcore import config
+    from fedcore.papers import experiments
+
+    files = {folder / f"{name}.toml": experiments.preset(name) for name in names}
+    for file in files:
+        if file.exists():
+            raise FedLensError(f"{file} exists; choose another folder or move the file away", "write")
+    try:
+        for file, experiment in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(config.dumps(experiment), encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write to {folder}: {error.strerror}; choose another folder"
+        raise FedLensError(message, "write") from error
+    print(f"{len(files)} files written to {folder}")
+    return DONE

@@ -1,0 +1,227 @@
+"""FedAlign's published experiments: five clients under three partitions, and Figures 3, 7 and 8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedcore.config import DataConfig, Experiment, MethodEntry, PartitionConfig, Reproduces
+from fedcore.papers.experiments.parts import SPLITS, clip, figure, method, printed
+from fedcore.papers.published import CATALOG
+
+CLASSES_PER_CLIENT = {
+    "CIFAR10": 2,
+    "CIFAR100": 20,
+    "EuroSAT": 2,
+    "OxfordPet": 7,
+    "Food101": 20,
+    "Flower102": 20,
+}
+PARTITIONS = ("IID", "Dir", "Path")
+"""Partitions as the tables print them: IID, Dirichlet and pathological."""
+ABLATED = ("CIFAR10", "CIFAR100", "OxfordPet", "Flower102")
+ALPHAS = (0.3, 0.5, 0.7, 0.9)
+MAIN_TABLE_ONLY = "Food101"
+"""The data set that the paper uses in Table 1 alone."""
+
+UPLOAD_RATIOS = [1.0, 0.8, 0.6, 0.4, 0.2]
+SWEPT = {
+    "orthogonality": ("mu", [0.0, 0.01, 0.5, 1.0]),
+    "boundary_layer": ("m", [3, 5, 7, 11, 12]),
+    "rank": ("r", [2, 3, 5, 6]),
+    "start_layer": ("l", [0, 4, 6, 8]),
+}
+"""Figures 3 and 7: field -> its letter in the paper, and the values besides the default."""
+
+SETTINGS = (
+    "five clients; global model on the whole test set, the clients' models on all "
+    "test samples of the classes that they hold (before aggregation, but FedAlign's under IID and Dirichlet "
+    "after it). The paper names no seeds and prints one of its written descriptions (GT): write your own, "
+    "under descriptions or in a descriptions.json in the data set's folder; a class without one takes the "
+    "prompt, and such a run is told apart."
+)
+FLOWERS = (
+    " Clients hold Flowers-102's official test and validation parts, 7,169 images; its training part, 1,020, "
+    "is the test set (the counts of the paper's Table 3)."
+)
+PROMPT_ROUNDS = (
+    " The paper runs prompt methods for 50 rounds and FedAlign for 10, hence this file of its own."
+)
+DRAWN = " The paper draws this figure and prints no values: "
+SWEPT_DRAWN = (
+    DRAWN + "mu and m are ours, r and l those of Table 4; m = 12 is the dashed line, the mean in all layers."
+)
+UPLOAD_DRAWN = DRAWN + "from all of the features to a fifth of them here."
+
+FEDALIGN = method("fedalign", "FedAlign")
+ABLATIONS = (
+    method("fedalign", "FedAlign w/o GT", style="st"),
+    method("fedalign", "FedAlign w/o L_orth", orthogonality=0.0),
+    method("fedalign", "FedAlign w/o ex-query", ex_query=False),
+)
+SIMILARITIES = ("dot", "euclidean")
+"""Similarities of Table 8 besides the default, cosine."""
+ZERO_SHOT = (
+    method("zero-shot", "Zero-shot CLIP"),
+    method("zero-shot", "Zero-shot CLIP, GT", style="gt"),
+)
+ALL_BUT_PROMPTFL = ("FedAlign", "FedMaPLe", "FedOTP", "FedPGP")
+"""Printed methods that run for as many rounds as FedAlign."""
+
+
+def experiments() -> dict[str, Experiment]:
+    """The experiments by name: one per table, data set and partition, PromptFL's apart, and the figures."""
+    tables = {name: experiment for dataset in CLASSES_PER_CLIENT for name, experiment in _tables_of(dataset)}
+    return {
+        **tables,
+        **{f"figure3-{CATALOG[d]}": _hyper_parameters(tables, d) for d in ABLATED},
+        **{
+            f"figure8-{CATALOG[d]}": _upload_ratios(tables, d)
+            for d in CLASSES_PER_CLIENT
+            if d != MAIN_TABLE_ONLY
+        },
+    }
+
+
+def _tables_of(dataset: str) -> Iterator[tuple[str, Experiment]]:
+    """A data set's experiments for the tables, by name."""
+    name = CATALOG[dataset]
+    for partition in PARTITIONS:
+        yield f"table1-{name}-{partition.lower()}", _main(dataset, partition)
+        yield f"table1-{name}-{partition.lower()}-promptfl", _promptfl(dataset, partition, 1)
+        if dataset != MAIN_TABLE_ONLY:
+            yield f"table7-{name}-{partition.lower()}", _larger_clip(dataset, partition)
+    for alpha in ALPHAS if dataset != MAIN_TABLE_ONLY else ():
+        partition = f"Dir({alpha})"
+        compared = printed("fedalign", 5, dataset, partition, methods=ALL_BUT_PROMPTFL)
+        yield (
+            f"table5-{name}-dir{alpha}",
+            _experiment(dataset, partition, "5", [FEDALIGN], [compared]),
+        )
+        yield f"table5-{name}-dir{alpha}-promptfl", _promptfl(dataset, partition, 5)
+
+
+def _experiment(
+    dataset: str,
+    partition: str,
+    tables: str,
+    methods: list[MethodEntry],
+    reproduces: list[Reproduces],
+    **changes: Any,
+) -> Experiment:
+    """An experiment with the settings that all of the paper's share; ``changes`` replace fields."""
+    return Experiment(
+        **{
+            "name": f"FedAlign, {dataset}, {partition}",
+            "notes": _notes(dataset, f"Table {tables}"),
+            "tags": ("published", "fedalign"),
+            "rounds": 10,
+            "seeds": (1,),
+            "data": DataConfig(
+                name=CATALOG[dataset],
+                template="a photo of a {}.",
+                split=SPLITS.get(dataset, "official"),
+            ),
+            "partition": _partition(dataset, partition),
+            "backbone": clip("ViT-B-32"),
+            "methods": methods,
+            "reproduces": reproduces,
+            **changes,
+        }
+    )
+
+
+def _notes(dataset: str, place: str) -> str:
+    return f"FedAlign, {place}: {SETTINGS}" + (FLOWERS if dataset == "Flower102" else "")
+
+
+def _partition(dataset: str, printed_as: str) -> PartitionConfig:
+    """The partition that a table prints as ``IID``, ``Path``, ``Dir`` or ``Dir(0.3)``."""
+    if printed_as == "IID":
+        return PartitionConfig(kind="iid", clients=5)
+    if printed_as == "Path":
+        return PartitionConfig(kind="pathological", clients=5, classes_per_client=CLASSES_PER_CLIENT[dataset])
+    alpha = float(printed_as[4:-1]) if "(" in printed_as else 0.1
+    return PartitionConfig(kind="dirichlet", clients=5, alpha=alpha)
+
+
+def _main(dataset: str, partition: str) -> Experiment:
+    """Tables 1, 2, 6 and 8 on one partition."""
+    tables, methods = ["1"], [FEDALIGN]
+    reproduces = [printed("fedalign", 1, dataset, partition, methods=ALL_BUT_PROMPTFL)]
+    if dataset in ABLATED:
+        tables.append("2")
+        methods += ABLATIONS
+        reproduces.append(printed("fedalign", 2, dataset, partition))
+    if dataset != MAIN_TABLE_ONLY:
+        tables.append("8")
+        methods += [method("fedalign", f"FedAlign, {s}", similarity=s) for s in SIMILARITIES]
+        settings = [f"{partition}, {s} similarity" for s in ("cosine", *SIMILARITIES)]
+        reproduces.append(printed("fedalign", 8, dataset, *settings))
+        if partition == "IID":
+            tables.append("6")
+            methods = [*ZERO_SHOT, *methods]
+            reproduces.append(printed("fedalign", 6, dataset))
+    return _experiment(dataset, partition, ", ".join(tables), methods, reproduces)
+
+
+def _promptfl(dataset: str, partition: str, table: int) -> Experiment:
+    """PromptFL alone, which the paper gives more rounds than FedAlign."""
+    return _experiment(
+        dataset,
+        partition,
+        str(table),
+        [method("promptfl", "PromptFL", batch_size=64)],
+        [printed("fedalign", table, dataset, partition, methods=["PromptFL"])],
+        name=f"FedAlign, {dataset}, {partition}, PromptFL",
+        notes=_notes(dataset, f"Table {table}") + PROMPT_ROUNDS,
+        rounds=50,
+    )
+
+
+def _larger_clip(dataset: str, partition: str) -> Experiment:
+    """Table 7, and under IID the zero-shot values of Table 6, on ViT-B-16."""
+    zero_shot = partition == "IID"
+    return _experiment(
+        dataset,
+        partition,
+        "7, 6" if zero_shot else "7",
+        [*(ZERO_SHOT if zero_shot else ()), FEDALIGN],
+        [
+            printed("fedalign", 7, dataset, partition),
+            *([printed("fedalign", 6, dataset)] if zero_shot else []),
+        ],
+        backbone=clip("ViT-B-16"),
+    )
+
+
+def _hyper_parameters(tables: dict[str, Experiment], dataset: str) -> Experiment:
+    """Figures 3 and 7: one hyper-parameter at a time."""
+    others = [
+        method("fedalign", f"FedAlign, {letter} = {value:g}", **{field: value})
+        for field, (letter, values) in SWEPT.items()
+        for value in values
+    ]
+    return figure(
+        tables[f"table1-{CATALOG[dataset]}-dir"],
+        name=f"FedAlign, {dataset}, mu, m, r and l",
+        notes=_notes(dataset, "Figures 3 and 7") + SWEPT_DRAWN,
+        methods=[FEDALIGN, *others],
+        reproduces=[printed("fedalign", 1, dataset, "Dir", methods=["FedAlign"])],
+    )
+
+
+def _upload_ratios(tables: dict[str, Experiment], dataset: str) -> Experiment:
+    """Figure 8: fewer uploaded features under all three partitions."""
+    kinds = ["iid", "dirichlet", "pathological"]
+    return figure(
+        tables[f"table1-{CATALOG[dataset]}-dir"],
+        ["FedAlign"],
+        name=f"FedAlign, {dataset}, uploaded features",
+        notes=_notes(dataset, "Figure 8") + UPLOAD_DRAWN,
+        partition=PartitionConfig(
+            kind=kinds[0], clients=5, alpha=0.1, classes_per_client=CLASSES_PER_CLIENT[dataset]
+        ),
+        sweep={"partition.kind": kinds, "methods.fedalign.upload_ratio": UPLOAD_RATIOS},
+        reproduces=[printed("fedalign", 1, dataset, "IID", methods=["FedAlign"])],
+    )

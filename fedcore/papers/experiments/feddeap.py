@@ -1,0 +1,125 @@
+"""FedDEAP's published experiments: one client per domain, and its Figures 2, 3 and 6."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedcore.config import DataConfig, Experiment, MethodEntry
+from fedcore.papers.experiments.parts import clip, figure, method, printed
+from fedcore.papers.published import CATALOG, PROMPT_LENGTHS
+
+TABLES = {"PACS": (1, 3), "Office-Caltech10": (1, 3), "DomainNet-126": (1, 3, 4, 5), "DDR": (2, 3)}
+"""Tables that one experiment per data set gives."""
+LARGE = "DomainNet-126"
+
+WEIGHTS = [1.0, 0.01, 0.1, 0.5, 2.0]
+ALPHAS = [0.01, 0.1, 0.5, 1.0, 10.0]
+
+SETTINGS = (
+    "{clients}, 80/20, the last round. The paper gives the prompt methods' learning rate and batch size; SGD "
+    "with momentum 0.9 and weight decay 1e-5 follow its authors' code, CLIP-FC and FedCLIP keep their own "
+    "learning rates. The paper names no seeds."
+)
+ONE_CLIENT = SETTINGS.format(clients="one client per domain")
+THREE_CLIENTS = SETTINGS.format(
+    clients="three clients per domain, whose classes a Dirichlet distribution shares out"
+)
+FIGURE2 = (
+    f"FedDEAP, Figure 2: {THREE_CLIENTS} The paper draws this figure and prints no values: the text names "
+    "two of its five alphas, 0.01 and 0.1, and none of its four baselines."
+)
+FIGURE3 = (
+    "FedDEAP, Figure 3: the prompts of one domain on the images of another; the matrix of client models by "
+    "domains in the last round. Its diagonal is the row of Table 1."
+)
+FIGURE6 = (
+    f"FedDEAP, Figure 6: {ONE_CLIENT} The paper draws this figure and prints no values: 1 is the paper's "
+    "choice, the others are ours."
+)
+
+
+def experiments() -> dict[str, Experiment]:
+    """The experiments by name: a table per data set, and the figures."""
+    tables = {dataset: _table(dataset) for dataset in TABLES}
+    return {
+        **{f"table{TABLES[d][0]}-{CATALOG[d]}": table for d, table in tables.items()},
+        **{f"figure3-{CATALOG[d]}": _prompt_domains(tables[d], d) for d in ("PACS", LARGE)},
+        **{f"figure2-{CATALOG[d]}": _label_imbalance(tables[d], d) for d in ("PACS", LARGE)},
+        **{f"figure6-{CATALOG[d]}": _loss_weights(table, d) for d, table in tables.items()},
+    }
+
+
+def _table(dataset: str) -> Experiment:
+    """All methods of the main table and FedDEAP's ablations, on one data set."""
+    return Experiment(
+        name=f"FedDEAP, {dataset}",
+        notes=f"FedDEAP, Table {', '.join(map(str, TABLES[dataset]))}: {ONE_CLIENT}",
+        tags=("published", "feddeap"),
+        rounds=50 if dataset == LARGE else 100,
+        seeds=(1,),
+        data=DataConfig(name=CATALOG[dataset], template="a photo of a {}.", split="80/20"),
+        backbone=clip("ViT-B-32"),
+        methods=_methods(dataset),
+        reproduces=tuple(printed("feddeap", table, dataset) for table in TABLES[dataset]),
+    )
+
+
+def _methods(dataset: str) -> tuple[MethodEntry, ...]:
+    size: dict[str, Any] = {"batch_size": 256 if dataset == LARGE else 64}
+    rate = {"lr": 1e-2 if dataset == LARGE else 1e-3, **size}
+    unaligned = {"semantic_alignment": False, "domain_alignment": False, **rate}
+    zero_shot = [method("zero-shot", "Zero-shot CLIP")] if 1 in TABLES[dataset] else []
+    other_lengths = [
+        method(
+            "feddeap",
+            f"FedDEAP, {lengths['personal_length']} domain and {lengths['prompt_length']} shared tokens",
+            **lengths,
+            **rate,
+        )
+        for lengths in (PROMPT_LENGTHS.values() if 5 in TABLES[dataset] else ())
+    ]
+    return (
+        *zero_shot,
+        method("clip-fc", "CLIP-FC", **size),
+        method("fedclip", "FedCLIP", **size),
+        method("promptfl", "PromptFL", context_length=16, weight_decay=1e-5, **rate),
+        method("feddeap", "FedDEAP", **rate),
+        method("feddeap", "FedDEAP, baseline", personal_prompt=False, **unaligned),
+        method("feddeap", "FedDEAP, with personal prompt", **unaligned),
+        method("feddeap", "FedDEAP w/o semantic alignment", semantic_alignment=False, **rate),
+        method("feddeap", "FedDEAP w/o domain alignment", domain_alignment=False, **rate),
+        *other_lengths,
+    )
+
+
+def _prompt_domains(table: Experiment, dataset: str) -> Experiment:
+    return figure(
+        table,
+        ["FedDEAP"],
+        name=f"FedDEAP, {dataset}, prompt domains",
+        notes=FIGURE3,
+        tags=table.tags,
+        reproduces=[printed("feddeap", 1, dataset, methods=["FedDEAP"])],
+    )
+
+
+def _label_imbalance(table: Experiment, dataset: str) -> Experiment:
+    return figure(
+        table,
+        ["CLIP-FC", "FedCLIP", "PromptFL", "FedDEAP"],
+        name=f"FedDEAP, {dataset}, label imbalance",
+        notes=FIGURE2,
+        partition={"kind": "domain", "clients_per_domain": 3, "alpha": ALPHAS[0]},
+        sweep={"partition.alpha": ALPHAS},
+    )
+
+
+def _loss_weights(table: Experiment, dataset: str) -> Experiment:
+    return figure(
+        table,
+        ["FedDEAP"],
+        name=f"FedDEAP, {dataset}, lambda and eta",
+        notes=FIGURE6,
+        sweep={"methods.feddeap.semantic_weight": WEIGHTS, "methods.feddeap.domain_weight": WEIGHTS},
+        reproduces=[printed("feddeap", TABLES[dataset][0], dataset, methods=["FedDEAP"])],
+    )

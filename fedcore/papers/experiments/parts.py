@@ -1,0 +1,45 @@
+"""Short constructors for the parts that the papers' experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedcore.config import BackboneConfig, Experiment, MethodEntry, Reproduces
+
+SPLITS = {"EuroSAT": "80/20", "Caltech101": "80/20", "Flower102": "swapped", "Flowers102": "swapped"}
+"""How single-domain data sets are split that do not use their official split."""
+
+
+def clip(name: str) -> BackboneConfig:
+    """A CLIP of this architecture with OpenAI's weights."""
+    return BackboneConfig(name=name, pretrained="openai")
+
+
+def method(name: str, label: str, **config: Any) -> MethodEntry:
+    """A method with its name in tables and the hyper-parameters that differ from its defaults."""
+    return MethodEntry(name=name, label=label, config=config)
+
+
+def printed(
+    paper: str, table: int | str, dataset: str, *settings: str, methods: Iterable[str] = ()
+) -> Reproduces:
+    """The printed values that an experiment reproduces; no settings or methods means all of the table's."""
+    return Reproduces(
+        paper=paper, table=str(table), dataset=dataset, setting=settings, methods=tuple(methods)
+    )
+
+
+def figure(table: Experiment, labels: Sequence[str] = (), **changes: Any) -> Experiment:
+    """A figure's experiment: some methods of a table's experiment, with other fields changed.
+
+    Args:
+        labels: the table's methods that the figure compares, by their names in tables.
+        changes: fields of ``Experiment`` that replace the table's.
+
+    Raises:
+        pydantic.ValidationError: when a change is no valid field.
+    """
+    kept = {name: value for name, value in table if name != "reproduces"}
+    methods = tuple(entry for entry in table.methods if entry.label in labels)
+    return Experiment(**{**kept, "methods": methods, "tags": (*table.tags, "sweep"), **changes})

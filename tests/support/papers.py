@@ -1,0 +1,120 @@
+"""Published experiments cut to a few methods, and made-up runs of them in a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedcore import config, store
+from fedcore.config import Experiment
+from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
+from fedcore.papers import experiments, published
+from fedcore.papers.beside import Beside
+from fedcore.papers.published import Figure
+from fedcore.seeds import numpy_generator
+from fedcore.store.database import prepare
+from fedcore.store.lease import claim
+from fedcore.store.liveness import new_owner
+from tests.support import fill
+
+PACS = ("art_painting", "cartoon", "photo", "sketch")
+TOTAL, ROUNDS = 200, 3
+
+
+def figure(paper: str, **fields: str) -> Figure:
+    """The one printed figure with these fields."""
+    (found,) = [f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items())]
+    return found
+
+
+def share(method: str, seed: int, round_: int, model: str, test_set: str) -> float:
+    """A made-up accuracy, a whole number of TOTAL samples."""
+    rng = numpy_generator(seed, "published", method, round_, model, test_set)
+    return int(rng.integers(1, TOTAL)) / TOTAL
+
+
+def finished(run: config.RunConfig, round_: int, clients: list[str]) -> RoundFinished:
+    """A round with a full matrix; validation says that round 2 is the best."""
+    models = ["global", *clients]
+    tests = [
+        *((c, 1 + i) for i, c in enumerate(clients)),
+        *((d, 1 + len(clients) + i) for i, d in enumerate(PACS)),
+    ]
+    cells = []
+    for code, model in enumerate(models):
+        for test_set, test_code in tests:
+            kind = "client" if test_code <= len(clients) else "domain"
+            hits = round(
+                share(f"{run.method.label}/{run.held_out}", run.seed, round_, model, f"{kind}:{test_set}")
+                * TOTAL
+            )
+            cells.append(fill.cell(code, test_code, hits, TOTAL, 1.0))
+            if test_code == code:
+                cells.append(fill.cell(code, code, 90 if round_ == 2 else 10, 100, 1.0, split=1))
+    return RoundFinished(
+        round=round_, train_loss=1.0, seconds_train=0.1, seconds_aggregate=0.1, seconds_evaluate=0.1,
+        scalars_up=4_000_000, scalars_down=0, bytes_up=16_000_000, bytes_down=0, clients=(),
+        cells=tuple(cells),
+        diagnostics=tuple(Diagnostic("condition_number", 1.0 + c, client_a=c) for c in range(1, len(models))),
+    )  # fmt: skip
+
+
+def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | None = None) -> None:
+    """Record finished runs of an experiment; of some held-out domains only, where given."""
+    prepare(db)
+    created = store.create_experiment(db, experiment)
+    owner = new_owner()
+    for _ in created.run_ids:
+        lease = claim(db, owner, "cpu", experiment_id=created.experiment_id)
+        assert lease is not None
+        lease.begin()
+        run = lease.config()
+        if held_out is not None and run.held_out not in held_out:
+            lease.finish("stopped", "not wanted")
+            continue
+        clients = [d for d in PACS if d != run.held_out]
+        known = [Entity(0, "global", "global")]
+        known += [
+            Entity(i, "client", c, domain=c, samples=100, class_counts=(50, 50))
+            for i, c in enumerate(clients, start=1)
+        ]
+        known += [Entity(len(known) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(PACS)]
+        lease.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
+        for round_ in range(run.rounds + 1):
+            lease.write_round(finished(run, round_, clients))
+        lease.finish("done")
+
+
+def preset(name: str, methods: tuple[str, ...], **changes: object) -> Experiment:
+    """A published experiment cut to a few methods, seeds and rounds."""
+    large = experiments.preset(name)
+    chosen = tuple(m for m in large.methods if m.label in methods)
+    assert len(chosen) == len(methods)
+    return large.model_copy(update={"methods": chosen, "rounds": ROUNDS, **changes})
+
+
+def find(rows: list[Beside], **fields: str) -> Beside:
+    (found,) = [r for r in rows if all(getattr(r.figure, k) == v for k, v in fields.items())]
+    return found
+
+
+def matrix(label: str, seed: int) -> np.ndarray:
+    """ACC[j, i] in per cent at round 2, which validation chose; the diagonal is the global model."""
+    found = np.empty((4, 4))
+    for j, out in enumerate(PACS):
+        for i, d in enumerate(PACS):
+            model, kind = ("global", "domain") if i == j else (d, "client")
+            found[j, i] = 100 * share(f"{label}/{out}", seed, 2, model, f"{kind}:{d}")
+    return found
+
+
+def with_texts(experiment: Experiment, texts: dict[str, list[str]] | None) -> Experiment:
+    """Its methods of style gt as a plan writes them out."""
+    own = [
+        m.model_copy(update={"config": {**m.config, "descriptions": texts}})
+        if m.config.get("style", "gt") == "gt" and (m.name, m.config) != ("zero-shot", {})
+        else m
+        for m in experiment.methods
+    ]
+    return experiment.model_copy(update={"methods": tuple(own)})
