@@ -1,0 +1,24 @@
+"""Installs the dashboard beside the package as ``fedlens_app``, which pyproject.toml cannot express."""
+
+from setuptools import find_namespace_packages, find_packages, setup
+
+setup(
+    packages=[
+        *find_packages(include=["fedcore*"]),
+        "fedlens_app",  # app.py, dashboard.py
+        *(f"fedlens_app.{name}" for name in find_namespace_packages(include=["pages*"])),
+    ],
+    package_dir={"fedlens_app": "."},
+    package_data={
+        "fedcore": ["assets/**/*"],
+        "fedlens_app": [
+            ".streamlit/config.toml",
+            "static/.gitignore",
+            "docs/methods.md",
+            "experiments/**/*.toml",
+        ],
+        "fedlens_app.pages": ["**/*.js", "**/*.svg"],
+    },
+    include_package_data=False,
+    script_name="setup.py",  # which keeps this file itself out of fedlens_app
+)
