@@ -35,8 +35,7 @@ from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.panels import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
-from fedcore.store import queries
-from fedcore.store.queries import ExperimentRow
+from fedcore.store import ExperimentRow, Store
 from pages.widgets import common, exports, published_view, summary, sweep_view
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
@@ -76,14 +75,14 @@ class Choice:
 def comparison(path: str, of: Moment) -> Comparison:
     """The comparison at one moment; computed again when a run of it has a new round."""
     ids, rule, unfinished, _ = of
-    return compare(path, ids, rule, unfinished=unfinished)
+    return compare(Store(path), ids, rule, unfinished=unfinished)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str) -> dict[str, Panel]:
     """The mean matrix of every row that has one; kept by ``of``, which is quicker to tell apart."""
     if view == "methods":
-        return {"": method_by_domain_panel(path, _found, setting)}
+        return {"": method_by_domain_panel(Store(path), _found, setting)}
     read = {
         "models": mean_panels,
         "rounds": client_by_round_panels,
@@ -91,8 +90,8 @@ def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str)
         "held_out": held_out_panels,
     }.get(view)
     if read is None:
-        return mean_matrix_panels(path, _found, setting, diagnostics.matrix_charts()[view])
-    return read(path, _found, setting)
+        return mean_matrix_panels(Store(path), _found, setting, diagnostics.matrix_charts()[view])
+    return read(Store(path), _found, setting)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
@@ -103,7 +102,7 @@ def in_print(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Mome
 
 def choose(path: str) -> list[ExperimentRow]:
     """The compare set, in the URL. An archived experiment is there where a link names it."""
-    there = {e.id: e for e in queries.experiments(path, archived=True)}
+    there = {e.id: e for e in Store(path).experiments.all(include_archived=True)}
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
     known = {i: e for i, e in there.items() if not e.archived or str(i) in wanted}
@@ -232,7 +231,7 @@ def curve_tab(path: str, found: Comparison) -> None:
             "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"
         )
     for i, (setting, title) in enumerate(found.settings.items()):
-        series = curves.mean_curves(path, found, setting, metric, axis)
+        series = curves.mean_curves(Store(path), found, setting, metric, axis)
         st.markdown(f"**{common.md(title)}**")
         chart = figures.line_chart(series, common.theme(), curves.AXES[axis], METRICS[metric], height=460)
         common.draw(chart, f"compare_curves_{i}", figures.series_table(series, curves.AXES[axis], "%"))
@@ -246,7 +245,7 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
         bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
     )  # fmt: skip
     for i, (setting, title) in enumerate(found.settings.items()):
-        costs = curves.row_costs(path, found, setting, metric)
+        costs = curves.row_costs(Store(path), found, setting, metric)
         best = curves.pareto_front(costs, against)
         st.markdown(f"**{common.md(title)}**")
         width = comparison_figures.NARROW_COST_PLOT if common.narrow() else comparison_figures.WIDE_COST_PLOT
@@ -344,7 +343,7 @@ def page() -> None:
     experiments = choose(path)
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
-        if not queries.experiments(path) and st.button(
+        if not Store(path).experiments.all() and st.button(
             "Try it", type="primary", icon=":material/play_circle:"
         ):
             st.switch_page("pages/new.py", query_params={"preset": "demo"})
@@ -355,7 +354,7 @@ def page() -> None:
         return
     for note in shown.notes:
         st.caption(f":material/info: {common.md(note)}")
-    every = tuple((r.id, r.state) for e in queries.experiments(path) for r in e.runs)
+    every = tuple((r.id, r.state) for e in Store(path).experiments.all() for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(
             shown, choice.baseline, choice.metric, choice.test, in_print(shown, experiments, choice.moment)

@@ -9,7 +9,6 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.results import progress
 from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
-from fedcore.store import queries
 from pages.widgets import chosen, common, importing, queue
 from pages.widgets import experiment_actions as actions
 
@@ -18,7 +17,7 @@ FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of 
 POLL_SECONDS = 5
 IDLE_SECONDS = 15  # where nothing runs: a script or another tab may start something
 common.through_app()
-db = common.database()
+store = common.store()
 
 
 def welcome() -> None:
@@ -45,12 +44,12 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
         seen: status and rounds of those in the table when it was drawn.
         newest: the newest run at that time.
     """
-    jobs.ensure_worker(db)
-    now = queries.runs(db, every)
+    jobs.ensure_worker(store.path)
+    now = store.runs.get(every)
     counts = {state: sum(r.state == state for r in now) for state in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts += common.machine_html()
-    news = said({r.id: (r.status, r.rounds_done) for r in now}, seen, queries.runs_after(db, newest))
+    news = said({r.id: (r.status, r.rounds_done) for r in now}, seen, store.runs.count_after(newest))
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
         if st.button(
@@ -156,7 +155,7 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
     for item in chosen:
         st.markdown(f"**Runs of {common.md(item.row.name)}**")
         rows = []
-        for p in progress.run_progress(db, item.row.runs):
+        for p in progress.run_progress(store, item.row.runs):
             r = p.run
             name = f'<a href="/run?id={r.id}" target="_self">{common.esc(r.label)}</a>'
             held_out = f", without {common.esc(r.held_out)}" if r.held_out else ""
@@ -211,9 +210,9 @@ def page() -> None:
     head()
     importing.running()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
-    newest = queries.newest_run(db)  # before the list is read: what comes between is news
-    found = experiment_summaries(db, archived=archived)
-    hidden = 0 if found or archived else len(queries.experiments(db, archived=True))
+    newest = store.runs.newest_id()  # before the list is read: what comes between is news
+    found = experiment_summaries(store, archived=archived)
+    hidden = 0 if found or archived else len(store.experiments.all(include_archived=True))
     if not found and not hidden:
         welcome()
         return

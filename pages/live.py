@@ -6,7 +6,7 @@ import time
 
 import streamlit as st
 
-from fedcore import jobs, store
+from fedcore import jobs
 from fedcore.config import backbone_names
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
@@ -17,8 +17,7 @@ from fedcore.results import curves, diagnostics, progress
 from fedcore.results.panels import Panel
 from fedcore.results.progress import Snapshot
 from fedcore.results.run_panels import run_panels
-from fedcore.store import queries
-from fedcore.store.queries import ExperimentRow
+from fedcore.store import ExperimentRow, Store, reconcile
 from pages.live_view import chart as live_chart
 from pages.live_view import clock as live_clock
 from pages.live_view import controls as live_controls
@@ -45,14 +44,16 @@ STILL = """<style>
 Clock = tuple[str, float, float | None]  # as ``live_clock.wind`` takes it
 Flags = tuple[bool, bool, bool, int]
 common.through_app()
-db = common.database()
+store = common.store()
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def grid(path: str, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
     """The heatmaps at one moment; the same moment gives the very same bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
-    found = run_panels(path, queries.runs(path, until), settings.view, settings.split, settings.point, until)
+    found = run_panels(
+        Store(path), Store(path).runs.get(until), settings.view, settings.split, settings.point, until
+    )
     chart = heatmaps.heatmap_grid(
         found, settings.theme, settings.columns, settings.fitted, width=settings.width
     )
@@ -67,15 +68,15 @@ def lines(
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
     if what == "loss":
-        series = curves.loss_by_round(path, until)
+        series = curves.loss_by_round(Store(path), until)
     elif what == "traffic":
-        series = curves.traffic_by_round(path, until)
+        series = curves.traffic_by_round(Store(path), until)
     elif what in CURVES:
-        series = curves.accuracy_by_round(path, until, what, split, point)
+        series = curves.accuracy_by_round(Store(path), until, what, split, point)
     else:
-        known = diagnostics.recorded_charts(path, queries.runs(path, until))
+        known = diagnostics.recorded_charts(Store(path), Store(path).runs.get(until))
         chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
-        series = diagnostics.diagnostic_series(path, until, chosen)
+        series = diagnostics.diagnostic_series(Store(path), until, chosen)
         title, note, per_cent = chosen.heading, diagnostics.chart_note(chosen, series), chosen.unit == "%"
     chart = figures.line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
     content = live_chart.payload(chart, f"{list(until)} {what}")
@@ -166,12 +167,12 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
 def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Clock]:
     """Table, heatmaps, curves as they are; returns what buttons there should be, and when to look again."""
     if common.writable():
-        jobs.ensure_worker(db)
-        store.reconcile(db)
-    seen = progress.activity_digest(db, experiment)
-    row = queries.experiment(db, experiment)
-    found = progress.run_progress(db, [r for r in row.runs if r.id in ids])
-    now = progress.newest_snapshot(db, ids)
+        jobs.ensure_worker(store.path)
+        reconcile(store.path)
+    seen = progress.activity_digest(store, experiment)
+    row = store.experiments.get(experiment)
+    found = progress.run_progress(store, [r for r in row.runs if r.id in ids])
+    now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
         st.html(STILL + strip(row) + run_rows(found, settings.theme))
         draw_all(at_round(moment(now, paused), settings.until), settings)
@@ -189,7 +190,7 @@ def at_round(shown: Snapshot, until: int | None) -> Snapshot:
 
 def draw_all(shown: Snapshot, settings: Settings) -> None:
     """Heatmaps, then curves."""
-    chart, content, drawn = grid(str(db), shown, settings)
+    chart, content, drawn = grid(str(store.path), shown, settings)
     if st.session_state.get("as_tables"):
         for i, panel in enumerate(drawn):
             st.markdown(f"**{common.md(panel.title)}**")
@@ -210,7 +211,7 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     """One chart of curves, or its numbers."""
-    found = lines(str(db), shown, name, settings.split, settings.point, settings.theme)
+    found = lines(str(store.path), shown, name, settings.split, settings.point, settings.theme)
     chart, content, table, note = found
     if st.session_state.get("as_tables"):
         st.markdown(f"**{common.md(CHARTS.get(name, name))}**")

@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from fedcore import jobs, store
+from fedcore import jobs
 from fedcore.config import Experiment, dumps, loads
 from fedcore.config.field_names import field_title, field_words, value_text
 from fedcore.engine.plan import Plan
@@ -207,7 +207,7 @@ def launch(experiment: Experiment | None, found: Plan | None) -> None:
     if pressed and experiment is not None and found is not None:
         device = st.session_state.get("new_device") or "auto"
         try:
-            created = store.create_experiment(common.database(), experiment, found.runs, device=device)
+            created = common.store().experiments.create(experiment, found.runs, device=device)
             jobs.ensure_worker(common.database())
         except FedLensError as error:
             common.show_error(error)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from fedcore import jobs, store
+from fedcore import jobs
 from fedcore.config import Experiment, loads
 from fedcore.config.field_names import reason_words
 from fedcore.errors import FedLensError
@@ -16,8 +16,7 @@ from fedcore.plots import lines as figures
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.artifacts import run_toml
 from fedcore.results.run_panels import run_panel
-from fedcore.store import queries
-from fedcore.store.queries import RunRow
+from fedcore.store import RunRow
 from pages.forms import drafts
 from pages.widgets import common, run_analyses, run_record
 
@@ -32,7 +31,7 @@ def named(run: RunRow) -> str:
 
 def header(run: RunRow) -> None:
     """Status, the figures that matter, and what can be done."""
-    found = queries.experiment(common.database(), run.experiment_id)
+    found = common.store().experiments.get(run.experiment_id)
     st.title(f"{common.md(named(run))}, seed {run.seed}")
     name = common.esc(common.clipped(found.name))
     parts = [
@@ -69,7 +68,7 @@ def why_it_ended(run: RunRow) -> None:
     reason = reason_words(run.reason)
     text = common.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
-        kept = queries.newest_checkpoint(common.database(), run.id)
+        kept = common.store().runs.newest_checkpoint(run.id)
         goes_on = f"goes on after round {kept[0]}" if kept else "starts it again from the beginning"
         text += (
             f"\n\nWhere the config is to blame, *Clone* opens it in the form to mend it; *Resume* {goes_on}."
@@ -83,13 +82,13 @@ def confirm_stop(run: RunRow) -> None:
     st.markdown(f"**{common.md(named(run))}, seed {run.seed}**")
     st.caption("Its finished rounds stay, and it can be resumed; the round in work is discarded.")
     if st.button("Stop", type="primary", key="run_stop_confirmed"):
-        store.stop(common.database(), [run.id])
+        common.store().runs.stop([run.id])
         st.rerun()
 
 
 def actions(run: RunRow) -> None:
     """Stop, resume, clone."""
-    db, may = common.database(), common.writable()
+    store, may = common.store(), common.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=not may):
             drafts.use(single(run), f"run:{run.id}")
@@ -100,8 +99,8 @@ def actions(run: RunRow) -> None:
             confirm_stop(run)
         can_resume = run.state in ("stopped", "interrupted", "failed") and run.origin == "engine"
         if can_resume and st.button("Resume", icon=":material/resume:", disabled=not may):
-            store.resume(db, [run.id])
-            jobs.ensure_worker(db)
+            store.runs.resume([run.id])
+            jobs.ensure_worker(store.path)
             st.rerun()
         if not run.ended:
             news(run)
@@ -112,7 +111,7 @@ def actions(run: RunRow) -> None:
 def news(run: RunRow) -> None:
     """Says that the run went on, instead of moving the page under the reader."""
     jobs.ensure_worker(common.database())
-    now = queries.runs(common.database(), [run.id])
+    now = common.store().runs.get([run.id])
     same = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
     text = (
         "Up to date"
@@ -127,14 +126,14 @@ def news(run: RunRow) -> None:
 
 def single(run: RunRow) -> Experiment:
     """The run as an experiment of its own."""
-    return loads(run_toml(common.database(), run.id), "the run's config").model_copy(
+    return loads(run_toml(common.store(), run.id), "the run's config").model_copy(
         update={"name": f"{run.label}, seed {run.seed} (copy)"}
     )
 
 
 def accuracy(run: RunRow) -> None:
     """Matrices and curves."""
-    if not queries.evaluated_rounds(common.database(), run.id):
+    if not common.store().rounds.evaluated(run.id):
         nothing(run)
         return
     matrices(run)
@@ -149,14 +148,14 @@ def nothing(run: RunRow) -> None:
 
 def matrices(run: RunRow) -> None:
     """The accuracy matrix of any round, and every client over the rounds."""
-    db = common.database()
-    rounds = queries.evaluated_rounds(db, run.id)
+    store = common.store()
+    rounds = store.rounds.evaluated(run.id)
     chosen = rounds[-1]
     if len(rounds) > 1:
         chosen = st.select_slider("Round", rounds, value=rounds[-1], key=f"run_round_{run.id}_{rounds[-1]}")
     shown = [
-        replace(run_panel(db, run, until=chosen), title=f"Model by test set, round {chosen}"),
-        replace(run_panel(db, run, "clients"), title="Clients' own accuracy by round"),
+        replace(run_panel(store, run, until=chosen), title=f"Model by test set, round {chosen}"),
+        replace(run_panel(store, run, "clients"), title="Clients' own accuracy by round"),
     ]
     columns = st.columns(1 if common.narrow() else 2)
     width = common.figure_width() // len(columns)
@@ -170,8 +169,8 @@ def lines(run: RunRow) -> None:
     """Accuracy and loss by round; results from elsewhere may come without a loss."""
     until = {run.id: run.rounds_total}
     columns = st.columns(2)
-    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(common.database(), until), True)
-    loss = curves.loss_by_round(common.database(), until)
+    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(common.store(), until), True)
+    loss = curves.loss_by_round(common.store(), until)
     if loss:
         curve(columns[1], "Training loss", loss, False)
 
@@ -192,15 +191,15 @@ def curve(
 
 def recorded(run: RunRow) -> None:
     """What the method records of its rounds, over the rounds."""
-    db, until = common.database(), {run.id: run.rounds_total}
-    charts = diagnostics.recorded_charts(db, [run])
+    store, until = common.store(), {run.id: run.rounds_total}
+    charts = diagnostics.recorded_charts(store, [run])
     columns = st.columns(2)
     for i, found in enumerate(charts):
-        series = diagnostics.diagnostic_series(db, until, found)
+        series = diagnostics.diagnostic_series(store, until, found)
         note = diagnostics.chart_note(found, series)
         curve(columns[i % 2], found.heading, series, found.unit == "%", note)
-    for i, matrix in enumerate(diagnostics.recorded_matrix_charts(db, [run]).values(), len(charts)):
-        panel = replace(run_panel(db, run, matrix.name), title=matrix.title)
+    for i, matrix in enumerate(diagnostics.recorded_matrix_charts(store, [run]).values(), len(charts)):
+        panel = replace(run_panel(store, run, matrix.name), title=matrix.title)
         with columns[i % 2]:
             chart = heatmaps.heatmap_grid([panel], common.theme(), 1)
             common.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
@@ -208,15 +207,15 @@ def recorded(run: RunRow) -> None:
 
 def clients(run: RunRow) -> None:
     """Who took part, with what, and how it ended for them."""
-    db = common.database()
-    entities = [e for e in queries.entities(db, run.id) if e.kind == "client"]
+    store = common.store()
+    entities = [e for e in store.cells.entities(run.id) if e.kind == "client"]
     if not entities:
         nothing(run)
         return
-    last = {o.client: o for o in queries.own_accuracy(db, run.id)}
+    last = {o.client: o for o in store.cells.own_accuracy(run.id)}
     sent: dict[int, int] = {}
     took: dict[int, int] = {}
-    for row in queries.client_rounds(db, run.id):
+    for row in store.rounds.clients(run.id):
         sent[row.client] = sent.get(row.client, 0) + (row.bytes_up or 0) + (row.bytes_down or 0)
         took[row.client] = took.get(row.client, 0) + 1
     header_ = [
@@ -244,7 +243,7 @@ def clients(run: RunRow) -> None:
 def page() -> None:
     """The page."""
     asked = st.query_params.get("id", "")
-    found = queries.runs(common.database(), [int(asked)]) if asked.isdecimal() else []
+    found = common.store().runs.get([int(asked)]) if asked.isdecimal() else []
     if not found:
         st.title("Run")
         text = "Choose an experiment to see its runs."
@@ -259,7 +258,7 @@ def page() -> None:
         header(run)
         actions(run)
         draw = {"Accuracy": accuracy, "Clients": clients}
-        if queries.diagnostic_names(common.database(), run.id):
+        if common.store().diagnostics.names(run.id):
             draw["Diagnostics"] = recorded
         draw |= run_analyses.tabs_of(run)
         draw |= {"Log and files": run_record.log, "Reproduce": run_record.reproduce}

@@ -21,8 +21,7 @@ from fedcore.methods import registry
 from fedcore.results.comparison import Comparison, Group, compare
 from fedcore.results.metrics import METRIC_HEADINGS, Metric
 from fedcore.results.statistics import Stat, spread
-from fedcore.store import queries
-from fedcore.store.rows import ExperimentRow
+from fedcore.store import ExperimentRow, Store
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENT = ROOT / "examples" / "ablations.toml"
@@ -55,26 +54,26 @@ FIGURES = {
 """Method -> what its table has beside the accuracies."""
 
 
-def render(text: str, db: str | Path) -> str:
+def render(text: str, store: Store) -> str:
     """The page with every block between markers as the runs have it.
 
     Raises:
         FedLensError: when the database has no such experiment, when a run of it is missing or was made with
             other threads than the rest, and for a marker that names no method of it.
     """
-    row = _experiment(db)
-    comparison = compare(db, [row.id], "last")
+    row = _experiment(store)
+    comparison = compare(store, [row.id], "last")
     _check_complete(row, comparison)
 
     def block(found: re.Match[str]) -> str:
         kind, _, method = found[2].partition(": ")
-        content = table(db, comparison, method) if kind == "table" else _runs(db, row, comparison)
+        content = table(store, comparison, method) if kind == "table" else _runs(store, row, comparison)
         return found[1] + content + found[3]
 
     return BLOCK.sub(block, text)
 
 
-def table(db: str | Path, comparison: Comparison, method: str) -> str:
+def table(store: Store, comparison: Comparison, method: str) -> str:
     """A row for each variant of a method: mean ± sample standard deviation over the seeds.
 
     Raises:
@@ -89,16 +88,16 @@ def table(db: str | Path, comparison: Comparison, method: str) -> str:
     lines = [[*heads, *(f.head for f in figures), "n"]]
     for group in groups:
         cells = [group.stats[m].text() if m in group.stats else "" for m in ACCURACIES]
-        cells += [_shown(figure, _stat(db, group, figure)) for figure in figures]
+        cells += [_shown(figure, _stat(store, group, figure)) for figure in figures]
         lines.append([group.label, *cells, str(group.stats["personal"].n)])
     lines.insert(1, ["---"] * len(lines[0]))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _stat(db: str | Path, group: Group, figure: Figure) -> Stat | None:
+def _stat(store: Store, group: Group, figure: Figure) -> Stat | None:
     """Over seeds, of the last round; None where the method does not record it."""
     last = {v.run.id: v.rounds[-1] for v in group.runs}
-    rows = queries.diagnostic_means(db, last, figure.name)
+    rows = store.diagnostics.means(last, figure.name)
     return spread(getattr(r, figure.of_clients) for r in rows if r.round == last[r.run_id])
 
 
@@ -109,17 +108,23 @@ def _shown(figure: Figure, stat: Stat | None) -> str:
     return f"{stat.mean:,.0f}" if figure.digits == 0 and not stat.std else stat.text(figure.digits)
 
 
-def _experiment(db: str | Path) -> ExperimentRow:
+def _experiment(store: Store) -> ExperimentRow:
     """The newest run of the file."""
     wanted = config.load(EXPERIMENT)
-    if not Path(db).is_file():
-        raise FedLensError(f"no database at {db}; make it with fedcore run {EXPERIMENT.name} --db {db}")
-    for row in sorted(queries.experiments(db), key=lambda e: e.id, reverse=True):
+    if not Path(store.path).is_file():
+        raise FedLensError(
+            f"no database at {store.path}; make it with fedcore run {EXPERIMENT.name} --db {store.path}"
+        )
+    for row in sorted(store.experiments.all(), key=lambda e: e.id, reverse=True):
         if row.config.name == wanted.name:
             if row.config.model_dump(exclude=_ANY) != wanted.model_dump(exclude=_ANY):
-                raise FedLensError(f"{db}: run with another {EXPERIMENT.name} than there is now; run it anew")
+                raise FedLensError(
+                    f"{store.path}: run with another {EXPERIMENT.name} than there is now; run it anew"
+                )
             return row
-    raise FedLensError(f"{db}: no experiment '{wanted.name}'; run {EXPERIMENT.name} with --db {db}")
+    raise FedLensError(
+        f"{store.path}: no experiment '{wanted.name}'; run {EXPERIMENT.name} with --db {store.path}"
+    )
 
 
 def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
@@ -132,10 +137,10 @@ def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
         raise FedLensError(f"experiment {row.id} is not whole, it lacks {missing}; resume its runs first")
 
 
-def _runs(db: str | Path, row: ExperimentRow, comparison: Comparison) -> str:
+def _runs(store: Store, row: ExperimentRow, comparison: Comparison) -> str:
     """One line: what ran, and on what."""
     runs = [v.run.id for g in comparison.groups for v in g.runs]
-    places = [queries.environment(db, run) for run in runs]
+    places = [store.runs.environment(run) for run in runs]
     facts = {(p.get("device"), p.get("threads"), p.get("torch"), p.get("platform")) for p in places}
     if len(facts) > 1:
         raise FedLensError(
@@ -155,9 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("db", help="database with the runs of examples/ablations.toml")
-    db = parser.parse_args(arguments).db
+    store = Store(parser.parse_args(arguments).db)
     try:
-        text = render(PAGE.read_text(encoding="utf-8"), db)
+        text = render(PAGE.read_text(encoding="utf-8"), store)
     except FedLensError as error:
         parser.error(str(error))
     PAGE.write_text(text, encoding="utf-8")

@@ -22,6 +22,8 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from fedcore.store import Store
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
@@ -138,9 +140,8 @@ def look_into(db: Path, run: int) -> None:
 
 def take(db: Path, out: Path, only: list[str] | None) -> None:
     """Photograph every page of the app on one database."""
-    from fedcore.store import queries
 
-    experiments = queries.experiments(db)
+    experiments = Store(db).experiments.all()
     second, first = experiments[0], experiments[min(1, len(experiments) - 1)]
     run = next(r for r in first.runs if r.method != "zero-shot").id
     look_into(db, run)

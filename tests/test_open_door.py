@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
 from fedcore.config import Experiment, parse
 from fedcore.config.field_names import field_title
 from fedcore.engine.plan import plan
@@ -19,7 +18,7 @@ from fedcore.methods import registry
 from fedcore.paths import PROJECT
 from fedcore.results.comparison import compare, partial_fields
 from fedcore.results.export import summary_csv
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.support.jobs import wait_for
 
 SOURCE = '''
@@ -135,8 +134,8 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     assert (own.method.config["reach"], own.method.config["start"]) == (0.25, "text")
 
     db = tmp_path / "runs.db"
-    store.prepare(db)
-    created = store.create_experiment(db, experiment, planned)
+    Store(db).prepare()
+    created = Store(db).experiments.create(experiment, planned)
     monkeypatch.delenv("FEDLENS_METHODS")  # the job must find the file by the run's own record
     supervisor = Supervisor(db, device_ids=["cpu"])
     try:
@@ -144,17 +143,17 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     finally:
         for child in supervisor._children.values():
             child.handle.kill()
-    rows = queries.runs(db, created.run_ids)
+    rows = Store(db).runs.get(created.run_ids)
     assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.reason for r in rows]
 
-    groups = {g.method: g for g in compare(db, [created.experiment_id]).groups}
+    groups = {g.method: g for g in compare(Store(db), [created.experiment_id]).groups}
     own = partial_fields(list(groups.values()))[(groups["open-door"].key,)]
     assert own["method.config.start"] == "those of the prompt"
     assert field_title("method.config.start") == "First class features"
     assert set(groups) == {"zero-shot", "open-door"}
     assert groups["open-door"].label == "Open door"
     assert groups["open-door"].stats["personal"].mean > groups["zero-shot"].stats["personal"].mean
-    table = list(csv.DictReader(io.StringIO(summary_csv(db, [created.experiment_id], ["last"]))))
+    table = list(csv.DictReader(io.StringIO(summary_csv(Store(db), [created.experiment_id], ["last"]))))
     printed = [r for r in table if r["method_name"] == "open-door"]
     assert printed and {r["method"] for r in printed} == {"Open door"}
     assert {r["n"] for r in printed} == {"1"}

@@ -134,14 +134,14 @@ def encode(
     from fedcore.engine import setup
     from fedcore.engine.plan import read_images
     from fedcore.jobs.devices import default_device, torch_name
-    from fedcore.store import database
+    from fedcore.store import Store, database
 
     wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
     images, warnings = prepared(lambda: read_images(wanted, facts(backbone).image_size))
     for warning in warnings:
         note(warning)
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
-    folder = database.artifacts_folder(db or database.default_path()) / "encodings"
+    folder = Store(db or database.default_path()).artifacts / "encodings"
     track(setup.encode(encoder, images, reads, folder))
     print(f"{len(images)} images of {images.name} encoded with {backbone}")
     return DONE

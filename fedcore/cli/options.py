@@ -103,9 +103,9 @@ def writable(db: Path | None) -> Path:
     Raises:
         FedLensError: field ``db``, where it cannot be written.
     """
-    from fedcore.store import database
+    from fedcore.store import Store, database
 
-    access = database.prepare(db)
+    access = Store(db).prepare()
     if not access.writable:
         raise database.ReadOnlyDatabase(access.why or "", "db")
     return access.path

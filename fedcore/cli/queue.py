@@ -42,19 +42,18 @@ def queue(
     db: Database = None,
 ) -> int:
     """List the queued runs in their order, or move some of them."""
-    from fedcore import store
-    from fedcore.store import database, queries
+    from fedcore.store import Store, database
 
     path = database.resolve(db)
     if move and not ids:
         raise FedLensError("name the runs to move", "id")
     if ids:
-        moved = store.prioritise(path, ids, move or "top")
+        moved = Store(path).queue.move(ids, move or "top")
         for run_id in ids:
             if run_id not in moved:
                 raise FedLensError(f"run {run_id} is not queued; `fedlens queue` shows those that are", "id")
-    order = queries.queue(path)
-    rows = {run.id: run for run in queries.runs(path, order)}
+    order = Store(path).queue.ids()
+    rows = {run.id: run for run in Store(path).runs.get(order)}
     for position, run_id in enumerate(order, 1):
         run = rows[run_id]
         print(f"{position:>3}  run {run.id}  {run.label}  seed {run.seed}  of experiment {run.experiment_id}")

@@ -41,14 +41,14 @@ def export(
     """Export the numbers of a comparison."""
     from fedcore.papers.printed import printed_values
     from fedcore.results import export as tables
-    from fedcore.store import database, exchange, queries
+    from fedcore.store import Store
 
     if baseline is not None and (table, format) != ("summary", "csv"):
         raise FedLensError("only the summary as csv compares with a baseline", "baseline")
     if test is not None and baseline is None:
         raise FedLensError("name the method to test against with --baseline", "test")
-    path = database.resolve(db)
-    rows = [queries.experiment(path, experiment_id) for experiment_id in ids]
+    store = Store(db)
+    rows = [store.experiments.get(experiment_id) for experiment_id in ids]
     printed = partial(printed_values, experiments=[row.config for row in rows])
     writers = {
         ("summary", "csv"): partial(tables.summary_csv, baseline=baseline, test=test or "t", printed=printed),
@@ -56,13 +56,13 @@ def export(
         ("summary", "json"): partial(tables.summary_json, printed=printed),
         ("rounds", "csv"): tables.rounds_csv,
         ("clients", "csv"): tables.clients_csv,
-        ("experiment", "json"): exchange.experiments_json,
+        ("experiment", "json"): lambda store, ids: store.experiments.to_json(ids),
     }
     write = writers.get((table, format))
     if write is None:
         formats = ", ".join(of for name, of in writers if name == table)
         raise FedLensError(f"table '{table}' is not written as {format}; choose {formats}", "format")
-    text = write(path, ids)
+    text = write(store, ids)
     if output is None:
         sys.stdout.write(text)
         return DONE
@@ -92,7 +92,7 @@ def published(
     """Show the values that a paper prints, with ours beside them."""
     from fedcore.papers import beside
     from fedcore.papers import published as papers
-    from fedcore.store import database
+    from fedcore.store import Store
 
     if coverage:
         if file is not None or preset is not None:
@@ -100,5 +100,5 @@ def published(
         print(papers.coverage_text())
         return DONE
     experiment = load_experiment(file, preset)
-    print(beside.text(beside.beside(db or database.default_path(), experiment)))
+    print(beside.text(beside.beside(Store(db), experiment)))
     return DONE

@@ -81,9 +81,10 @@ def run(
 
 
 def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
-    from fedcore import jobs, store
+    from fedcore import jobs
+    from fedcore.store import Store
 
-    created = store.create_experiment(db, experiment, runs, device=device or "auto")
+    created = Store(db).experiments.create(experiment, runs, device=device or "auto")
     jobs.ensure_worker(db)
     print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs queued")
     return DONE
@@ -92,11 +93,11 @@ def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: 
 def _train_here(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
     from fedcore.cli.progress import Bars
     from fedcore.jobs.local import train_here
-    from fedcore.store import queries
+    from fedcore.store import Store
 
     with Bars() as bars:
         outcome = train_here(db, experiment, runs, device=device, begun=bars.begun, listen=bars.event)
-    for row in queries.runs(db, outcome.runs):
+    for row in Store(db).runs.get(outcome.runs):
         accuracy = (
             ""
             if row.last_test is None
@@ -115,9 +116,9 @@ def _train_here(db: Path, experiment: Experiment, runs: Sequence[RunConfig], dev
 @common
 def list_experiments(db: Database = None) -> int:
     """List the experiments and their runs."""
-    from fedcore.store import database, queries
+    from fedcore.store import Store, database
 
-    for row in queries.experiments(database.resolve(db), archived=True):
+    for row in Store(database.resolve(db)).experiments.all(include_archived=True):
         print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
         for run in row.runs:
             accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
@@ -141,13 +142,13 @@ def stop(
     db: Database = None,
 ) -> int:
     """Stop runs between two steps; they can be resumed."""
-    from fedcore import store
     from fedcore.jobs import force_stop
+    from fedcore.store import Store
 
     run_ids, path = _run_ids(ids, experiment, db), writable(db)
     if kill:
         return _report(run_ids, [i for i in run_ids if force_stop(path, i)], "killed", "had no process")
-    return _report(run_ids, store.stop(path, run_ids), "asked to stop", "is neither queued nor running")
+    return _report(run_ids, Store(path).runs.stop(run_ids), "asked to stop", "is neither queued nor running")
 
 
 @commands.command("resume")
@@ -162,14 +163,15 @@ def resume(
     db: Database = None,
 ) -> int:
     """Queue stopped, interrupted or failed runs again; they continue after their last round."""
-    from fedcore import jobs, store
-    from fedcore.store import reconcile
+    from fedcore import jobs
+    from fedcore.store import Store, reconcile
 
     if anew:
         renamed("--anew", "--restart")
     run_ids, path = _run_ids(ids, experiment, db), writable(db)
     reconcile(path)
-    changed = (store.retry if restart or anew else store.resume)(path, run_ids)
+    runs = Store(path).runs
+    changed = runs.retry(run_ids) if restart or anew else runs.resume(run_ids)
     jobs.ensure_worker(path)
     return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed")
 
@@ -189,12 +191,12 @@ def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]
     Raises:
         FedLensError: for an id that does not exist.
     """
-    from fedcore.store import database, queries
+    from fedcore.store import Store, database
 
     path = database.resolve(db)
     if of_experiments:
-        return [run.id for i in ids for run in queries.experiment(path, i).runs]
-    known = {run.id for run in queries.runs(path, ids)}
+        return [run.id for i in ids for run in Store(path).experiments.get(i).runs]
+    known = {run.id for run in Store(path).runs.get(ids)}
     for run_id in ids:
         if run_id not in known:
             raise FedLensError(f"no run {run_id}; `fedlens list` shows them", "id")

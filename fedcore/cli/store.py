@@ -34,16 +34,16 @@ def import_results(
     db: Database = None,
 ) -> int:
     """Record a CSV file with results of your own, or an experiment that was exported as JSON."""
-    from fedcore.store import import_csv, import_json
+    from fedcore.store import Store
 
     if file.suffix.lower() == ".json":
         for field, value in (("experiment", experiment), ("dataset", dataset)):
             if value is not None:
                 raise FedLensError("leave this out: a JSON file names its experiments and data", field)
-        return _report(import_json(db, file))
+        return _report(Store(db).imports.json(file))
     if experiment is None:
         raise FedLensError("name the experiment that a CSV file's runs belong to", "experiment")
-    created = import_csv(db, file, experiment, dataset or "own data")
+    created = Store(db).imports.csv(file, experiment, dataset or "own data")
     print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs recorded")
     return DONE
 
@@ -52,9 +52,9 @@ def import_results(
 @common
 def merge(other: Annotated[Path, typer.Argument(metavar="OTHER.db")], db: Database = None) -> int:
     """Copy the experiments of another database into this one."""
-    from fedcore import store
+    from fedcore.store import Store
 
-    return _report(store.merge(db, other))
+    return _report(Store(db).imports.database(other))
 
 
 def _report(merged: Merged) -> int:

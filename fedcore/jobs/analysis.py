@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedcore.errors import FedLensError
 from fedcore.jobs import tasks
 from fedcore.progress import Progress
-from fedcore.store import queries
+from fedcore.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def answer(
 
 def key(db: str | Path, run_id: int, what: What, model: int, test_set: int) -> str:
     """All that an analysis depends on; a run that has gone on since is asked anew."""
-    return f"run {run_id} round {queries.runs(db, [run_id])[0].rounds_done} {what} {model} {test_set}"
+    return f"run {run_id} round {Store(db).runs.get([run_id])[0].rounds_done} {what} {model} {test_set}"
 
 
 def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress | dict[str, Any]]:
@@ -52,14 +52,14 @@ def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress |
     from fedcore.engine import inspect as looking
 
     db, run_id = context.db, args["run"]
-    found = queries.newest_checkpoint(db, run_id)
+    found = Store(db).runs.newest_checkpoint(run_id)
     if found is None:
         raise FedLensError(
             f"run {run_id} has no checkpoint to look into: it was deleted, or the run was trained elsewhere; "
             "run it again to look into it"
         )
     at = None
-    config, environment = queries.run_config(db, run_id), queries.environment(db, run_id)
+    config, environment = Store(db).runs.config(run_id), Store(db).runs.environment(run_id)
     for step in looking.restore(config, found[1], context.artifacts, context.device, environment):
         if isinstance(step, looking.Snapshot):
             at = step

@@ -11,9 +11,8 @@ from fedcore.cache import arrays
 from fedcore.config import RunConfig, backbone_names
 from fedcore.errors import FedLensError
 from fedcore.results.progress import elapsed
-from fedcore.store import queries
-from fedcore.store.database import artifacts_folder
-from fedcore.store.lease import run_folder
+from fedcore.store import Store
+from fedcore.store.database import artifacts_folder, run_folder
 
 if TYPE_CHECKING:
     from fedcore.engine.plan import Plan
@@ -46,10 +45,10 @@ class Disk:
 
 def precedents(db: str | Path) -> Precedents:
     """Read what finished runs took: a tenth of a second for many, so a page keeps it for a while."""
-    done = [r for e in queries.experiments(db, archived=True) for r in e.runs if r.state == "done"]
+    done = [r for e in Store(db).experiments.all(include_archived=True) for r in e.runs if r.state == "done"]
     finished = sorted(done, key=lambda r: -r.id)[:NEWEST]
-    measured = queries.peak_memory(db, NEWEST)
-    configs = queries.configs(db, {r.id for r in finished} | set(measured))
+    measured = Store(db).runs.peak_memory(NEWEST)
+    configs = Store(db).runs.configs({r.id for r in finished} | set(measured))
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
     finished = [r for r in finished if r.id in kinds]  # others were deleted since they were listed
     paces: dict[Kind, list[float]] = {}

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcore.jobs.tasks import Context, Steps
 from fedcore.progress import Progress
+from fedcore.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -95,8 +96,7 @@ def import_file(args: dict[str, Any], context: Context) -> Steps:
 
     Result: ``says``, what came of it.
     """
-    from fedcore.store import exchange as transfer
 
     yield Progress(f"recording {args['name']}", 0, 0)
     file, name = Path(args["file"]), args["name"]
-    yield {"says": transfer.import_file(context.db, file, args["experiment"], args["dataset"], name)}
+    yield {"says": Store(context.db).imports.file(file, args["experiment"], args["dataset"], name)}

@@ -24,10 +24,10 @@ from fedcore.jobs import processes
 from fedcore.jobs.devices import accepts, list_devices, torch_name
 from fedcore.jobs.heartbeat import Heart
 from fedcore.progress import Progress
-from fedcore.store import queries
+from fedcore.store import Store
 from fedcore.store.database import artifacts_folder
 from fedcore.store.lease import Lease, LostRun, claim
-from fedcore.store.queries import LOG_NAME
+from fedcore.store.runs import LOG_NAME
 
 PROGRESS_SECONDS = 0.5
 logger = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ def _train(
     if heart.stop_asked or heart.lost or terminated():
         return _end_early(lease, heart, log, ends_as)
     config, earlier = lease.config(), lease.environment()
-    checkpoint = queries.newest_checkpoint(lease.db, lease.run_id)
+    checkpoint = Store(lease.db).runs.newest_checkpoint(lease.run_id)
     lease.rewind(None if checkpoint is None else checkpoint[0])
     log.write(f"attempt {lease.attempt}" + (f", resuming after round {checkpoint[0]}" if checkpoint else ""))
     events = (train or engine())(
@@ -235,7 +235,7 @@ class RunLog:
 def work(first: Lease, device: str, *, train: Train | None = None, beat_seconds: float = 5.0) -> int:
     """Train a claimed run, then queued runs of its experiment on the same device; returns an exit status."""
 
-    experiment_id = queries.runs(first.db, [first.run_id])[0].experiment_id
+    experiment_id = Store(first.db).runs.get([first.run_id])[0].experiment_id
     gpu = next((d.id for d in list_devices() if d.id != "cpu"), None) if device == "cpu" else device
     lease: Lease | None = first
     with Terminated() as terminated, Heart(first.db, first.owner, beat_seconds) as heart:

@@ -12,7 +12,7 @@ from fedcore.engine.events import Event
 from fedcore.jobs import devices
 from fedcore.jobs.heartbeat import Heart
 from fedcore.jobs.job import Terminated, Train, execute
-from fedcore.store.experiments import create_claimed
+from fedcore.store import Store
 from fedcore.store.lease import LostRun
 from fedcore.store.liveness import new_owner
 
@@ -45,7 +45,7 @@ def train_here(
     device = device or devices.default_device()
     os.environ.update(devices.environment_for(device))  # before torch is loaded
     owner = new_owner()
-    created, leases = create_claimed(db, experiment, runs, owner, device)
+    created, leases = Store(db).experiments.create_claimed(experiment, runs, owner, device)
     begun(created.experiment_id, dict(zip(created.run_ids, runs, strict=True)))
     outcomes: dict[int, str] = {}
     with Terminated(keyboard=True) as terminated, Heart(db, owner) as heart:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedcore.errors import FedLensError
 from fedcore.jobs.devices import Device
 from fedcore.store.database import reading, writing
-from fedcore.store.statements import NEED
+from fedcore.store.queue import NEEDED_MEMORY
 
 MOST_SLOTS = 16
 UNMEASURED_SHARE = 0.5
@@ -41,8 +41,8 @@ def fits(db: str | Path, device: Device, waiting: int) -> bool:
     """
     with reading(db) as connection:
         rows = connection.execute(
-            f"SELECT r.owner, max(r.rounds_done) AS rounds, max({NEED}) AS peak FROM runs r WHERE r.id=? "
-            "OR (r.status IN ('running','stopping') AND r.device=?) GROUP BY r.owner",
+            f"SELECT r.owner, max(r.rounds_done) AS rounds, max({NEEDED_MEMORY}) AS peak FROM runs r "
+            "WHERE r.id=? OR (r.status IN ('running','stopping') AND r.device=?) GROUP BY r.owner",
             [waiting, device.id],
         ).fetchall()
     unmeasured = int(UNMEASURED_SHARE * device.memory_total)

@@ -24,8 +24,9 @@ from fedcore.jobs import devices, processes, tasks
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.jobs.slots import fits, set_slots, slots
 from fedcore.jobs.tasks import TaskClaim
+from fedcore.store import Store
 from fedcore.store.claims import LostRun
-from fedcore.store.database import artifacts_folder, prepare, reading, resolve
+from fedcore.store.database import artifacts_folder, reading, resolve
 from fedcore.store.lease import Lease, claim, next_queued
 from fedcore.store.liveness import (
     RUNS,
@@ -295,7 +296,7 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
     Returns: exit status 0, also when another supervisor lives: then the work is in good hands.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
-    access = prepare(db)
+    access = Store(db).prepare()
     if not access.writable:
         raise FedLensError(access.why or "", "db")
     lock = SupervisorLock(access.path)

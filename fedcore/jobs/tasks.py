@@ -23,8 +23,7 @@ import numpy as np
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
 from fedcore.store.claims import Claim
-from fedcore.store.database import artifacts_folder, reading, resolve, writing
-from fedcore.store.lease import run_folder
+from fedcore.store.database import artifacts_folder, reading, resolve, run_folder, writing
 from fedcore.store.liveness import TASKS, Work, reconcile, state
 
 HANDLERS = {

@@ -26,8 +26,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.settings import unused_fields
 from fedcore.results.statistics import Stat, signed, spread
-from fedcore.store import queries
-from fedcore.store.rows import NamedCell
+from fedcore.store import BROADCAST, LOCAL, NamedCell, Store
 
 RULES: dict[str, Rule] = {
     "fedot": "best",
@@ -85,7 +84,7 @@ class Beside:
         return signed(self.ours.mean - self.figure.value, _digits(self.figure.value))
 
 
-def beside(db: str | Path, preset: Experiment) -> list[Beside]:
+def beside(store: Store, preset: Experiment) -> list[Beside]:
     """All printed figures that a preset names, ours beside them as far as its runs are done.
 
     A run that FedLens trained counts where data (wherever they lie), partition, backbone, rounds and the
@@ -101,7 +100,7 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
     """
     if not preset.reproduces:
         raise FedLensError("this experiment names no published figures; add [[reproduces]]", "reproduces")
-    reader = _Reader(db)
+    reader = _Reader(store)
     variants = variants_of(preset)
     configs = contents(preset)
     runs: dict[Rule, dict[int, list[_Done]]] = {}
@@ -114,7 +113,7 @@ def beside(db: str | Path, preset: Experiment) -> list[Beside]:
             continue
         rule = RULES[figure.paper]
         if rule not in runs:
-            runs[rule] = _matching(db, preset, configs, rule)
+            runs[rule] = _matching(store, preset, configs, rule)
         entry = place(configs, meant)
         if entry is None:
             found.append(Beside(figure, "not run", why="the experiment has no such method"))
@@ -213,15 +212,15 @@ class _Done:
 
 
 def _matching(
-    db: str | Path, preset: Experiment, configs: Sequence[dict[str, Any]], rule: Rule
+    store: Store, preset: Experiment, configs: Sequence[dict[str, Any]], rule: Rule
 ) -> dict[int, list[_Done]]:
     """Finished runs of each of the preset's methods; of a repeated (seed, held-out domain) one, ``order``."""
-    if not Path(db).exists():
+    if not Path(store.path).exists():
         return {}
-    ids = [e.id for e in queries.experiments(db) if e.config.data.name == preset.data.name]
+    ids = [e.id for e in store.experiments.all() if e.config.data.name == preset.data.name]
     best: dict[int, dict[tuple[int, str | None], _Done]] = {}
     names = {entry.name for entry in preset.methods}
-    for group in compare(db, ids, rule, partial_seeds=True).groups if ids else ():
+    for group in compare(store, ids, rule, partial_seeds=True).groups if ids else ():
         if not group.here or group.method not in names:
             continue
         content = content_of(group.config)
@@ -237,13 +236,13 @@ def _matching(
 class _Reader:
     """Reads printed metrics from recorded runs; cells of a round are read once."""
 
-    def __init__(self, db: str | Path) -> None:
-        self.db = db
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self.cells = cache(self._cells)
-        self.diagnostics = cache(lambda run, name: queries.diagnostics(db, run, name))
+        self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
 
     def _cells(self, run: int, round_: int, point: int) -> list[NamedCell]:
-        return queries.cells_at(self.db, {run: round_}, point=point)
+        return self.store.cells.at_rounds({run: round_}, point=point)
 
     def stat(self, figure: Figure, runs: Iterable[RunResult], held_out: Sequence[str]) -> Stat | None:
         """Mean and spread over seeds; a seed counts when all the runs that the figure needs are done."""
@@ -295,12 +294,12 @@ def _accuracy(reader: _Reader, figure: Figure, value: RunResult, out: str | None
     """Mean over clients (of the target's domain) of their own models on their own test samples."""
     names = published.DOMAINS.get(figure.dataset, {})
     domains = None if figure.target == "avg" else [names[figure.target]]
-    return reader.over_rounds(value, queries.BROADCAST, lambda cells: _own(cells, domains))
+    return reader.over_rounds(value, BROADCAST, lambda cells: _own(cells, domains))
 
 
 def _whole_test(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """FedAlign's global performance: the global model on the whole test set."""
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(global_accuracy(c)))
+    return reader.over_rounds(value, BROADCAST, lambda c: _known(global_accuracy(c)))
 
 
 def after_aggregation(figure: Figure) -> bool:
@@ -314,7 +313,7 @@ def after_aggregation(figure: Figure) -> bool:
 
 def _local_test(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """Local performance: models on all test samples of a client's classes, which under Path are its own."""
-    point = queries.BROADCAST if after_aggregation(figure) else queries.LOCAL
+    point = BROADCAST if after_aggregation(figure) else LOCAL
     pick = _own if figure.setting.startswith("Path") else _on_own_classes
     return reader.over_rounds(value, point, pick)
 
@@ -325,20 +324,20 @@ def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
 
 def _generalization(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """G: the global model on the held-out domain."""
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(global_accuracy(c, out)))
+    return reader.over_rounds(value, BROADCAST, lambda c: _known(global_accuracy(c, out)))
 
 
 def _personalization(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """P: the clients' models on their own domains, of one printed target or the mean over all domains."""
     if figure.setting.startswith("held out") and figure.target != "avg":
         name = published.DOMAINS.get(figure.dataset, {})[figure.target]
-        return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(accuracy_by_domain(c).get(name)))
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(personalisation(c, out)))
+        return reader.over_rounds(value, BROADCAST, lambda c: _known(accuracy_by_domain(c).get(name)))
+    return reader.over_rounds(value, BROADCAST, lambda c: _known(personalisation(c, out)))
 
 
 def _comprehensive(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """C: the clients' models on their own domains and the global one on the held-out domain, all equal."""
-    return reader.over_rounds(value, queries.BROADCAST, lambda c: _known(comprehensive(c, out)))
+    return reader.over_rounds(value, BROADCAST, lambda c: _known(comprehensive(c, out)))
 
 
 def _known(share: float | None) -> list[float]:
@@ -360,8 +359,8 @@ def _conflict(reader: _Reader, figure: Figure, value: RunResult, out: str | None
 
 def _traffic(reader: _Reader, figure: Figure, value: RunResult, out: str | None) -> float | None:
     """Millions of scalars that a client sends in a round (the paper does not say what it counts)."""
-    rounds = [r for r in queries.rounds(reader.db, [value.run.id]) if r.round > 0]
-    clients = sum(e.kind == "client" for e in queries.entities(reader.db, value.run.id))
+    rounds = [r for r in reader.store.rounds.of_runs([value.run.id]) if r.round > 0]
+    clients = sum(e.kind == "client" for e in reader.store.cells.entities(value.run.id))
     known = [r.scalars_up for r in rounds if r.scalars_up is not None]
     return float(np.mean(known)) / clients / 1e6 if known and clients else None
 

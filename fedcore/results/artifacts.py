@@ -15,9 +15,7 @@ from fedcore.config import SHARED, DataConfig, Experiment, dumps
 from fedcore.config.field_names import data_words, field_title, value_text
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
-from fedcore.store import queries
-from fedcore.store.database import artifacts_folder
-from fedcore.store.lease import run_folder
+from fedcore.store import Store
 
 _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
@@ -43,13 +41,13 @@ class KeptFile:
     written: str
 
 
-def kept_files(db: str | Path, run_id: int) -> list[KeptFile]:
+def kept_files(store: Store, run_id: int) -> list[KeptFile]:
     """Checkpoints, logs and analyses of a run by name; none where it was trained elsewhere.
 
     Raises:
         FedLensError: when there is no such run.
     """
-    folder = run_folder(db, run_id)
+    folder = store.runs.folder(run_id)
     found = []
     for path in sorted(folder.rglob("*")):
         with suppress(FileNotFoundError):  # a checkpoint that a running run has replaced since it was listed
@@ -143,9 +141,9 @@ def size_text(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
-def cached_encodings(db: str | Path) -> list[Encoding]:
+def cached_encodings(store: Store) -> list[Encoding]:
     """Cached encodings beside the database, unfinished ones too, largest first."""
-    folder = _encodings_folder(db)
+    folder = _encodings_folder(store)
     found = []
     for path in [*folder.glob("*.npy"), *folder.glob("*.part")]:
         with suppress(FileNotFoundError):  # a part that was finished, and so renamed, since it was listed
@@ -180,19 +178,19 @@ def _differences(group: Sequence[Encoding]) -> dict[str, str]:
     return {name: "; ".join(p) for name, p in parts.items()}
 
 
-def delete_encoding(db: str | Path, name: str) -> float:
+def delete_encoding(store: Store, name: str) -> float:
     """Delete a cached encoding by its name. Returns: megabytes that came free.
 
     Raises:
         FedLensError: when there is none of that name, or a run reads or writes it.
     """
-    if name not in {e.name for e in cached_encodings(db)}:
+    if name not in {e.name for e in cached_encodings(store)}:
         raise FedLensError(f"no encoding '{name}' any more; reload the page")
-    return arrays.delete(_encodings_folder(db) / f"{name}.npy") / 1e6
+    return arrays.delete(_encodings_folder(store) / f"{name}.npy") / 1e6
 
 
-def _encodings_folder(db: str | Path) -> Path:
-    return artifacts_folder(db) / "encodings"
+def _encodings_folder(store: Store) -> Path:
+    return store.artifacts / "encodings"
 
 
 def _encoding(path: Path) -> Encoding:
@@ -210,9 +208,9 @@ def _encoding(path: Path) -> Encoding:
     )
 
 
-def run_toml(db: str | Path, run_id: int) -> str:
+def run_toml(store: Store, run_id: int) -> str:
     """An experiment file that repeats one run, with all of its method's hyper-parameters written out."""
-    run = queries.run_config(db, run_id)
+    run = store.runs.config(run_id)
     shared = run.model_dump(include=SHARED)
     held_out = (run.held_out,) if run.held_out is not None else ()
     experiment = Experiment(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,8 +32,7 @@ from fedcore.results.settings import (
     setting_keys,
 )
 from fedcore.results.statistics import PairedTest, Stat, Test, holm, paired_test, spread
-from fedcore.store import queries
-from fedcore.store.queries import RunRow
+from fedcore.store import RunRow, Store
 
 RECORDED_ELSEWHERE = " (recorded elsewhere)"
 CAVEAT_MARK = "†"
@@ -100,7 +98,7 @@ class Comparison:
 
 
 def compare(
-    db: str | Path,
+    store: Store,
     experiment_ids: Iterable[int],
     rule: Rule = "last",
     *,
@@ -113,12 +111,12 @@ def compare(
         unfinished: also take runs that have not done all their rounds.
         partial_seeds: also hand out the runs of seeds that lack a held-out domain; no mean takes them.
     """
-    runs = queries.runs_of(db, experiment_ids)
-    configs = queries.configs(db, [r.id for r in runs])
-    keys = setting_keys(db, configs)
+    runs = store.runs.of_experiments(experiment_ids)
+    configs = store.runs.configs([r.id for r in runs])
+    keys = setting_keys(store, configs)
     names = _row_keys(runs, configs)
     kept, notes = _newest_runs(runs, {r.id: (keys[r.id], names[r.id]) for r in runs}, unfinished)
-    values = run_results(db, kept, rule)
+    values = run_results(store, kept, rule)
     notes += _round_notes(values, rule)
     grouped: dict[tuple[str, str], list[RunResult]] = {}
     for value in values:

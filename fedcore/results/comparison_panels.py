@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -25,22 +24,21 @@ from fedcore.results.panels import (
     shares_by_domain,
 )
 from fedcore.results.run_panels import absent_clients, run_panel
-from fedcore.store import queries
-from fedcore.store.queries import NamedCell
+from fedcore.store import NamedCell, Store
 
 Cells = dict[tuple[int, int], list[NamedCell]]
 """(run, round) -> its cells."""
 
 
-def domain_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
+def domain_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """A panel per row of the comparison: domain of the model by domain of the images, mean over seeds.
 
     Rows whose clients belong to no domain are left out.
     """
     found = {}
     for group in comparison.of(setting):
-        known = {v.run.id: queries.entities(db, v.run.id) for v in group.runs}
-        cells = _all_cells(db, group)
+        known = {v.run.id: store.cells.entities(v.run.id) for v in group.runs}
+        cells = _all_cells(store, group)
         pairs = _over_seeds(
             group, {at: shares_by_domain(c, client_domains(known[at[0]])) for at, c in cells.items()}
         )
@@ -50,7 +48,7 @@ def domain_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[
     return found
 
 
-def held_out_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
+def held_out_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """A panel per row of the comparison that holds domains out: FedOT's ACC matrix, mean over seeds.
 
     A row is the run that held this domain out: the global model on it on the diagonal (G; empty where a
@@ -65,16 +63,16 @@ def held_out_panels(db: str | Path, comparison: Comparison, setting: str) -> dic
             (run, round_): {
                 (out[run], domain): share for domain, share in held_out_shares(cells, out[run]).items()
             }
-            for (run, round_), cells in _measured(db, group).items()
+            for (run, round_), cells in _measured(store, group).items()
         }
-        names = domain_names(queries.entities(db, run) for run in out)
+        names = domain_names(store.cells.entities(run) for run in out)
         held = [n for n in names if n in out.values()]
         panel = panel_of_pairs(group.label, group.method, held, names, _over_seeds(group, rows))
         found[group.key] = replace(panel, row_title="held out", column_title="domain")
     return found
 
 
-def method_by_domain_panel(db: str | Path, comparison: Comparison, setting: str) -> Panel:
+def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -> Panel:
     """Rows of the comparison by domain: as in its table, the personal accuracy on each domain.
 
     Mean over the domain's clients, each with its own model after aggregation on its own test samples, then
@@ -86,31 +84,31 @@ def method_by_domain_panel(db: str | Path, comparison: Comparison, setting: str)
     for group in groups:
         out = {v.run.id: v.run.held_out for v in group.runs}
         rows = {}
-        for (run, round_), cells in _measured(db, group).items():
+        for (run, round_), cells in _measured(store, group).items():
             shares = held_out_shares(cells, out[run])
             shown = {out[run]} & shares.keys() if held_out else shares.keys()
             rows[run, round_] = {(group.label, domain): shares[domain] for domain in shown}
         pairs |= _over_seeds(group, rows)
-    known = [queries.entities(db, v.run.id) for g in groups for v in g.runs]
+    known = [store.cells.entities(v.run.id) for g in groups for v in g.runs]
     names = [n for n in domain_names(known) if any(n == column for _, column in pairs)]
     title = "Generalisation G by held-out domain" if held_out else "Personal accuracy by domain"
     panel = panel_of_pairs(title, "", [g.label for g in groups], names, pairs)
     return replace(panel, row_title="method", column_title="domain", own=())
 
 
-def _measured(db: str | Path, group: Group) -> Cells:
+def _measured(store: Store, group: Group) -> Cells:
     """Own models on own samples and the global model on domains, in the rule's rounds."""
     found: Cells = {}
-    for c in queries.measured(db, {v.run.id: v.rounds for v in group.runs}):
+    for c in store.cells.own_and_domains({v.run.id: v.rounds for v in group.runs}):
         found.setdefault((c.run_id, c.round), []).append(c)
     return found
 
 
-def _all_cells(db: str | Path, group: Group) -> Cells:
+def _all_cells(store: Store, group: Group) -> Cells:
     found: Cells = {}
     for i in range(max(len(v.rounds) for v in group.runs)):
         at = {v.run.id: v.rounds[i] for v in group.runs if len(v.rounds) > i}
-        for c in queries.cells_at(db, at):
+        for c in store.cells.at_rounds(at):
             found.setdefault((c.run_id, c.round), []).append(c)
     return found
 
@@ -124,24 +122,26 @@ def _over_seeds(group: Group, found: Mapping[tuple[int, int], Shares]) -> dict[t
     return mean_shares(mean_shares(runs) for runs in seeds.values())
 
 
-def mean_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
+def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """One panel per row of the comparison: mean over seeds (and over the rule's rounds) of every cell."""
     groups = comparison.of(setting)
     values = [v for g in groups for v in g.runs]
     cells: dict[int, list[NamedCell]] = {}
     for i in range(max((len(v.rounds) for v in values), default=0)):
-        for c in queries.cells_at(db, {v.run.id: v.rounds[i] for v in values if len(v.rounds) > i}):
+        for c in store.cells.at_rounds({v.run.id: v.rounds[i] for v in values if len(v.rounds) > i}):
             cells.setdefault(c.run_id, []).append(c)
-    return {g.key: _group_panel(db, g, [c for v in g.runs for c in cells.get(v.run.id, ())]) for g in groups}
+    return {
+        g.key: _group_panel(store, g, [c for v in g.runs for c in cells.get(v.run.id, ())]) for g in groups
+    }
 
 
-def _group_panel(db: str | Path, group: Group, found: Sequence[NamedCell]) -> Panel:
+def _group_panel(store: Store, group: Group, found: Sequence[NamedCell]) -> Panel:
     cells: dict[tuple[Named, Named], list[NamedCell]] = {}
     for c in found:
         cells.setdefault(((c.model, c.model_kind), (c.test_set, c.test_set_kind)), []).append(c)
     entities: dict[Named, None] = {}
     for value in group.runs:
-        entities.update(dict.fromkeys((e.name, e.kind) for e in queries.entities(db, value.run.id)))
+        entities.update(dict.fromkeys((e.name, e.kind) for e in store.cells.entities(value.run.id)))
     flat = [
         (m, t, sum(c.correct for c in same), sum(c.total for c in same)) for (m, t), same in cells.items()
     ]
@@ -175,7 +175,7 @@ def difference_panel(panel: Panel, baseline: Panel) -> Panel:
 
 
 def mean_matrix_panels(
-    db: str | Path, comparison: Comparison, setting: str, matrix: MatrixChart
+    store: Store, comparison: Comparison, setting: str, matrix: MatrixChart
 ) -> dict[str, Panel]:
     """A panel per row of the comparison that records a matrix: mean over seeds.
 
@@ -183,7 +183,7 @@ def mean_matrix_panels(
     """
     found = {}
     for group in comparison.of(setting):
-        single = [run_panel(db, v.run, matrix.name, until=v.rounds[-1]) for v in group.runs]
+        single = [run_panel(store, v.run, matrix.name, until=v.rounds[-1]) for v in group.runs]
         single = [p for p in single if p.values.size]
         names = list(dict.fromkeys(n for p in single for n in p.rows))
         pairs = mean_shares(
@@ -200,7 +200,7 @@ def mean_matrix_panels(
     return found
 
 
-def client_by_round_panels(db: str | Path, comparison: Comparison, setting: str) -> dict[str, Panel]:
+def client_by_round_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """A panel per row of the comparison: clients down, rounds across, own models on own test samples.
 
     Mean over a seed's runs, then over seeds, of those in which the client took part in the round; a gap
@@ -211,9 +211,9 @@ def client_by_round_panels(db: str | Path, comparison: Comparison, setting: str)
         seeds: dict[int, list[Shares]] = {}
         names: dict[str, None] = {}
         for value in group.runs:
-            clients = {e.entity: e.name for e in queries.entities(db, value.run.id) if e.kind == "client"}
+            clients = {e.entity: e.name for e in store.cells.entities(value.run.id) if e.kind == "client"}
             names |= dict.fromkeys(clients.values())
-            seeds.setdefault(value.run.seed, []).append(_own_shares(db, value.run.id, clients))
+            seeds.setdefault(value.run.seed, []).append(_own_shares(store, value.run.id, clients))
         pairs = mean_shares(mean_shares(runs) for runs in seeds.values())
         rounds = sorted({int(round_) for _, round_ in pairs})
         if rounds:
@@ -225,11 +225,11 @@ def client_by_round_panels(db: str | Path, comparison: Comparison, setting: str)
     return found
 
 
-def _own_shares(db: str | Path, run_id: int, clients: dict[int, str]) -> Shares:
+def _own_shares(store: Store, run_id: int, clients: dict[int, str]) -> Shares:
     """(client, round) -> its own accuracy in one run, where it took part in that round."""
-    absent = absent_clients(db, run_id)
+    absent = absent_clients(store, run_id)
     return {
         (clients[o.client], str(o.round)): (o.correct / o.total, o.correct, o.total)
-        for o in queries.own_accuracy(db, run_id)
+        for o in store.cells.own_accuracy(run_id)
         if o.client not in absent.get(o.round, ())
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,8 +11,7 @@ import numpy as np
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import Metric, complete_seeds
 from fedcore.results.statistics import spread
-from fedcore.store import queries
-from fedcore.store.queries import BROADCAST, TEST, RunRow
+from fedcore.store import BROADCAST, TEST, RunRow, Store
 
 Axis = Literal["round", "seconds", "megabytes"]
 AXES: dict[Axis, str] = {
@@ -68,37 +66,37 @@ def run_labels(runs: Iterable[RunRow]) -> dict[int, str]:
 
 
 def accuracy_by_round(
-    db: str | Path, until: Until, metric: Metric = "personal", split: int = TEST, point: int = BROADCAST
+    store: Store, until: Until, metric: Metric = "personal", split: int = TEST, point: int = BROADCAST
 ) -> list[Series]:
     """Accuracy per round of some runs, per cent."""
     values: dict[int, list[tuple[float, float]]] = {i: [] for i in until}
-    for p in queries.curves(db, until, split, point):
+    for p in store.rounds.mean_accuracy(until, split, point):
         share = getattr(p, CURVE_METRICS[metric])
         if share is not None and p.round <= until[p.run_id]:
             values[p.run_id].append((p.round, 100 * share))
-    return _series_per_run(db, values)
+    return _series_per_run(store, values)
 
 
-def loss_by_round(db: str | Path, until: Until) -> list[Series]:
+def loss_by_round(store: Store, until: Until) -> list[Series]:
     """Training loss per round of some runs."""
     values: dict[int, list[tuple[float, float]]] = {i: [] for i in until}
-    for row in queries.rounds(db, until):
+    for row in store.rounds.of_runs(until):
         if row.train_loss is not None and row.round <= until[row.run_id]:
             values[row.run_id].append((row.round, row.train_loss))
-    return _series_per_run(db, values)
+    return _series_per_run(store, values)
 
 
-def traffic_by_round(db: str | Path, until: Until) -> list[Series]:
+def traffic_by_round(store: Store, until: Until) -> list[Series]:
     """What all clients have sent and received up to each round of some runs, MB; runs that measured it."""
-    spent = cumulative_cost(db, until, "megabytes")
+    spent = cumulative_cost(store, until, "megabytes")
     values = {i: [(r, mb) for r, mb in spent[i].items() if r <= last] for i, last in until.items()}
-    found = _series_per_run(db, values)
+    found = _series_per_run(store, values)
     return [s for s in found if any(s.y)]
 
 
-def _series_per_run(db: str | Path, values: Mapping[int, Sequence[tuple[float, float]]]) -> list[Series]:
+def _series_per_run(store: Store, values: Mapping[int, Sequence[tuple[float, float]]]) -> list[Series]:
     """A line for every run that has points."""
-    runs = queries.runs(db, values)
+    runs = store.runs.get(values)
     names = run_labels(runs)
     found = []
     for run in runs:
@@ -109,17 +107,17 @@ def _series_per_run(db: str | Path, values: Mapping[int, Sequence[tuple[float, f
 
 
 def mean_curves(
-    db: str | Path, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
+    store: Store, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
 ) -> list[Series]:
     """Mean and spread over whole seeds, at the rounds that every run of a row has."""
     groups = comparison.of(setting)
     ids = [v.run.id for g in groups for v in g.runs]
     scores: dict[int, dict[int, float]] = {i: {} for i in ids}
-    for p in queries.curves(db, ids):
+    for p in store.rounds.mean_accuracy(ids):
         share = getattr(p, CURVE_METRICS[metric])
         if share is not None:
             scores[p.run_id][p.round] = 100 * share
-    costs = cumulative_cost(db, ids, axis)
+    costs = cumulative_cost(store, ids, axis)
     return [s for g in groups if (s := _mean_series(g, scores, costs)).x]
 
 
@@ -143,7 +141,7 @@ def _mean_series(
     return Series(group.label, group.method, tuple(x), tuple(y), tuple(std), len({v.run.seed for v in runs}))
 
 
-def cumulative_cost(db: str | Path, run_ids: Iterable[int], axis: Axis) -> dict[int, dict[int, float]]:
+def cumulative_cost(store: Store, run_ids: Iterable[int], axis: Axis) -> dict[int, dict[int, float]]:
     """run -> round -> what it took up to and with that round, for runs in which it was measured.
 
     Seconds leave out evaluation.
@@ -151,7 +149,7 @@ def cumulative_cost(db: str | Path, run_ids: Iterable[int], axis: Axis) -> dict[
     ids = list(run_ids)
     found: dict[int, dict[int, float]] = {i: {} for i in ids}
     sums = dict.fromkeys(ids, 0.0)
-    for row in queries.rounds(db, ids):
+    for row in store.rounds.of_runs(ids):
         parts = {
             "seconds": (row.seconds_train, row.seconds_aggregate),
             "megabytes": (row.bytes_up, row.bytes_down),
@@ -196,13 +194,11 @@ def _sum_known(*values: float | None) -> float | None:
     return sum(known) if known else None
 
 
-def row_costs(
-    db: str | Path, comparison: Comparison, setting: str, metric: Metric = "personal"
-) -> list[Cost]:
+def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Traffic and time of whole runs, beside the accuracy that they reached."""
     groups = comparison.of(setting)
     totals: dict[int, list[float | None]] = {v.run.id: [None] * 5 for g in groups for v in g.runs}
-    for r in queries.rounds(db, totals):
+    for r in store.rounds.of_runs(totals):
         up, down = (None if b is None else b / MEGABYTE for b in (r.bytes_up, r.bytes_down))
         row = (up, down, r.seconds_train, r.seconds_aggregate, r.seconds_evaluate)
         totals[r.run_id] = [_sum_known(a, b) for a, b in zip(totals[r.run_id], row, strict=True)]

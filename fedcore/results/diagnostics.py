@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.charts import DiagnosticChart, MatrixChart
 from fedcore.results.curves import Series, Until, run_labels, show_ranges
-from fedcore.store import queries
-from fedcore.store.queries import RunRow
+from fedcore.store import DiagnosticMean, RunRow, Store
 
 
-def recorded_charts(db: str | Path, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
+def recorded_charts(store: Store, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
     """Charts of what some runs recorded, the most telling first; matrices are heatmaps.
 
     A name that several methods describe is as the first of the runs' methods says.
     """
-    names = dict.fromkeys(n for r in runs for n in queries.diagnostic_names(db, r.id, matrices=False))
+    names = dict.fromkeys(n for r in runs for n in store.diagnostics.names(r.id, matrices=False))
     found: dict[str, DiagnosticChart] = {}
     for chart in (c for m in _methods_in_order(r.method for r in runs) for c in m.charts):
         lines = {name: text for name, text in chart.lines.items() if names.pop(name, "gone") is None}
@@ -40,9 +38,9 @@ def matrix_charts(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
     return found
 
 
-def recorded_matrix_charts(db: str | Path, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
+def recorded_matrix_charts(store: Store, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
     """The matrices that some runs recorded, by name."""
-    names = {n for r in runs for n in queries.diagnostic_names(db, r.id)}
+    names = {n for r in runs for n in store.diagnostics.names(r.id)}
     return {name: matrix for name, matrix in matrix_charts(runs).items() if name in names}
 
 
@@ -80,15 +78,15 @@ def chart_note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:
     return f"{chart.explanation} Line: mean over clients{how}.".strip()
 
 
-def diagnostic_series(db: str | Path, until: Until, chart: DiagnosticChart) -> list[Series]:
+def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> list[Series]:
     """A line for every run and name: the mean over clients, with the smallest and largest of them."""
     scale = 100 if chart.unit == "%" else 1
-    runs = {r.id: r for r in queries.runs(db, until)}
+    runs = {r.id: r for r in store.runs.get(until)}
     names = run_labels(runs.values())
     found = []
     for name, text in chart.lines.items():
-        rows: dict[int, list[queries.DiagnosticMean]] = {}
-        for row in queries.diagnostic_means(db, until, name):
+        rows: dict[int, list[DiagnosticMean]] = {}
+        for row in store.diagnostics.means(until, name):
             if row.round <= until[row.run_id]:
                 rows.setdefault(row.run_id, []).append(row)
         for run_id, points in rows.items():

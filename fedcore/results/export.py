@@ -9,7 +9,6 @@ import json
 import re
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedcore.errors import FedLensError
@@ -25,8 +24,7 @@ from fedcore.results.comparison import (
 from fedcore.results.metrics import BREAKDOWNS, METRIC_HEADINGS, METRICS, RULES, Metric, Rule, value_per_seed
 from fedcore.results.printed import PrintedLookup, PrintedValue, PrintedValues, nothing_printed
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
-from fedcore.store import queries
-from fedcore.store.rows import ExperimentRow
+from fedcore.store import ExperimentRow, Store
 
 SUMMARY_FIELDS = (
     "setting", "method", "metric", "of", "selection_rule", "mean", "std", "n", "seeds", "runs",
@@ -129,7 +127,7 @@ def _two(value: float | None) -> str:
 
 
 def summary_csv(
-    db: str | Path,
+    store: Store,
     experiment_ids: Iterable[int],
     rules: Sequence[Rule] = tuple(RULES),
     baseline: str | None = None,
@@ -144,7 +142,7 @@ def summary_csv(
         FedLensError: field ``baseline``, when no row has that label.
     """
     ids = list(experiment_ids)
-    found = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
+    found = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
     labels = dict.fromkeys(g.label for comparison in found for g in comparison.groups)
     if baseline is not None and baseline not in labels:
         raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
@@ -152,14 +150,14 @@ def summary_csv(
     return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
 
 
-def rounds_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
+def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
     """Long: a row per run, round, split, point, model and test set, with counts."""
-    runs = {r.id: r for r in queries.runs_of(db, experiment_ids)}
-    names = {e.id: e.name for e in queries.experiments(db, archived=True)}
+    runs = {r.id: r for r in store.runs.of_experiments(experiment_ids)}
+    names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
     def rows() -> Iterable[list[object]]:
         for split, point in ((2, 1), (2, 0), (1, 1)):
-            for c in queries.cells(db, runs, split, point):
+            for c in store.cells.of_runs(runs, split, point):
                 run = runs[c.run_id]
                 yield [
                     names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
@@ -171,16 +169,16 @@ def rounds_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
     return _csv(ROUND_FIELDS, rows())
 
 
-def clients_csv(db: str | Path, experiment_ids: Iterable[int]) -> str:
+def clients_csv(store: Store, experiment_ids: Iterable[int]) -> str:
     """Long: a row per run, round and client: whether it took part, loss, traffic, its own test accuracy."""
-    runs = queries.runs_of(db, experiment_ids)
-    names = {e.id: e.name for e in queries.experiments(db, archived=True)}
+    runs = store.runs.of_experiments(experiment_ids)
+    names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
     def rows() -> Iterable[list[object]]:
         for run in runs:
-            took_part = {(c.round, c.client): c for c in queries.client_rounds(db, run.id)}
-            own = {(o.round, o.client): o for o in queries.own_accuracy(db, run.id)}
-            clients = {e.entity: e for e in queries.entities(db, run.id) if e.kind == "client"}
+            took_part = {(c.round, c.client): c for c in store.rounds.clients(run.id)}
+            own = {(o.round, o.client): o for o in store.cells.own_accuracy(run.id)}
+            clients = {e.entity: e for e in store.cells.entities(run.id) if e.kind == "client"}
             for round_, code in sorted(key for key in took_part.keys() | own.keys() if key[1] in clients):
                 part, score, client = took_part.get((round_, code)), own.get((round_, code)), clients[code]
                 yield [
@@ -208,7 +206,7 @@ def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def summary_latex(
-    db: str | Path,
+    store: Store,
     experiment_ids: Iterable[int],
     rule: Rule = "last",
     metrics: Sequence[Metric] | None = None,
@@ -221,7 +219,7 @@ def summary_latex(
     Args:
         printed: finds what papers print, which gets columns of its own beside ours.
     """
-    comparison = compare(db, experiment_ids, rule, unfinished=unfinished)
+    comparison = compare(store, experiment_ids, rule, unfinished=unfinished)
     values, tables = printed(comparison), []
     for setting, title in comparison.settings.items():
         there = shown_metrics(comparison.of(setting))
@@ -318,7 +316,7 @@ def tex(text: str) -> str:
 
 
 def summary_json(
-    db: str | Path,
+    store: Store,
     experiment_ids: Iterable[int],
     rules: Sequence[Rule] = tuple(RULES),
     *,
@@ -327,9 +325,9 @@ def summary_json(
 ) -> str:
     """The summary with the config and environment of every run."""
     ids = list(experiment_ids)
-    comparisons = [compare(db, ids, rule, unfinished=unfinished) for rule in rules]
-    runs = queries.runs_of(db, ids)
-    configs = queries.configs(db, [r.id for r in runs])
+    comparisons = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
+    runs = store.runs.of_experiments(ids)
+    configs = store.runs.configs([r.id for r in runs])
     content = {
         "format": "fedlens-summary-1",
         "summary": [row for c in comparisons for row in summary_rows(c, printed=printed(c))],
@@ -337,7 +335,7 @@ def summary_json(
             {
                 "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,
                 "seed": r.seed, "held_out": r.held_out, "state": r.state, "rounds_done": r.rounds_done,
-                "config": configs[r.id].model_dump(mode="json"), "environment": queries.environment(db, r.id),
+                "config": configs[r.id].model_dump(mode="json"), "environment": store.runs.environment(r.id),
             }
             for r in runs
         ],

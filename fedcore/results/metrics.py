@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from fedcore.store import queries
-from fedcore.store.queries import NamedCell, RunRow
+from fedcore.store import MeanAccuracy, NamedCell, RunRow, Store
 
 
 def accuracy_by_client(cells: Iterable[NamedCell]) -> dict[str, float]:
@@ -153,14 +151,14 @@ def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> t
     return tuple(trained or evaluated)  # a run that does not train has round 0 only
 
 
-def run_results(db: str | Path, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
+def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
     """Every run in the rounds that a rule picks; those without such a round have empty ``rounds``."""
-    points: dict[int, dict[int, queries.CurvePoint]] = {r.id: {} for r in runs}
-    for point in queries.curves(db, points):
+    points: dict[int, dict[int, MeanAccuracy]] = {r.id: {} for r in runs}
+    for point in store.rounds.mean_accuracy(points):
         points[point.run_id][point.round] = point
     chosen = {r.id: selected_rounds(sorted(points[r.id]), r.best_round, rule) for r in runs}
     cells: dict[int, dict[int, list[NamedCell]]] = {r.id: {} for r in runs}
-    for cell in queries.measured(db, chosen):
+    for cell in store.cells.own_and_domains(chosen):
         cells[cell.run_id].setdefault(cell.round, []).append(cell)
     found = []
     for run in runs:

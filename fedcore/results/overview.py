@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fedcore.config.field_names import data_words
 from fedcore.results.progress import elapsed
 from fedcore.results.statistics import spread
-from fedcore.store import queries
-from fedcore.store.queries import ExperimentRow, RunRow
+from fedcore.store import VALIDATION, ExperimentRow, RunRow, Store
 
 _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
 
@@ -40,24 +38,24 @@ class ExperimentSummary:
     seconds: float
 
 
-def experiment_summaries(db: str | Path, archived: bool = False) -> list[ExperimentSummary]:
+def experiment_summaries(store: Store, archived: bool = False) -> list[ExperimentSummary]:
     """All experiments, newest first."""
-    rows = queries.experiments(db, archived=archived)
+    rows = store.experiments.all(include_archived=archived)
     curves: dict[int, list[float]] = {}
-    validated = _validated(db, [r for e in rows for r in e.runs])
+    validated = _validated(store, [r for e in rows for r in e.runs])
     best = {e.id: _best_label(e.runs, validated) for e in rows}
     drawn = [r.id for e in rows for r in e.runs if r.label == best[e.id]]
-    for point in queries.curves(db, drawn):
+    for point in store.rounds.mean_accuracy(drawn):
         if point.personal_mean is not None:
             curves.setdefault(point.run_id, []).append(100 * point.personal_mean)
     return [_summary(e, best[e.id], curves) for e in rows]
 
 
-def _validated(db: str | Path, runs: Sequence[RunRow]) -> dict[int, float]:
+def _validated(store: Store, runs: Sequence[RunRow]) -> dict[int, float]:
     """Mean validation accuracy of the clients' own models at each run's best round; not where none is."""
     shares: dict[int, list[float]] = {}
     at = {r.id: r.best_round for r in runs if r.best_round is not None}
-    for c in queries.cells_at(db, at, queries.VALIDATION):
+    for c in store.cells.at_rounds(at, VALIDATION):
         if c.model_kind == c.test_set_kind == "client" and c.model == c.test_set:
             shares.setdefault(c.run_id, []).append(c.correct / c.total)
     return {run: sum(values) / len(values) for run, values in shares.items()}

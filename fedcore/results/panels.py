@@ -9,8 +9,7 @@ import numpy as np
 
 from fedcore.methods.charts import MatrixChart
 from fedcore.results.metrics import accuracy_by_domain, global_accuracy, is_own
-from fedcore.store import queries
-from fedcore.store.queries import NamedCell
+from fedcore.store import EntityRow, NamedCell
 
 Named = tuple[str, str]
 """A model or test set: (name, kind)."""
@@ -130,7 +129,7 @@ def panel_of_matrix(
     )
 
 
-def client_domains(entities: Iterable[queries.EntityRow]) -> dict[str, str]:
+def client_domains(entities: Iterable[EntityRow]) -> dict[str, str]:
     """Domain of each client that belongs to one."""
     return {e.name: e.domain for e in entities if e.kind == "client" and e.domain}
 
@@ -176,7 +175,7 @@ def held_out_shares(cells: Iterable[NamedCell], out: str | None) -> dict[str, Sh
     }
 
 
-def domain_names(known: Iterable[Sequence[queries.EntityRow]]) -> list[str]:
+def domain_names(known: Iterable[Sequence[EntityRow]]) -> list[str]:
     """Domains in their own order: that of the test sets of domains, then of the clients."""
     entities = [e for each in known for e in each]
     tested = [e.name for e in entities if e.kind == "domain"]

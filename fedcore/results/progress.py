@@ -6,11 +6,9 @@ import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fedcore.config.field_names import reason_words
-from fedcore.store import queries
-from fedcore.store.queries import RunRow
+from fedcore.store import RunRow, Store
 
 RECENT_ROUNDS = 5
 LOG_BYTES = 16_384
@@ -48,15 +46,15 @@ class RunProgress:
         return reason_words(run.reason or "")
 
 
-def run_progress(db: str | Path, runs: Sequence[RunRow]) -> list[RunProgress]:
+def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
     """Progress of some runs; the time left is that of the last rounds, times the rounds to go."""
     pace: dict[int, list[float]] = {}
-    for row in queries.rounds(db, [r.id for r in runs if r.state == "running"]):
+    for row in store.rounds.of_runs([r.id for r in runs if r.state == "running"]):
         parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
         if row.round > 0 and any(p is not None for p in parts):
             pace.setdefault(row.run_id, []).append(sum(p or 0.0 for p in parts))
-    sent = queries.traffic(db, [r.id for r in runs])
-    queued = {run_id: i for i, run_id in enumerate(queries.queue(db), start=1)}
+    sent = store.rounds.traffic([r.id for r in runs])
+    queued = {run_id: i for i, run_id in enumerate(store.queue.ids(), start=1)}
     now = time.time()
     found = []
     for run in runs:
@@ -89,9 +87,9 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def log_tail(db: str | Path, run_id: int, lines: int = 40) -> str:
+def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
     """The last lines of a run's log; empty where it has not written any."""
-    path = queries.log_path(db, run_id)
+    path = store.runs.log_path(run_id)
     if not path.is_file():
         return ""
     with path.open("rb") as file:
@@ -105,19 +103,21 @@ Snapshot = tuple[tuple[int, int, int], ...]
 """What a figure of some runs shows: (run, round, attempt) each; round -1 where there is none yet."""
 
 
-def newest_snapshot(db: str | Path, run_ids: Iterable[int]) -> Snapshot:
+def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
     """The newest moment: it changes when a round has landed, and only then."""
-    found = queries.round_tokens(db, run_ids)
-    evaluated = queries.last_evaluated(db, found)
+    found = store.runs.versions(run_ids)
+    evaluated = store.rounds.last_evaluated(found)
     return tuple(
         (run_id, max(done, evaluated[run_id]) if run_id in evaluated else -1, attempt)
         for run_id, (_, done, attempt, _) in sorted(found.items())
     )
 
 
-def activity_digest(db: str | Path, experiment_id: int) -> str:
+def activity_digest(store: Store, experiment_id: int) -> str:
     """A short text that changes when a run of an experiment has begun, ended, gone on or said something."""
-    return hashlib.blake2b(repr(queries.pulse(db, experiment_id)).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(
+        repr(store.runs.versions_in_experiment(experiment_id)).encode(), digest_size=8
+    ).hexdigest()
 
 
 def next_snapshot(shown: Snapshot, now: Snapshot, draws: Mapping[int, int], early: int) -> Snapshot:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -22,27 +21,26 @@ from fedcore.results.panels import (
     percent_correct,
     shares_by_domain,
 )
-from fedcore.store import queries
-from fedcore.store.queries import BROADCAST, TEST, NamedCell, RunRow
+from fedcore.store import BROADCAST, TEST, EntityRow, NamedCell, RunRow, Store
 
 
 def held_out_panel(
-    db: str | Path, runs: Sequence[RunRow], split: int, point: int, until: Mapping[int, int]
+    store: Store, runs: Sequence[RunRow], split: int, point: int, until: Mapping[int, int]
 ) -> Panel:
     """As ``held_out_matrix``, of one method's runs of one seed while they train: a row per run."""
     taken = {}
     for run in runs:
-        rounds = queries.evaluated_rounds(db, run.id, split, point)
+        rounds = store.rounds.evaluated(run.id, split, point)
         taken[run.id] = [r for r in rounds if r <= until.get(run.id, r)][-1:]
     cells: dict[int, list[NamedCell]] = {}
-    for c in queries.measured(db, taken, split, point):
+    for c in store.cells.own_and_domains(taken, split, point):
         cells.setdefault(c.run_id, []).append(c)
     pairs = {
         (run.held_out or "", domain): share
         for run in runs
         for domain, share in held_out_shares(cells.get(run.id, []), run.held_out).items()
     }
-    names = domain_names(queries.entities(db, run.id) for run in runs)
+    names = domain_names(store.cells.entities(run.id) for run in runs)
     held = [n for n in names if n in {r.held_out for r in runs}]
     at = sorted({r for rounds in taken.values() for r in rounds})
     rounds = f"round {at[0]}" + (f" to {at[-1]}" if len(at) > 1 else "") if at else "no round yet"
@@ -68,7 +66,7 @@ def round_title(run: RunRow, round_: int | None) -> str:
 
 
 def run_panels(
-    db: str | Path,
+    store: Store,
     runs: Sequence[RunRow],
     view: View = "matrix",
     split: int = TEST,
@@ -82,18 +80,18 @@ def run_panels(
     """
     until = until or {}
     if view not in VIEWS:
-        runs = [r for r in runs if view in queries.diagnostic_names(db, r.id)] or runs
+        runs = [r for r in runs if view in store.diagnostics.names(r.id)] or runs
     if view != "held_out":
-        return [run_panel(db, r, view, split, point, until.get(r.id)) for r in runs]
+        return [run_panel(store, r, view, split, point, until.get(r.id)) for r in runs]
     methods: dict[tuple[str, str], list[RunRow]] = {}
     for run in runs:
         if run.held_out is not None:
             methods.setdefault((run.label, run.group_hash), []).append(run)
-    return [held_out_panel(db, members, split, point, until) for members in methods.values()]
+    return [held_out_panel(store, members, split, point, until) for members in methods.values()]
 
 
 def run_panel(
-    db: str | Path,
+    store: Store,
     run: RunRow,
     view: View = "matrix",
     split: int = TEST,
@@ -101,23 +99,23 @@ def run_panel(
     until: int | None = None,
 ) -> Panel:
     """The newest matrix up to round ``until`` (default: of all), or those rounds of the clients."""
-    entities = queries.entities(db, run.id)
-    evaluated = queries.evaluated_rounds(db, run.id, split, point)
+    entities = store.cells.entities(run.id)
+    evaluated = store.rounds.evaluated(run.id, split, point)
     rounds = [r for r in evaluated if until is None or r <= until]
     if view not in VIEWS:
         matrix = diagnostics.matrix_charts([run])[view]
-        return _recorded_panel(db, run, matrix, entities, rounds[-1] if rounds else None)
+        return _recorded_panel(store, run, matrix, entities, rounds[-1] if rounds else None)
     if view == "clients":
-        return _clients_panel(db, run, entities, split, point, rounds)
+        return _clients_panel(store, run, entities, split, point, rounds)
     title = round_title(run, rounds[-1] if rounds else None)
     if view == "domains":
-        cells = queries.cells_at(db, {run.id: rounds[-1]}, split, point) if rounds else []
+        cells = store.cells.at_rounds({run.id: rounds[-1]}, split, point) if rounds else []
         domains = domain_names([entities])
         pairs = shares_by_domain(cells, client_domains(entities))
         domains = domains if pairs else []
         panel = panel_of_pairs(title, run.method, domains, domains, pairs)
         return replace(panel, nothing="no domains recorded") if cells else panel
-    heat = queries.heatmap(db, run.id, rounds[-1], split, point) if rounds else []
+    heat = store.cells.heatmap(run.id, rounds[-1], split, point) if rounds else []
     names = {e.entity: (e.name, e.kind) for e in entities}
     triples = [(names[c.model], names[c.test_set], c.correct, c.total) for c in heat]
     return accuracy_matrix(title, run.method, triples, [(e.name, e.kind) for e in entities])
@@ -129,18 +127,18 @@ def default_view(clients: int) -> View:
 
 
 def _clients_panel(
-    db: str | Path,
+    store: Store,
     run: RunRow,
-    entities: Sequence[queries.EntityRow],
+    entities: Sequence[EntityRow],
     split: int,
     point: int,
     rounds: Sequence[int],
 ) -> Panel:
     clients = [e for e in entities if e.kind == "client"]
-    absent, shown = absent_clients(db, run.id), set(rounds)
+    absent, shown = absent_clients(store, run.id), set(rounds)
     own = [
         o
-        for o in queries.own_accuracy(db, run.id, split, point)
+        for o in store.cells.own_accuracy(run.id, split, point)
         if o.round in shown and o.client not in absent.get(o.round, ())
     ]
     row = {e.entity: i for i, e in enumerate(clients)}
@@ -163,20 +161,20 @@ def _clients_panel(
     )
 
 
-def absent_clients(db: str | Path, run_id: int) -> dict[int, frozenset[int]]:
+def absent_clients(store: Store, run_id: int) -> dict[int, frozenset[int]]:
     """round -> clients that took no part in it; rounds of which nobody's part was recorded are left out."""
     took: dict[int, set[int]] = {}
-    for row in queries.client_rounds(db, run_id):
+    for row in store.rounds.clients(run_id):
         took.setdefault(row.round, set()).add(row.client)
-    clients = {e.entity for e in queries.entities(db, run_id) if e.kind == "client"}
+    clients = {e.entity for e in store.cells.entities(run_id) if e.kind == "client"}
     return {r: frozenset(clients - there) for r, there in took.items()}
 
 
 def _recorded_panel(
-    db: str | Path, run: RunRow, matrix: MatrixChart, entities: Sequence[queries.EntityRow], until: int | None
+    store: Store, run: RunRow, matrix: MatrixChart, entities: Sequence[EntityRow], until: int | None
 ) -> Panel:
     """A recorded matrix as it was last up to a round. Empty where a run records none."""
-    found = [] if until is None else queries.diagnostics_at(db, run.id, matrix.name, until)
+    found = [] if until is None else store.diagnostics.at_round(run.id, matrix.name, until)
     names = {e.entity: e.name for e in entities if e.kind == "client"} if found else {}
     pairs = {(names[d.a], names[d.b]): (d.value, 0, 0) for d in found if d.value is not None}
     title = round_title(run, found[0].round if found else until)

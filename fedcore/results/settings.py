@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, backbone_names
@@ -13,7 +12,7 @@ from fedcore.config.field_names import data_words, field_words, value_text
 from fedcore.data.catalog.entries import ENTRIES
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
-from fedcore.store import queries
+from fedcore.store import Store
 
 NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
 """What rows of a table do not differ in: the seed, and where things lie or what they are called."""
@@ -77,10 +76,10 @@ def setting_title(config: RunConfig) -> str:
     return " · ".join(parts)
 
 
-def setting_keys(db: str | Path, configs: Mapping[int, RunConfig]) -> dict[int, str]:
+def setting_keys(store: Store, configs: Mapping[int, RunConfig]) -> dict[int, str]:
     """``setting_key`` of recorded runs. What embedded data ran under is not read: it tells nothing apart."""
     return {
-        i: setting_key(c, None if c.data.name in _EMBEDDED else queries.environment(db, i))
+        i: setting_key(c, None if c.data.name in _EMBEDDED else store.runs.environment(i))
         for i, c in configs.items()
     }
 

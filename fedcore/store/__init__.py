@@ -1,46 +1,50 @@
 """Runs and their records: ``runs.db`` (SQLite) is the only truth about runs and their results."""
 
-from fedcore.store.database import Access, artifacts_folder, default_path, prepare
-from fedcore.store.exchange import import_file, import_json
-from fedcore.store.experiments import (
-    Created,
-    archive,
-    clone,
-    create_claimed,
-    create_experiment,
-    delete,
-    edit,
-    prioritise,
-    resume,
-    retry,
-    set_priority,
-    stop,
-)
-from fedcore.store.importing import import_csv, merge
+from fedcore.store.cells import EntityRow, HeatCell, NamedCell, OwnAccuracy
+from fedcore.store.database import Access, default_path
+from fedcore.store.diagnostics import DiagnosticMean, DiagnosticRow
+from fedcore.store.experiments import ExperimentRow
+from fedcore.store.importing import Merged
 from fedcore.store.liveness import reconcile
+from fedcore.store.queue import QueuedRun
 from fedcore.store.recorder import Recorder
+from fedcore.store.rounds import (
+    BROADCAST,
+    LOCAL,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    ClientRoundRow,
+    MeanAccuracy,
+    RoundRow,
+)
+from fedcore.store.runs import RunRow
+from fedcore.store.store import Store
+from fedcore.store.writer import Created
 
 __all__ = [
+    "BROADCAST",
+    "LOCAL",
+    "TEST",
+    "TRAIN",
+    "VALIDATION",
     "Access",
+    "ClientRoundRow",
     "Created",
+    "DiagnosticMean",
+    "DiagnosticRow",
+    "EntityRow",
+    "ExperimentRow",
+    "HeatCell",
+    "MeanAccuracy",
+    "Merged",
+    "NamedCell",
+    "OwnAccuracy",
+    "QueuedRun",
     "Recorder",
-    "archive",
-    "artifacts_folder",
-    "clone",
-    "create_claimed",
-    "create_experiment",
+    "RoundRow",
+    "RunRow",
+    "Store",
     "default_path",
-    "delete",
-    "edit",
-    "import_csv",
-    "import_file",
-    "import_json",
-    "merge",
-    "prepare",
-    "prioritise",
     "reconcile",
-    "resume",
-    "retry",
-    "set_priority",
-    "stop",
 ]

@@ -1,12 +1,14 @@
-"""Where ``runs.db`` lies, and how it is opened: WAL to write, a short read-only connection per page call."""
+"""Where ``runs.db`` lies, and how it is opened: WAL to write, a short read-only connection per query."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +40,10 @@ NETWORK_SYSTEMS = frozenset(
     | {"beegfs", "9p", "afpfs", "webdav", "davfs", "davfs2"}
     | {f"fuse.{name}" for name in ("sshfs", "glusterfs", "rclone", "s3fs", "gcsfuse", "davfs2", "ceph")}
 )
+
+
+CHOSEN = "(SELECT value FROM json_each(:ids))"
+"""A list of ids as one JSON parameter: any number of them, without a new statement for each."""
 
 
 class ReadOnlyDatabase(FedLensError):
@@ -279,6 +285,68 @@ def writing(db: str | Path) -> Iterator[Database]:
         except BaseException:
             database.rollback()
             raise
+
+
+@dataclass(frozen=True)
+class DatabaseFile:
+    """One database file; each read and each write opens a short connection of its own (0.1 ms)."""
+
+    path: Path
+
+    def prepare_for_writing(self) -> None:
+        """Create or migrate the database.
+
+        Raises:
+            FedLensError: field ``db``, when it cannot be written.
+        """
+        access = prepare(self.path)
+        if not access.writable:
+            raise ReadOnlyDatabase(access.why or "", "db")
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Open a read-only connection (see ``reading``)."""
+        return reading(self.path)
+
+    def writing(self) -> AbstractContextManager[Database]:
+        """Open one write transaction (see ``writing``)."""
+        return writing(self.path)
+
+    def rows(self, statement: str, values: Mapping[str, object] | None = None) -> list[sqlite3.Row]:
+        """Return all rows of one query."""
+        with self.reading() as connection:
+            return connection.execute(statement, values or {}).fetchall()
+
+    def run_folder(self, run_id: int) -> Path:
+        """Return the folder of a run's files (see ``run_folder``)."""
+        return run_folder(self.path, run_id)
+
+
+def run_folder(db: str | Path, run_id: int) -> Path:
+    """Return ``artifacts/run-<id>-<start of the experiment's token>``; it may not exist yet.
+
+    The token keeps two databases in one folder apart.
+
+    Raises:
+        FedLensError: when there is no such run.
+    """
+    with reading(db) as connection:
+        row = connection.execute(
+            "SELECT e.token FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
+        ).fetchone()
+    if row is None:
+        raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
+    return artifacts_folder(db) / f"run-{run_id}-{row['token'][:8]}"
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder with its files if it exists."""
+    if folder.is_dir():
+        shutil.rmtree(folder)
+
+
+def as_json(ids: Iterable[int]) -> str:
+    """Turn ids into the one parameter that CHOSEN takes."""
+    return json.dumps([int(i) for i in ids])
 
 
 @contextmanager

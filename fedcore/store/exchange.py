@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
-from fedcore.store.database import prepare, reading, writing
-from fedcore.store.importing import Merged, import_csv
+from fedcore.store.database import DatabaseFile
+from fedcore.store.importing import Merged
 from fedcore.store.schema import RUN_TABLES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _UNENDED = ("queued", "running", "stopping")
 Row = dict[str, Any]
 
 
-def experiments_json(db: str | Path, experiment_ids: Iterable[int]) -> str:
+def experiments_json(database_file: DatabaseFile, experiment_ids: Iterable[int]) -> str:
     """Everything recorded of some experiments: configs, environments, entities, metrics, diagnostics.
 
     Tables of a run are ``{"columns": [...], "rows": [[...]]}``. Checkpoints and logs are no part of it.
@@ -36,7 +36,7 @@ def experiments_json(db: str | Path, experiment_ids: Iterable[int]) -> str:
     Raises:
         FedLensError: for an id that does not exist.
     """
-    with reading(db) as connection:
+    with database_file.reading() as connection:
         found = [_experiment(connection, int(i)) for i in experiment_ids]
     content = {"format": FORMAT, "experiments": found}
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
@@ -71,7 +71,7 @@ def _table(connection: Any, table: str, run_id: int) -> Row:
     return {"columns": [names[i] for i in keep], "rows": [[row[i] for i in keep] for row in cursor]}
 
 
-def import_json(db: str | Path | None, file: str | Path) -> Merged:
+def import_json(database_file: DatabaseFile, file: str | Path) -> Merged:
     """Record the experiments of a file that ``experiments_json`` wrote, in one transaction.
 
     Idempotent as ``merge`` is: an experiment (known by its token) that is here already is left as it is. Runs
@@ -80,13 +80,11 @@ def import_json(db: str | Path | None, file: str | Path) -> Merged:
     Raises:
         FedLensError: naming the file and what is wrong with it; nothing is written then.
     """
-    access = prepare(db)
-    if not access.writable:
-        raise FedLensError(access.why or "", "db")
+    database_file.prepare_for_writing()
     added, present = [], []
     try:
         found = _read(Path(file))
-        with writing(access.path) as database:
+        with database_file.writing() as database:
             for experiment in found:
                 token, name = experiment["token"], experiment["name"]
                 if database.execute("SELECT 1 FROM experiments WHERE token=?", [token]).fetchone():
@@ -100,29 +98,6 @@ def import_json(db: str | Path | None, file: str | Path) -> Merged:
             f"{file} is damaged, or was written by a newer FedLens ({what}); nothing was recorded", "file"
         ) from error
     return Merged(tuple(added), tuple(present))
-
-
-def import_file(
-    db: str | Path | None, file: Path, experiment: str = "", dataset: str = "", name: str | None = None
-) -> str:
-    """Record a JSON or CSV file, whichever its name says; returns what came of it, in words.
-
-    Args:
-        experiment, dataset: of a CSV file, which does not say them.
-        name: as the user knows the file.
-
-    Raises:
-        FedLensError: as ``import_json`` and ``import_csv``, naming the file as the user knows it.
-    """
-    try:
-        if file.suffix.lower() == ".csv":
-            count = len(import_csv(db, file, experiment, dataset or None).run_ids)
-            return f"{count} run{'s' * (count != 1)} recorded."
-        merged = import_json(db, file)
-        added, present = len(merged.added), len(merged.present)
-        return f"{added} experiment{'s' * (added != 1)} added, {present} here already."
-    except FedLensError as error:
-        raise FedLensError(str(error).replace(str(file), name or str(file)), error.field) from error
 
 
 def _read(file: Path) -> list[Row]:

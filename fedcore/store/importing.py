@@ -16,12 +16,18 @@ from fedcore.config import MethodEntry
 from fedcore.engine.events import GLOBAL, Cell, Entity
 from fedcore.errors import FedLensError
 from fedcore.store import attach as joining
-from fedcore.store.database import prepare, reading, resolve, writing
-from fedcore.store.experiments import Created, insert_experiment, insert_runs
-from fedcore.store.lease import insert_entities
+from fedcore.store.database import DatabaseFile, reading, resolve
 from fedcore.store.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
-from fedcore.store.rounds import OwnRound, insert_round, update_summary
 from fedcore.store.schema import RUN_TABLES
+from fedcore.store.writer import (
+    Created,
+    OwnRound,
+    insert_entities,
+    insert_experiment,
+    insert_round,
+    insert_runs,
+    update_summary,
+)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -53,7 +59,7 @@ class Row:
 
 
 def import_csv(
-    db: str | Path | None, file: str | Path, experiment: str | int, dataset: str | None = None
+    database_file: DatabaseFile, file: str | Path, experiment: str | int, dataset: str | None = None
 ) -> Created:
     """Record a CSV file: one run per method and seed, all in one transaction.
 
@@ -69,9 +75,7 @@ def import_csv(
         FedLensError: naming file and line of the first mistake (nothing is written then); when the same
             content was imported before; for a data set that is not the joined experiment's.
     """
-    access = prepare(db)
-    if not access.writable:
-        raise FedLensError(access.why or "", "db")
+    database_file.prepare_for_writing()
     rows = list(read_rows(Path(file)))
     token = hashlib.sha256(
         "\n".join(map(repr, [experiment, *(r.key() + (r.correct, r.total) for r in rows)])).encode()
@@ -79,7 +83,7 @@ def import_csv(
     by_run: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         by_run.setdefault((row.method, row.seed), []).append(row)
-    with writing(access.path) as database:
+    with database_file.writing() as database:
         _not_there(database, token, file)
         joined = joining.find(database, experiment)
         runs = [
@@ -259,7 +263,7 @@ class Merged:
     present: tuple[str, ...]
 
 
-def merge(db: str | Path | None, other: str | Path) -> Merged:
+def merge(database_file: DatabaseFile, other: str | Path) -> Merged:
     """Copy the experiments of another database into this one, in one transaction.
 
     Idempotent: an experiment (known by its token) that is here already is left as it is, newer rounds
@@ -269,18 +273,16 @@ def merge(db: str | Path | None, other: str | Path) -> Merged:
     Raises:
         FedLensError: when one of the databases cannot be used.
     """
-    access = prepare(db)
-    if not access.writable:
-        raise FedLensError(access.why or "", "db")
+    database_file.prepare_for_writing()
     source = resolve(other)
-    if source == access.path:
+    if source == database_file.path:
         raise FedLensError(f"{source} is the database itself; name another one", "other")
     with reading(source) as theirs:
         tables = {row[0] for row in theirs.execute("SELECT name FROM sqlite_master")}
         if not {"experiments", "runs", "accuracy"} <= tables:
             raise FedLensError(f"{source} is not a database of FedLens; name a runs.db", "other")
         experiments = [dict(row) for row in theirs.execute("SELECT * FROM experiments ORDER BY id")]
-        with writing(access.path) as database:
+        with database_file.writing() as database:
             here = {row["token"] for row in database.execute("SELECT token FROM experiments")}
             for row in experiments:
                 if row["token"] not in here:

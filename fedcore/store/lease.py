@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
-from fedcore.errors import FedLensError
 from fedcore.store.claims import Claim, LostRun
-from fedcore.store.database import artifacts_folder, reading, resolve, writing
-from fedcore.store.rounds import OwnRound, delete_rounds_after, insert_round, update_summary
+from fedcore.store.database import reading, resolve, run_folder, writing
+from fedcore.store.writer import (
+    OwnRound,
+    delete_rounds_after,
+    insert_entities,
+    insert_round,
+    update_summary,
+)
 
 if TYPE_CHECKING:
-    from sqlite_utils import Database
-
     from fedcore.engine.events import RoundFinished, Started
 
-__all__ = ["Lease", "LostRun", "claim", "insert_entities", "next_queued", "run_folder"]
+__all__ = ["Lease", "LostRun", "claim", "next_queued"]
 
 
 def claim(
@@ -146,34 +149,3 @@ class Lease(Claim):
     def finish(self, status: str, reason: str | None = None, error: str | None = None) -> None:
         """Give the run back as ``done``, ``failed``, ``stopped`` or ``interrupted``."""
         self._end("status=:status, reason=:reason, error=:error", status=status, reason=reason, error=error)
-
-
-def insert_entities(database: Database, run_id: int, entities: tuple[Any, ...]) -> None:
-    """Record the models and test sets of a run (``events.Entity``); known codes are kept up to date."""
-    database.conn.executemany(
-        "INSERT OR REPLACE INTO entities VALUES (?,?,?,?,?,?,?)",
-        [
-            (
-                run_id, int(e.code), e.kind, e.name, e.domain, None if e.samples is None else int(e.samples),
-                None if e.class_counts is None else json.dumps([int(n) for n in e.class_counts]),
-            )
-            for e in entities
-        ],
-    )  # fmt: skip
-
-
-def run_folder(db: str | Path, run_id: int) -> Path:
-    """``artifacts/run-<id>-<start of the experiment's token>``.
-
-    The token keeps two databases in one folder apart.
-
-    Raises:
-        FedLensError: when there is no such run.
-    """
-    with reading(db) as connection:
-        row = connection.execute(
-            "SELECT e.token FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
-        ).fetchone()
-    if row is None:
-        raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
-    return artifacts_folder(db) / f"run-{run_id}-{row['token'][:8]}"

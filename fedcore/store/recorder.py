@@ -24,10 +24,9 @@ from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity
 from fedcore.errors import FedLensError
 from fedcore.store import attach as joining
 from fedcore.store.database import prepare, resolve, writing
-from fedcore.store.experiments import claim_new, insert_experiment, insert_runs
-from fedcore.store.lease import Lease, insert_entities
+from fedcore.store.lease import Lease
 from fedcore.store.liveness import new_owner, this_process
-from fedcore.store.rounds import OwnRound
+from fedcore.store.writer import OwnRound, claim_new, insert_entities, insert_experiment, insert_runs
 
 Counts = tuple[int, int]
 STAGE_OF = dict(zip(("local", "broadcast"), STAGES, strict=True))

@@ -1,177 +1,119 @@
-"""Writing a round: its rows, the means for the curves, and the summary columns of the run."""
+"""The rounds of a store: mean accuracies, loss, seconds and traffic, by run and round."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from fedcore.engine.events import STAGES
-from fedcore.store.schema import RUN_TABLES
+from fedcore.store.database import CHOSEN, DatabaseFile, as_json
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
+TRAIN, VALIDATION, TEST = 0, 1, 2
+LOCAL, BROADCAST = 0, 1
 
-    from fedcore.engine.events import Cell, ClientRound, Diagnostic, RoundFinished
-
-POINTS = {stage: code for code, stage in enumerate(STAGES)}
-
-SCORES = """
-INSERT OR REPLACE INTO scores
-SELECT a.run_id, a.split, a.point, a.round,
-  avg(CASE WHEN a.model = a.test_set THEN 1.0 * correct / total END),
-  1.0 * sum(CASE WHEN a.model = a.test_set THEN correct END) / sum(CASE WHEN a.model = a.test_set THEN total
-  END), min(CASE WHEN a.model = a.test_set THEN 1.0 * correct / total END), avg(CASE WHEN a.model = 0 AND
-  t.kind = 'client' THEN 1.0 * correct / total END),
-  avg(CASE WHEN t.kind = 'classes' THEN 1.0 * correct / total END)
-FROM accuracy a JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
-WHERE a.run_id = :run AND a.split = :split AND a.point = :point AND a.round = :round
-GROUP BY a.run_id, a.split, a.point, a.round
-"""
-"""Means of one (split, point, round), from counts.
-
-personal_mean: every client's model on its own samples, clients weighing equally; personal_weighted: the same,
-weighing by samples; personal_worst: the least of them; global_mean: the global model (code 0) over the
-clients' test sets, clients weighing equally; classes_mean: every client's model on all test samples of its
-classes (FedAlign's local performance), NULL where that is not measured.
-"""
-
-SUMMARY = """
-UPDATE runs SET last_test = last.personal_mean, worst_client = last.personal_worst,
-  best_round = best.round, best_test = best.test
-FROM (SELECT 1) LEFT JOIN
-  (SELECT personal_mean, personal_worst FROM scores WHERE run_id = :run AND split = 2 AND point = 1
-   ORDER BY round DESC LIMIT 1) AS last LEFT JOIN
-  (SELECT v.round, t.personal_mean AS test FROM scores v
-   LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.point = 1 AND t.round = v.round
-   WHERE v.run_id = :run AND v.split = 1 AND v.point = 1 AND v.personal_mean IS NOT NULL
-   ORDER BY v.personal_mean DESC, v.round LIMIT 1) AS best
-WHERE id = :run
-"""
-"""Summary columns of a run, all for the models after aggregation (broadcast).
-
-last_test, worst_client: mean and least personal test accuracy at the last evaluated round. best_round: the
-round of the highest unweighted mean validation accuracy, the earliest of equals; best_test: the mean personal
-test accuracy at that round. Nothing is selected on test samples.
-"""
+EVALUATED = "SELECT round FROM scores WHERE run_id=:run AND split=:split AND point=:point ORDER BY round"
 
 
-@dataclass(frozen=True)
-class OwnRound:
-    """A round that was trained elsewhere, or more of it; None where nobody measured (0 would be a claim)."""
+class MeanAccuracy(NamedTuple):
+    """Mean accuracies of one round (see ``writer.SCORES``), 0 to 1; None where a method has no such model."""
+
+    run_id: int
+    round: int
+    personal_mean: float | None
+    personal_weighted: float | None
+    personal_worst: float | None
+    global_mean: float | None
+    classes_mean: float | None
+
+
+class RoundRow(NamedTuple):
+    """Loss, seconds and traffic of one round."""
+
+    run_id: int
+    round: int
+    train_loss: float | None
+    seconds_train: float | None
+    seconds_aggregate: float | None
+    seconds_evaluate: float | None
+    scalars_up: int | None
+    scalars_down: int | None
+    bytes_up: int | None
+    bytes_down: int | None
+
+
+class ClientRoundRow(NamedTuple):
+    """One participant of one round."""
 
     round: int
-    cells: tuple[Cell, ...]
-    train_loss: float | None = None
-    seconds_train: float | None = None
-    seconds_aggregate: float | None = None
-    seconds_evaluate: float | None = None
-    scalars_up: int | None = None
-    scalars_down: int | None = None
-    bytes_up: int | None = None
-    bytes_down: int | None = None
-    clients: tuple[ClientRound, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
+    client: int
+    steps: int
+    train_loss: float | None
+    bytes_up: int | None
+    bytes_down: int | None
 
 
-FIGURES = (
-    "train_loss",
-    "seconds_train",
-    "seconds_aggregate",
-    "seconds_evaluate",
-    "scalars_up",
-    "scalars_down",
-    "bytes_up",
-    "bytes_down",
-)
-UPSERT = (
-    "INSERT INTO rounds VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT(run_id, round) DO UPDATE SET "
-    + ", ".join(f"{name}=coalesce(excluded.{name}, {name})" for name in FIGURES)
-)
-"""A round may come in several parts (splits, points): what a later part leaves out stays."""
+class Rounds:
+    """The rounds of a store (``Store.rounds``)."""
 
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
 
-def insert_round(database: Database, run_id: int, event: RoundFinished | OwnRound) -> None:
-    """Write all rows of a round within the caller's transaction; numpy numbers are cast here."""
-    number = int(event.round)
-    database.execute(
-        UPSERT,
-        [
-            run_id,
-            number,
-            _real(event.train_loss),
-            _real(event.seconds_train),
-            _real(event.seconds_aggregate),
-            _real(event.seconds_evaluate),
-            _whole(event.scalars_up),
-            _whole(event.scalars_down),
-            _whole(event.bytes_up),
-            _whole(event.bytes_down),
-        ],
-    )
-    database.conn.executemany(
-        "INSERT OR REPLACE INTO client_rounds VALUES (?,?,?,?,?,?,?)",
-        [
-            (
-                run_id,
-                number,
-                int(c.client),
-                int(c.steps),
-                _real(c.train_loss),
-                int(c.bytes_up),
-                int(c.bytes_down),
-            )
-            for c in event.clients
-        ],
-    )
-    database.conn.executemany(
-        "INSERT OR REPLACE INTO accuracy VALUES (?,?,?,?,?,?,?,?,?)",
-        [
-            (
-                run_id,
-                int(c.split),
-                POINTS[c.stage],
-                number,
-                int(c.model),
-                int(c.test_set),
-                int(c.correct),
-                int(c.total),
-                _real(c.loss),
-            )
-            for c in event.cells
-        ],
-    )
-    database.conn.executemany(
-        "INSERT OR REPLACE INTO diagnostics VALUES (?,?,?,?,?,?)",
-        [
-            (run_id, d.name, number, int(d.client_a), int(d.client_b), _real(d.value))
-            for d in event.diagnostics
-        ],
-    )
-    for split, point in sorted({(int(c.split), POINTS[c.stage]) for c in event.cells}):
-        database.execute(SCORES, {"run": run_id, "split": split, "point": point, "round": number})
+    def of_runs(self, run_ids: Iterable[int]) -> list[RoundRow]:
+        """Return loss, seconds and traffic of some runs, by run, then round."""
+        rows = self._file.rows(
+            f"SELECT * FROM rounds WHERE run_id IN {CHOSEN} ORDER BY run_id, round", {"ids": as_json(run_ids)}
+        )
+        return [RoundRow(*row) for row in rows]
 
+    def traffic(self, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
+        """Return the bytes that all clients of a run have sent and received so far; None if not measured."""
+        rows = self._file.rows(
+            f"""
+            SELECT run_id, sum(bytes_up) AS up, sum(bytes_down) AS down FROM rounds WHERE run_id IN {CHOSEN}
+            GROUP BY run_id
+            """,
+            {"ids": as_json(run_ids)},
+        )
+        return {row["run_id"]: (row["up"], row["down"]) for row in rows}
 
-def update_summary(database: Database, run_id: int) -> None:
-    """Bring the summary columns of a run in line with its scores."""
-    database.execute(SUMMARY, {"run": run_id})
+    def clients(self, run_id: int) -> list[ClientRoundRow]:
+        """Return the participants with steps, loss and traffic, by round, then client."""
+        rows = self._file.rows(
+            """
+            SELECT round, client, steps, train_loss, bytes_up, bytes_down FROM client_rounds
+            WHERE run_id=:run ORDER BY round, client
+            """,
+            {"run": run_id},
+        )
+        return [ClientRoundRow(*row) for row in rows]
 
+    def evaluated(self, run_id: int, split: int = TEST, point: int = BROADCAST) -> list[int]:
+        """Return the rounds that have an accuracy matrix."""
+        rows = self._file.rows(EVALUATED, {"run": run_id, "split": split, "point": point})
+        return [row["round"] for row in rows]
 
-def delete_rounds_after(database: Database, run_id: int, last: int | None) -> None:
-    """Delete what a run recorded after round ``last``; None deletes all, the names of its clients too."""
-    for table in RUN_TABLES:
-        if table == "entities":
-            if last is None:
-                database.execute("DELETE FROM entities WHERE run_id=?", [run_id])
-        else:
-            database.execute(
-                f"DELETE FROM {table} WHERE run_id=? AND round>?", [run_id, -1 if last is None else last]
-            )
+    def last_evaluated(
+        self, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST
+    ) -> dict[int, int]:
+        """Return the newest round with an accuracy matrix, by run; runs without one are left out."""
+        rows = self._file.rows(
+            f"""
+            SELECT s.run_id, max(s.round) AS round FROM scores s
+            WHERE s.run_id IN {CHOSEN} AND s.split=:split AND s.point=:point GROUP BY s.run_id
+            """,
+            {"ids": as_json(run_ids), "split": split, "point": point},
+        )
+        return {row["run_id"]: row["round"] for row in rows}
 
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
-def _real(value: Any) -> float | None:
-    """A plain float; NaN becomes NULL (SQLite has none), which charts show as a gap."""
-    return None if value is None else float(value)
+    def mean_accuracy(
+        self, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST
+    ) -> list[MeanAccuracy]:
+        """Return the mean accuracies of some runs, by run, then round."""
+        rows = self._file.rows(
+            f"""
+            SELECT run_id, round, personal_mean, personal_weighted, personal_worst, global_mean, classes_mean
+            FROM scores
+            WHERE run_id IN {CHOSEN} AND split=:split AND point=:point ORDER BY run_id, round
+            """,
+            {"ids": as_json(run_ids), "split": split, "point": point},
+        )
+        return [MeanAccuracy(*row) for row in rows]

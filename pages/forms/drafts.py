@@ -15,7 +15,6 @@ from fedcore.jobs import forecast
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.papers import experiments
-from fedcore.store import queries
 from pages.forms import planning
 from pages.widgets import common
 
@@ -149,7 +148,7 @@ def from_url() -> FedLensError | None:
         return None
     try:
         if clone:
-            row = queries.experiment(common.database(), int(clone) if clone.isdecimal() else -1)
+            row = common.store().experiments.get(int(clone) if clone.isdecimal() else -1)
             use(row.config.model_copy(update={"name": f"{row.name} (copy)"}), wanted)
         else:
             use(experiments.preset(str(preset)), wanted)
@@ -286,8 +285,8 @@ def _without_none(values: object) -> dict[str, Any]:
 
 
 @st.cache_data(show_spinner=False, ttl=20)
-def _precedents(db: str) -> forecast.Precedents:
-    return forecast.precedents(db)
+def _precedents(path: str) -> forecast.Precedents:
+    return forecast.precedents(path)
 
 
 def estimate(planned: Plan) -> float | None:

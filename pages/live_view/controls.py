@@ -8,17 +8,16 @@ from math import ceil
 
 import streamlit as st
 
-from fedcore import jobs, store
+from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
 from fedcore.results.run_panels import VIEWS, View, default_view
-from fedcore.store import queries
-from fedcore.store.queries import ExperimentRow, RunRow
+from fedcore.store import BROADCAST, LOCAL, TEST, VALIDATION, ExperimentRow, RunRow
 from pages.widgets import common
 
-SPLITS = {queries.TEST: "test samples", queries.VALIDATION: "validation samples"}
-POINTS = {queries.BROADCAST: "after aggregation", queries.LOCAL: "before aggregation (own samples only)"}
+SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
+POINTS = {BROADCAST: "after aggregation", LOCAL: "before aggregation (own samples only)"}
 CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
 CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
 AUTOMATIC = "auto"
@@ -50,7 +49,7 @@ def choose() -> ExperimentRow | None:
     None where there is none, or none of the URL's: another must not pass for one that was deleted.
     """
     asked = st.query_params.get_all("id")
-    every = queries.experiments(common.database(), archived=True)
+    every = common.store().experiments.all(include_archived=True)
     # an archived one opens by its link
     known = {e.id: e for e in every if not e.archived or str(e.id) in asked}
     if not known:
@@ -111,7 +110,7 @@ def variant(found: ExperimentRow) -> list[RunRow]:
 
 def settings_of(found: list[RunRow]) -> Settings:
     """The reader's choices for the figures; all of them stand in the URL."""
-    db = common.database()
+    store = common.store()
     with st.popover("View", icon=":material/tune:"):
         view = _view(found)
         split = st.radio(
@@ -130,7 +129,7 @@ def settings_of(found: list[RunRow]) -> Settings:
         fitted = st.toggle(
             "Fit colours to the values", key="live_fitted", help="Instead of 0 to 100 %", bind="query-params"
         )
-        described = diagnostics.recorded_charts(db, found)
+        described = diagnostics.recorded_charts(store, found)
         titles = {**CHARTS, **{c.key: c.heading for c in described}}
         charts = st.multiselect(
             "Charts",
@@ -157,14 +156,14 @@ def _columns(panels_: int) -> int:
 
 def _view(found: list[RunRow]) -> View:
     """Which heatmaps: those that these runs have."""
-    db = common.database()
-    clients = [[e for e in queries.entities(db, r.id) if e.kind == "client"] for r in found]
+    store = common.store()
+    clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in found]
     views: list[View] = ["matrix", "clients"]
     if any(e.domain for each in clients for e in each):
         views.append("domains")
     if any(r.held_out is not None for r in found):
         views.append("held_out")
-    titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(db, found).values()} | VIEWS
+    titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(store, found).values()} | VIEWS
     views += [name for name in titles if name not in VIEWS]
     chosen = st.radio(
         "Heatmaps",
@@ -234,8 +233,8 @@ def _step(run_ids: list[int], split: int, point: int) -> None:
 
 def steps(run_ids: list[int], split: int, point: int) -> list[int]:
     """Rounds that a replay shows before the newest."""
-    db = common.database()
-    rounds = sorted({r for i in run_ids for r in queries.evaluated_rounds(db, i, split, point)})
+    store = common.store()
+    rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, point)})
     return rounds[: -1 : ceil(len(rounds) / MOST_STEPS)] if rounds else []
 
 
@@ -249,7 +248,7 @@ def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:
 
 def buttons(found: ExperimentRow) -> None:
     """Stop and resume, outside the ticking part: a click must not coincide with a tick."""
-    db, may = common.database(), common.writable()
+    store, may = common.store(), common.writable()
     stoppable = [r for r in found.runs if r.state in ("queued", "running")]
     stuck = [r for r in found.runs if r.state == "stopping"]
     resumable = [r for r in found.runs if r.state in RESUMABLE and r.origin == "engine"]
@@ -263,8 +262,8 @@ def buttons(found: ExperimentRow) -> None:
         confirm_kill(stuck)
         st.session_state["live_asking"] = True
     if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may, key="live_resume"):
-        store.resume(db, [r.id for r in resumable])
-        jobs.ensure_worker(db)
+        store.runs.resume([r.id for r in resumable])
+        jobs.ensure_worker(store.path)
         st.rerun()
     if st.button("Compare", icon=":material/compare:", key="live_compare"):
         st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
@@ -286,7 +285,7 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
     st.caption("Finished rounds stay and a stopped run can be resumed; the round in work is discarded.")
     if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
-        store.stop(common.database(), chosen)
+        common.store().runs.stop(chosen)
         st.rerun()
 
 
@@ -310,7 +309,7 @@ def confirm_kill(stuck: list[RunRow]) -> None:
 @st.fragment
 def log(found: list[RunRow]) -> None:
     """What a run last said; a failed one's error in full."""
-    db = common.database()
+    store = common.store()
     failed = any(r.state == "failed" for r in found)
     box = st.expander(
         "Log", failed, key=f"live_log_open_{failed}", icon=":material/terminal:", on_change="rerun"
@@ -336,9 +335,11 @@ def log(found: list[RunRow]) -> None:
                 st.switch_page("pages/run.py", query_params={"id": str(run.id)})
         for note in run.notices:
             st.markdown(f"- {common.md(str(note['message']))}")
-        trace = queries.error_text(db, run.id)
+        trace = store.runs.error(run.id)
         if run.state == "failed":
             st.error(common.md(run.reason or "failed without a word"), icon=":material/error:")
         # scrolling by itself keeps the browser busy with every frame: for a log that grows only
         with st.container(height=260, autoscroll=run.state == "running"):
-            st.code(trace or progress.log_tail(db, run.id) or "nothing yet", language=None, wrap_lines=True)
+            st.code(
+                trace or progress.log_tail(store, run.id) or "nothing yet", language=None, wrap_lines=True
+            )

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.results import progress
+from fedcore.store import Store
 
 PATH = "/pulse"
 LONGEST = 18  # digits that SQLite takes for a number
@@ -28,7 +28,7 @@ def answer(request: Request) -> PlainTextResponse:
     if not asked.isdecimal() or len(asked) > LONGEST:
         return PlainTextResponse("name an experiment by its number: /pulse?experiment=3", 400)
     try:
-        text = progress.activity_digest(store.default_path().resolve(), int(asked))
+        text = progress.activity_digest(Store(), int(asked))
     except FedLensError as error:
         return PlainTextResponse(str(error), 503)
     return PlainTextResponse(text, headers={"Cache-Control": "no-store"})

@@ -19,9 +19,9 @@ LOG_CHARACTERS = 4000
 
 def ask(kind: str, key: str, args: Mapping[str, Any], again: bool = True) -> None:
     """Queue a task and wake the worker; it is done again where it was done before."""
-    db = common.database()
-    tasks.submit(db, kind, key, args, again=again)
-    jobs.ensure_worker(db)
+    store = common.store()
+    tasks.submit(store.path, kind, key, args, again=again)
+    jobs.ensure_worker(store.path)
 
 
 def follow(task: TaskRow, title: str) -> None:
@@ -57,9 +57,9 @@ def _ended(task: TaskRow, title: str) -> None:
 @st.fragment(run_every=1)
 def _ticking(task_id: int, title: str) -> None:
     """Redraws the bar alone; the page is drawn anew once the task has ended."""
-    db = common.database()
-    jobs.ensure_worker(db)
-    task = tasks.get(db, task_id)
+    store = common.store()
+    jobs.ensure_worker(store.path)
+    task = tasks.get(store.path, task_id)
     if task.ended:
         st.rerun()
     st.progress(task.share, text=common.md(f"{title}: {says(task)}"))

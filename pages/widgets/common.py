@@ -9,12 +9,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from fedcore import jobs, store
+from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS, Chart
 from fedcore.plots.theme import STATUS, Theme, apply_theme
-from fedcore.store import Access
+from fedcore.store import Access, Store, reconcile
 
 # Text is never in the primary colour: one on which white can be read is too dark to be read on the dark page
 # (#2B79AE: white on it 4.7:1, itself 3.9:1 on the page and 3.4:1 on a field, which is enough for marks).
@@ -109,15 +109,20 @@ def style() -> None:
     st.html(STYLE)
 
 
+def store() -> Store:
+    """The store of this app: FEDLENS_DB, or ``runs.db`` beside app.py."""
+    return Store()
+
+
 def database() -> Path:
-    """The database of this app: FEDLENS_DB, or ``runs.db`` beside app.py."""
-    return store.default_path().resolve()
+    """The path of the app's database."""
+    return store().path
 
 
 @st.cache_resource(ttl=20, show_spinner=False)
 def _prepared(path: str, there: bool) -> Access:
     """Created and migrated; looked at again from time to time, since permissions and disks change."""
-    return store.prepare(path)
+    return Store(path).prepare()
 
 
 def open_database() -> bool:
@@ -130,7 +135,7 @@ def open_database() -> bool:
         access = _prepared(str(path), path.exists())
         if access.writable:
             jobs.ensure_worker(path)
-            store.reconcile(path)
+            reconcile(path)
         else:
             st.warning(md(access.why or ""), icon=":material/lock:")
     except FedLensError as error:

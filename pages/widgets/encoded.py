@@ -36,7 +36,7 @@ def section() -> None:
         "Every image is encoded once for each backbone and depth; later runs read the result. Encodings may "
         "be deleted: they are made again when they are needed."
     )
-    found = cached_encodings(common.database())
+    found = cached_encodings(common.store())
     if found:
         _table(found)
     else:
@@ -107,7 +107,7 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
     st.caption("They are made again when a run needs them. One that a run uses now is refused.")
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
         try:
-            freed = sum(delete_encoding(common.database(), item.name) for item, _ in chosen)
+            freed = sum(delete_encoding(common.store(), item.name) for item, _ in chosen)
         except FedLensError as error:
             common.show_error(error)
             return

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.results.overview import ExperimentSummary
 from pages.widgets import common
@@ -54,12 +53,12 @@ def _ids(items: Items) -> list[str]:
 def _archive(items: Items) -> None:
     shown = all(i.row.archived for i in items)
     for i in items:
-        store.archive(common.database(), i.row.id, not shown)
+        common.store().experiments.archive(i.row.id, not shown)
     st.rerun()
 
 
 def _resume(items: Items) -> None:
-    changed = store.resume(common.database(), run_ids(items, ("stopped", "interrupted", "failed")))
+    changed = common.store().runs.resume(run_ids(items, ("stopped", "interrupted", "failed")))
     st.toast(f"Queued again: {len(changed)} run{'s' * (len(changed) != 1)}, from after the last round.")
     st.rerun()
 
@@ -71,7 +70,7 @@ def confirm_stop(items: Items) -> None:
     _name(items, ids)
     st.caption("Their finished rounds stay, and they can be resumed; the round in work is discarded.")
     if st.button("Stop", type="primary", key="stop_confirmed"):
-        store.stop(common.database(), ids)
+        common.store().runs.stop(ids)
         st.rerun()
 
 
@@ -84,7 +83,7 @@ def confirm_retry(items: Items) -> None:
         "What they recorded is deleted, and they begin with round 0. Resume goes on after the last round."
     )
     if st.button("Start over", type="primary", key="retry_confirmed"):
-        store.retry(common.database(), ids)
+        common.store().runs.retry(ids)
         st.rerun()
 
 
@@ -108,7 +107,7 @@ def edit(items: Items) -> None:
     notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
     if st.button("Save", type="primary", key="edit_saved"):
         try:
-            store.edit(common.database(), row.id, name=name, notes=notes, tags=tags)
+            common.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
             st.rerun()
         except FedLensError as error:
             common.show_error(error)
@@ -131,7 +130,7 @@ def confirm_delete(items: Items) -> None:
         sure = st.button("Delete", icon=":material/delete:", disabled=not same, key="delete_confirmed")
     if sure:
         try:
-            store.delete(common.database(), row.id)
+            common.store().experiments.delete(row.id)
             st.rerun()
         except FedLensError as error:
             common.show_error(error)

@@ -12,8 +12,7 @@ from fedcore.results import export
 from fedcore.results.metrics import RULES, Rule
 from fedcore.results.printed import nothing_printed
 from fedcore.results.statistics import Test
-from fedcore.store import exchange as transfer
-from fedcore.store.queries import ExperimentRow
+from fedcore.store import ExperimentRow, Store
 
 
 def draw(
@@ -34,25 +33,25 @@ def draw(
     )  # fmt: skip
     printed = partial(printed_values, experiments=[e.config for e in experiments])
     columns = printed if wanted else nothing_printed
-    latex = export.summary_latex(path, ids, rule, unfinished=unfinished, printed=columns)
+    latex = export.summary_latex(Store(path), ids, rule, unfinished=unfinished, printed=columns)
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         (
             "Summary CSV",
             "summary",
             "csv",
             lambda: export.summary_csv(
-                path, ids, (rule,), baseline, test=test, unfinished=unfinished, printed=printed
+                Store(path), ids, (rule,), baseline, test=test, unfinished=unfinished, printed=printed
             ),
         ),
-        ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(path, ids)),
-        ("Clients CSV", "clients", "csv", lambda: export.clients_csv(path, ids)),
+        ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(Store(path), ids)),
+        ("Clients CSV", "clients", "csv", lambda: export.clients_csv(Store(path), ids)),
         ("LaTeX table", "summary", "tex", lambda: latex),
-        ("Whole experiment JSON", "experiment", "json", lambda: transfer.experiments_json(path, ids)),
+        ("Whole experiment JSON", "experiment", "json", lambda: Store(path).experiments.to_json(ids)),
         (
             "Summary JSON",
             "summary",
             "json",
-            lambda: export.summary_json(path, ids, (rule,), unfinished=unfinished, printed=printed),
+            lambda: export.summary_json(Store(path), ids, (rule,), unfinished=unfinished, printed=printed),
         ),
     )
     with st.container(horizontal=True):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import streamlit as st
 
-from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.jobs import tasks
 from pages.widgets import background, common
@@ -21,13 +20,13 @@ AT_ONCE = 200_000
 
 def running() -> None:
     """Files that are being recorded, and what came of those that are done, once."""
-    db = common.database()
-    for task in tasks.recent(db, KIND):
+    store = common.store()
+    for task in tasks.recent(store.path, KIND):
         if task.status != "done":
             background.follow(task, f"Import of {task.args['name']}")
         elif task.result is not None and common.writable():
             try:
-                tasks.forget(db, task.id)
+                tasks.forget(store.path, task.id)
             except FedLensError:
                 continue  # another open page has told it and forgotten it
             st.toast(common.md(f"{task.args['name']}: {task.result['says']}"))
@@ -134,4 +133,4 @@ def record(file: str, content: bytes, experiment: str, dataset: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")
         path.write_bytes(content)
-        return store.import_file(common.database(), path, experiment, dataset, file)
+        return common.store().imports.file(path, experiment, dataset, file)

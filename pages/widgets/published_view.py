@@ -11,7 +11,7 @@ from fedcore.papers import beside
 from fedcore.papers.beside import Beside
 from fedcore.papers.printed import source
 from fedcore.results.comparison import CAVEAT_MARK
-from fedcore.store.queries import ExperimentRow
+from fedcore.store import ExperimentRow, Store
 from pages.widgets import common
 
 MANY = 15
@@ -67,7 +67,7 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
 @st.cache_data(max_entries=16, show_spinner="Reading the printed figures…")
 def _rows(path: str, config: str, token: object, _experiment: object) -> list[Beside]:
     """Computed again when the config or a run has changed."""
-    return beside.beside(path, _experiment)  # type: ignore[arg-type]
+    return beside.beside(Store(path), _experiment)  # type: ignore[arg-type]
 
 
 def _table(rows: Sequence[Beside], name: str, said: Sequence[str]) -> str:

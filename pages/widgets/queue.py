@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore import store
 from fedcore.jobs import devices, slots
-from fedcore.store import queries
 from pages.widgets import chosen, common
 
 MOVES = {"Top": "vertical_align_top", "Up": "arrow_upward", "Down": "arrow_downward"}
@@ -15,8 +13,8 @@ TABLE = "queue_table"
 
 def section() -> None:
     """Slots of the devices, then the queued runs with what moves them."""
-    db = common.database()
-    waiting = queries.waiting(db)
+    store = common.store()
+    waiting = store.queue.runs()
     count = f"{len(waiting)} waiting" if waiting else "nothing waits"
     box = st.expander(
         f"Queue: {count}", icon=":material/low_priority:", key="queue", bind="query-params", on_change="rerun"
@@ -36,7 +34,7 @@ def section() -> None:
             "Without": [w.held_out or "" for w in waiting],
             "Rounds": [w.rounds_total for w in waiting],
             "Device": [w.device_asked for w in waiting],
-            "Needs, GB": [None if w.need is None else w.need / 2**30 for w in waiting],
+            "Needs, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
         }
         selected = chosen.table(
             rows,
@@ -55,8 +53,8 @@ def section() -> None:
 
 def _slots() -> None:
     """How many runs at once, by device."""
-    db = common.database()
-    stored = slots.slots(db)
+    store = common.store()
+    stored = slots.slots(store.path)
     with st.container(horizontal=True):
         for device in devices.list_devices():
             key = f"slots_{device.id}"
@@ -80,14 +78,14 @@ def _store(device: str, key: str) -> None:
 
 
 def _moves(selected: list[int]) -> None:
-    db, idle = common.database(), not selected or not common.writable()
+    store, idle = common.store(), not selected or not common.writable()
     with st.container(horizontal=True):
         for label, icon in MOVES.items():
             if st.button(label, icon=f":material/{icon}:", disabled=idle, key=f"queue_{label}"):
-                _tell(len(selected) - len(store.prioritise(db, selected, label.lower())))
+                _tell(len(selected) - len(store.queue.move(selected, label.lower())))
                 st.rerun()
         if st.button("Stop", icon=":material/stop_circle:", disabled=idle, key="queue_stop"):
-            store.stop(db, selected)
+            store.runs.stop(selected)
             st.rerun()
     if not selected:
         st.caption(

@@ -15,8 +15,7 @@ from fedcore.methods.base import Method
 from fedcore.plots import analyses
 from fedcore.results.comparison import compare
 from fedcore.results.run_panels import run_panel
-from fedcore.store import queries
-from fedcore.store.queries import RunRow
+from fedcore.store import RunRow
 from pages.widgets import background, common
 
 EVERYONE = "all clients, each on its own test samples"
@@ -55,8 +54,8 @@ def tabs_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
 
 def answered(asked: Asked, button: str, says: str) -> tasks.TaskRow | None:
     """The finished answer; else the button that asks, the progress, or what went wrong."""
-    db = common.database()
-    task = analysis.answer(db, asked.run.id, asked.what, asked.model, asked.test_set)
+    store = common.store()
+    task = analysis.answer(store.path, asked.run.id, asked.what, asked.model, asked.test_set)
     lost = task is not None and task.status == "done" and not _complete(task)
     if task is not None and task.status == "done" and not lost:
         return task
@@ -76,18 +75,18 @@ def answered(asked: Asked, button: str, says: str) -> tasks.TaskRow | None:
         disabled=bool(unfit) or not common.writable(),
         icon=":material/search_insights:",
     ):
-        analysis.ask(db, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
-        jobs.ensure_worker(db)
+        analysis.ask(store.path, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
+        jobs.ensure_worker(store.path)
         st.rerun()
     return None
 
 
 def unfit_to_look_into(run: RunRow) -> str:
     """Why nothing can be computed of a run; empty where it can."""
-    db = common.database()
-    if not queries.evaluated_rounds(db, run.id):
+    store = common.store()
+    if not store.rounds.evaluated(run.id):
         return "There is nothing to look into before a round was evaluated."
-    if queries.newest_checkpoint(db, run.id) is None:
+    if store.runs.newest_checkpoint(run.id) is None:
         return (
             "No checkpoint of this run is here: it was trained elsewhere, or its files were deleted. "
             "*Clone* it and run it again to look into it."
@@ -114,9 +113,9 @@ def again(asked: Asked, task: tasks.TaskRow) -> None:
 
 def models(run: RunRow) -> dict[str, int]:
     """Names of the models that were evaluated, with their entity codes."""
-    db = common.database()
-    rows = run_panel(db, run).rows
-    codes = {e.name: e.entity for e in queries.entities(db, run.id) if e.kind in ("global", "client")}
+    store = common.store()
+    rows = run_panel(store, run).rows
+    codes = {e.name: e.entity for e in store.cells.entities(run.id) if e.kind in ("global", "client")}
     return {name: codes[name] for name in rows if name in codes}
 
 
@@ -129,7 +128,7 @@ def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
     model = known.get(name or "", 0)
     if not test_set or name is None:
         return model, 0
-    entities = queries.entities(common.database(), run.id)
+    entities = common.store().cells.entities(run.id)
     sets = {f"{e.name} ({e.kind})": e.entity for e in entities if e.kind in ("client", "domain")}
     if model:  # a global model has no samples of its own
         sets = {OWN: model, **sets}
@@ -256,11 +255,11 @@ def prompt_words(run: RunRow) -> None:
 
 def freedom(run: RunRow) -> None:
     """Accuracy against degrees of freedom over the experiment's numbers of blocks."""
-    db = common.database()
-    shown = compare(db, [run.experiment_id], "last")
+    store = common.store()
+    shown = compare(store, [run.experiment_id], "last")
     degrees = {}
     for value in (v for g in shown.groups if g.method == "fedot" for v in g.runs):
-        recorded = [d.value for d in queries.diagnostics(db, value.run.id, "degrees_of_freedom")]
+        recorded = [d.value for d in store.diagnostics.of_run(value.run.id, "degrees_of_freedom")]
         if recorded and recorded[-1] is not None:
             degrees[value.run.id] = recorded[-1]
     rows = analyses.freedom_by_blocks(shown, degrees)

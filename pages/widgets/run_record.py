@@ -8,8 +8,7 @@ import streamlit as st
 
 from fedcore.results import progress
 from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml
-from fedcore.store import queries
-from fedcore.store.queries import RunRow
+from fedcore.store import RunRow
 from pages.widgets import common
 
 LOG_LINES = 400
@@ -17,10 +16,10 @@ LOG_LINES = 400
 
 def log(run: RunRow) -> None:
     """Notices, the error, the log, and the files."""
-    db = common.database()
+    store = common.store()
     for note in run.notices:
         st.markdown(f"- {common.md(str(note['message']))}")
-    trace, tail = queries.error_text(db, run.id), progress.log_tail(db, run.id, LOG_LINES)
+    trace, tail = store.runs.error(run.id), progress.log_tail(store, run.id, LOG_LINES)
     if trace and trace.strip() not in tail:
         st.code(trace, language=None, wrap_lines=True)
     if tail:
@@ -29,10 +28,10 @@ def log(run: RunRow) -> None:
     else:
         why = ": it was trained elsewhere, or its files were deleted" if run.rounds_done and run.ended else ""
         st.info(f"No log of this run is here{why}.", icon=":material/description:")
-    path = queries.log_path(db, run.id)
+    path = store.runs.log_path(run.id)
     if not run.ended:
         st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
-    kept = kept_files(db, run.id)
+    kept = kept_files(store, run.id)
     if kept:
         head = [("File", "wide"), ("What", ""), ("MB", "num"), ("Written", "name")]
         rows = [[common.esc(f.name), f.what, f"{f.megabytes:.2f}", f.written] for f in kept]
@@ -42,8 +41,8 @@ def log(run: RunRow) -> None:
 
 def reproduce(run: RunRow) -> None:
     """Config, environment, and the command that repeats the run."""
-    db = common.database()
-    text, environment = run_toml(db, run.id), queries.environment(db, run.id)
+    store = common.store()
+    text, environment = run_toml(store, run.id), store.runs.environment(run.id)
     if run.origin == "engine":
         name = f"run-{run.id}.toml"
         st.download_button(f"Download {name}", text, name, on_click="ignore", icon=":material/download:")

@@ -13,7 +13,7 @@ from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.sweeps import SweepFamily
-from fedcore.store.queries import ExperimentRow
+from fedcore.store import ExperimentRow
 from pages.widgets import common
 
 MOST_LINES = 12

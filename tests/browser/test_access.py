@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.browser.conftest import Server, end_workers, start_server
 from tests.support import fill
 
@@ -197,4 +197,4 @@ def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, browser
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_have_count(0, timeout=30_000)
     page.close()
-    assert number not in [e.id for e in queries.experiments(filled.db)]
+    assert number not in [e.id for e in Store(filled.db).experiments.all()]

@@ -20,7 +20,7 @@ from playwright.sync_api import Page, expect
 
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRICS
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.browser.conftest import Server, Tab
 from tests.support import fill
 
@@ -76,10 +76,10 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     shutil.move(folder, moved)  # the disk is gone between the form and the run
     launch.click()
     page.wait_for_url("**/live?id=*")
-    (experiment,) = queries.experiments(server.db)
+    (experiment,) = Store(server.db).experiments.all()
     assert experiment.config.data.root == str(folder)
-    until(lambda: all(r.ended for r in queries.runs_of(server.db, [experiment.id])))
-    failed = queries.runs_of(server.db, [experiment.id])
+    until(lambda: all(r.ended for r in Store(server.db).runs.of_experiments([experiment.id])))
+    failed = Store(server.db).runs.of_experiments([experiment.id])
     assert {r.state for r in failed} == {"failed"}
     assert str(folder) in (failed[0].reason or "")
 
@@ -88,7 +88,7 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     expect(page.get_by_role("button", name="Clone")).to_be_enabled()
     shutil.move(moved, folder)
     page.get_by_role("button", name="Resume").click()
-    until(lambda: queries.runs(server.db, [failed[0].id])[0].state == "done")
+    until(lambda: Store(server.db).runs.get([failed[0].id])[0].state == "done")
     page.goto(f"{server.url}/run?id={failed[0].id}")
     expect(page.get_by_text("✓ done")).to_be_visible()
 
@@ -108,7 +108,7 @@ def test_a_comparison_has_a_baseline_and_a_link(server: Server, tab: Tab, made_u
     expect(table).to_be_visible()
     page.get_by_role("combobox", name="Baseline").click()
     page.get_by_role("option", name="PromptFL").click()
-    groups = {g.label: g for g in compare(server.db, [made_up], "last").groups}
+    groups = {g.label: g for g in compare(Store(server.db), [made_up], "last").groups}
     gain = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
     row = table.get_by_role("row").filter(has_text="FedOT")
     expect(row).to_contain_text(f"{gain:+.1f}")
@@ -130,7 +130,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
         page.get_by_role("table", name=re.compile("Summary of")).get_by_role("row").filter(has_text="FedOT")
     )
     expect(shown).to_be_visible()
-    group = next(g for g in compare(server.db, [made_up], "last").groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(server.db), [made_up], "last").groups if g.label == "FedOT")
     expect(shown).to_contain_text(group.stats["personal"].text())
     page.get_by_role("tab", name="Export").click()
     with page.expect_download() as download:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.browser.conftest import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -55,7 +55,7 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
     reach(page, "Launch")
     page.keyboard.press("Enter")
     page.wait_for_url("**/live?id=*")
-    (experiment,) = queries.experiments(server.db)
+    (experiment,) = Store(server.db).experiments.all()
     fedot = next(m for m in experiment.config.methods if m.name == "fedot")
     assert (experiment.config.data.split, experiment.config.rounds) == ("80/20", 1)
     assert fedot.config["blocks"] == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedcore.store import Recorder, queries
+from fedcore.store import Recorder, Store
 from tests.browser.conftest import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -185,7 +185,7 @@ def test_an_open_dialog_stays_while_the_page_goes_on(server: Server, run: Record
     run.round(5, counts(5), loss=0.1)
     shown(page, 5)
     expect(dialog).to_have_count(0)
-    assert [r.state for r in queries.runs(server.db, [run.run_id])] == ["running"]
+    assert [r.state for r in Store(server.db).runs.get([run.run_id])] == ["running"]
 
 
 CHARTS = """[...document.querySelectorAll(".fl-chart")].slice(1).map(host => ({

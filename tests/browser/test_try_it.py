@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRICS
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.browser.conftest import Server, Tab, start_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
@@ -41,7 +41,7 @@ def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
     seen: dict[str, set[int]] = {}
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
-        runs = {r.label: r for r in queries.runs_of(server.db, [experiment])}
+        runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
         assert not [r.reason for r in runs.values() if r.state in ("failed", "interrupted", "stopped")]
         found = [(m[1], int(m[2])) for title in page.evaluate(TITLES) if (m := PANEL.match(title))]
         for label, count in found:  # while a chart is drawn anew, the old one is still there
@@ -57,13 +57,13 @@ def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
     page = tab.page
     experiment = launch_demo(page, server)
     seen = watch(page, server, experiment)
-    runs = queries.runs_of(server.db, [experiment])
+    runs = Store(server.db).runs.of_experiments([experiment])
     assert {r.method for r in runs} == {"fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"}
     few = {r.label for r in runs if len(seen.get(r.label, ())) < 3}
     assert not few, f"round counts seen: {seen}"
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/compare?ids=*")
-    groups = compare(server.db, [experiment], "last").groups
+    groups = compare(Store(server.db), [experiment], "last").groups
     table = page.get_by_role("table", name=re.compile("Summary of"))
     for group in groups:
         row = table.get_by_role("row").filter(has_text=group.label)
@@ -75,11 +75,11 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
     """Both CSV files, against the rows of the database."""
     page.get_by_role("tab", name="Export").click()
     summary = read(page, "Summary CSV", folder / "summary.csv")
-    runs = {r.label: r for r in queries.runs_of(server.db, [experiment])}
+    runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
     personal = {r["method"]: r for r in summary if r["metric"] == METRICS["personal"]}
     assert personal.keys() == runs.keys()
     for label, run in runs.items():
-        own = [o for o in queries.own_accuracy(server.db, run.id) if o.round == run.rounds_total]
+        own = [o for o in Store(server.db).cells.own_accuracy(run.id) if o.round == run.rounds_total]
         mean = sum(100 * o.correct / o.total for o in own) / len(own)
         assert float(personal[label]["mean"]) == pytest.approx(mean, abs=0.005)
         assert personal[label]["n"] == "1"
@@ -87,7 +87,7 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
     rounds = read(page, "Rounds CSV", folder / "rounds.csv")
     recorded = {
         (c.run_id, c.round, c.model, c.test_set, c.test_set_kind): (c.correct, c.total)
-        for c in queries.cells(server.db, [r.id for r in runs.values()])
+        for c in Store(server.db).cells.of_runs([r.id for r in runs.values()])
     }
     exported = {
         (int(r["run"]), int(r["round"]), r["model"], r["test_set"], r["test_set_kind"]): (
@@ -111,7 +111,7 @@ def read(page: Page, button: str, path: Path) -> list[dict[str, str]]:
 
 
 def rounds_done(server: Server, experiment: int) -> int:
-    return sum(r.rounds_done for r in queries.runs_of(server.db, [experiment]))
+    return sum(r.rounds_done for r in Store(server.db).runs.of_experiments([experiment]))
 
 
 def wait_for_rounds(server: Server, experiment: int, more_than: int) -> int:
@@ -146,9 +146,12 @@ def test_rounds_go_on_without_tab_and_server(server: Server, tab: Tab, tmp_path:
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name=re.compile(r"Stop \d run")).click()
         end = time.monotonic() + 120
-        while any(not r.ended for r in queries.runs_of(again.db, [experiment])) and time.monotonic() < end:
+        while (
+            any(not r.ended for r in Store(again.db).runs.of_experiments([experiment]))
+            and time.monotonic() < end
+        ):
             time.sleep(0.2)
-        states = {r.state for r in queries.runs_of(again.db, [experiment])}
+        states = {r.state for r in Store(again.db).runs.of_experiments([experiment])}
         assert states <= {"stopped", "done"}
         assert "stopped" in states
     finally:

@@ -11,11 +11,10 @@ import pytest
 from typer.core import TyperCommand
 from typer.main import get_command
 
-from fedcore import store
 from fedcore.cli import main as cli
 from fedcore.jobs import job
 from fedcore.paths import PROJECT
-from fedcore.store import prepare, queries
+from fedcore.store import Store
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -103,14 +102,14 @@ def test_run_trains_here_and_reports(db, toml, fake, capsys):
     out, err = capsys.readouterr()
     assert "FedOT" in out and "done" in out and "% personal test accuracy" in out
     assert "round 2" in err  # no terminal: a line per round
-    (row,) = queries.experiments(db)
+    (row,) = Store(db).experiments.all()
     assert [(r.state, r.rounds_done, r.attempt) for r in row.runs] == [("done", 2, 1)] * 2
-    assert queries.run_config(db, 1).method.config["blocks"] == 1  # the whole config is stored, defaults too
+    assert Store(db).runs.config(1).method.config["blocks"] == 1  # the whole config is stored, defaults too
 
 
 def test_seeds_of_the_command_line_win(db, toml, fake):
     assert run("run", toml, "--db", db, "--seed", 4, 5) == 0
-    (row,) = queries.experiments(db)
+    (row,) = Store(db).experiments.all()
     assert [r.seed for r in row.runs] == [4, 4, 5, 5]
     assert row.config.seeds == (4, 5)
 
@@ -124,7 +123,7 @@ def test_a_failed_run_is_exit_status_1_and_the_others_are_done(db, toml, fake, m
     monkeypatch.setattr(job, "engine", lambda: sometimes)
     assert run("run", toml, "--db", db) == 1
     assert "error: run 1: ZeroDivisionError: no luck" in capsys.readouterr().err
-    assert [r.state for r in queries.runs_of(db, [1])] == ["failed", "done"]
+    assert [r.state for r in Store(db).runs.of_experiments([1])] == ["failed", "done"]
 
 
 def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
@@ -132,7 +131,7 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
     monkeypatch.setattr("fedcore.jobs.ensure_worker", started.append)
     assert run("run", toml, "--db", db, "--queue") == 0
     assert capsys.readouterr().out == "experiment 1: 2 runs queued\n"
-    assert queries.queue(db) == [1, 2]
+    assert Store(db).queue.ids() == [1, 2]
     assert started == [db]
 
 
@@ -162,7 +161,7 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
     out, err = capsys.readouterr()
     assert line in err
     assert err.startswith("error: ") and err.count("\n") == 1 and out == ""
-    assert not db.exists() or queries.experiments(db) == []
+    assert not db.exists() or Store(db).experiments.all() == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +226,7 @@ def test_debug_shows_the_traceback(db, capsys):
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(db, capsys, arguments, line):
-    prepare(db)
+    Store(db).prepare()
     more = [] if arguments[0] == "data" else ["--db", db]
     assert run(*arguments, *more) == 2
     assert capsys.readouterr().err.startswith(f"error: {line}")
@@ -244,7 +243,7 @@ def test_old_names_of_options_go_on_working_with_a_warning(db, toml, monkeypatch
 
 
 def test_listing_loads_neither_torch_nor_pandas(db):
-    prepare(db)
+    Store(db).prepare()
     code = (
         "import sys; from fedcore.cli.main import main; "
         "print(main(), {'torch', 'pandas', 'streamlit'} & {*sys.modules})"
@@ -255,7 +254,7 @@ def test_listing_loads_neither_torch_nor_pandas(db):
 
 
 def test_an_unexpected_error_is_one_line_and_no_success(db, capsys, monkeypatch):
-    monkeypatch.setattr(queries, "experiments", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("fedcore.store.experiments.Experiments.all", lambda *a, **k: 1 / 0)
     assert run("list", "--db", db) == 1
     assert capsys.readouterr().err == "error: ZeroDivisionError: division by zero; --debug shows where\n"
 
@@ -320,7 +319,7 @@ def test_import_and_merge(db, tmp_path, capsys):
     assert run("merge", db, "--db", target) == 0
     out = capsys.readouterr().out
     assert out.endswith("added: Mine\nhere already, left as it is: Mine\n")
-    assert [e.name for e in queries.experiments(target)] == ["Mine"]
+    assert [e.name for e in Store(target).experiments.all()] == ["Mine"]
 
 
 def test_an_experiment_travels_as_json(db, toml, fake, tmp_path, capsys):
@@ -396,9 +395,9 @@ def test_data_partition_shows_who_gets_what(toml, capsys):
 def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, capsys):
     from fedcore.store.database import Access
 
-    prepare(db)
+    Store(db).prepare()
     monkeypatch.setattr(
-        "fedcore.store.database.prepare", lambda path: Access(db, False, f"{db} cannot be written")
+        "fedcore.store.Store.prepare", lambda store: Access(db, False, f"{db} cannot be written")
     )
     assert run("run", toml, "--db", db) == 2
     assert capsys.readouterr().err == f"error: db: {db} cannot be written\n"
@@ -417,24 +416,24 @@ sys.exit(cli.main(sys.argv[1:]))
 def test_ctrl_c_stops_cleanly(db, toml):
     """In a process of its own: exit status 130, whole rounds only, the waiting run never begins."""
     toml.write_text(TOML.format(rounds=100_000))
-    prepare(db)
+    Store(db).prepare()
     command = [sys.executable, "-c", IN_A_PROCESS, "run", str(toml), "--db", str(db)]
     with (db.parent / "errors.txt").open("w+") as errors:
         process = subprocess.Popen(command, cwd=PROJECT, stderr=errors)
         try:
-            wait_for(lambda: any(r.rounds_done >= 2 for r in queries.runs_of(db, [1])))
+            wait_for(lambda: any(r.rounds_done >= 2 for r in Store(db).runs.of_experiments([1])))
             process.send_signal(signal.SIGINT)
             assert process.wait(90) == 130, (db.parent / "errors.txt").read_text()
         finally:
             process.kill()
-    first, second = queries.runs_of(db, [1])
+    first, second = Store(db).runs.of_experiments([1])
     assert (first.state, second.state, second.reason) == ("stopped", "stopped", "stopped before it began")
-    assert queries.evaluated_rounds(db, first.id)[-1] == first.rounds_done >= 2
-    assert store.resume(db, [first.id]) == [first.id]
+    assert Store(db).rounds.evaluated(first.id)[-1] == first.rounds_done >= 2
+    assert Store(db).runs.resume([first.id]) == [first.id]
 
 
 def test_a_pipe_that_closes_is_no_traceback(db, toml, monkeypatch):
-    prepare(db)
+    Store(db).prepare()
     line = f"{sys.executable} -m fedcore methods | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], cwd=PROJECT, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr

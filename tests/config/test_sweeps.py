@@ -13,7 +13,7 @@ from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import preset
-from fedcore.store import queries
+from fedcore.store import Store
 
 BASE = """
 name = "t"
@@ -224,7 +224,7 @@ def test_the_example_runs_from_end_to_end(tmp_path, capsys):
     file.write_text(small, encoding="utf-8")
     db = tmp_path / "runs.db"
     assert cli.main(["run", str(file), "--db", str(db)]) == 0
-    (row,) = queries.experiments(db)
+    (row,) = Store(db).experiments.all()
     assert row.config.sweep == {"partition.alpha": (0.3, 1.0), "methods.fedot.blocks": (1, 16)}
     assert [(r.label, r.state) for r in row.runs] == [
         (f"{label}", "done")
@@ -235,4 +235,4 @@ def test_the_example_runs_from_end_to_end(tmp_path, capsys):
             f"PromptFL (alpha {alpha})",
         )
     ]
-    assert [queries.run_config(db, r.id).method.config["blocks"] for r in row.runs[:2]] == [1, 16]
+    assert [Store(db).runs.config(r.id).method.config["blocks"] for r in row.runs[:2]] == [1, 16]

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore import store
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import analysis, job, task_job, tasks
 from fedcore.jobs.heartbeat import Heart
-from fedcore.store import queries
+from fedcore.store import Store
 from fedcore.store.lease import claim
 from fedcore.store.liveness import TASKS, new_owner
 
@@ -27,7 +26,7 @@ EXPERIMENT = {
 @pytest.fixture
 def trained(db: Path) -> int:
     experiment = parse(EXPERIMENT)
-    (run_id,) = store.create_experiment(db, experiment, plan(experiment).runs).run_ids
+    (run_id,) = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
     lease = claim(db, new_owner(), "cpu")
     assert lease is not None
     with Heart(db, lease.owner) as heart:
@@ -53,7 +52,7 @@ def test_a_trained_run_can_be_looked_into(db, trained):
     assert task.result["classes"] == list(plan(parse(EXPERIMENT)).classes)
     arrays = tasks.arrays(task)
     right = arrays["label"] == arrays["predicted"]
-    for cell in queries.heatmap(db, trained, 1):
+    for cell in Store(db).cells.heatmap(trained, 1):
         chosen = (arrays["model"] == cell.model) & (arrays["test_set"] == cell.test_set)
         if chosen.any():
             assert (int(right[chosen].sum()), int(chosen.sum())) == (cell.correct, cell.total)
@@ -70,7 +69,7 @@ def test_a_trained_run_can_be_looked_into(db, trained):
 
 
 def test_a_run_without_a_checkpoint_says_so(db, trained):
-    for path in queries.log_path(db, trained).parent.glob("round-*"):
+    for path in Store(db).runs.log_path(trained).parent.glob("round-*"):
         path.unlink()
     analysis.ask(db, trained, "feature_space", 1, 1)
     task = do(db)

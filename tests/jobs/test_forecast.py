@@ -11,17 +11,16 @@ from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import forecast
 from fedcore.results import progress
-from fedcore.store import queries
-from fedcore.store.database import artifacts_folder
-from fedcore.store.lease import run_folder
+from fedcore.store import Store
+from fedcore.store.runs import Runs
 from tests.support import fill
 
 
 def test_an_estimate_needs_a_precedent_for_every_run(filled: Path) -> None:
-    finished = [r.id for r in queries.runs_of(filled, [1])]
-    configs = list(queries.configs(filled, finished).values())
+    finished = [r.id for r in Store(filled).runs.of_experiments([1])]
+    configs = list(Store(filled).runs.configs(finished).values())
     seconds = forecast.seconds(forecast.precedents(filled), configs)
-    took = sum(progress.elapsed(r) or 0 for r in queries.runs_of(filled, [1]))
+    took = sum(progress.elapsed(r) or 0 for r in Store(filled).runs.of_experiments([1]))
     assert seconds == pytest.approx(took, rel=0.2)
     unknown = configs[0].model_copy(
         update={"backbone": configs[0].backbone.model_copy(update={"name": "RN50"})}
@@ -33,10 +32,10 @@ def test_a_run_that_is_deleted_meanwhile_is_no_precedent(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two reads of the database, and between the database and the folder."""
-    configs, everything = queries.configs, forecast.precedents(filled)
-    gone = max(queries.configs(filled, [r.id for r in queries.runs_of(filled, [1])]))
+    configs, everything = Runs.configs, forecast.precedents(filled)
+    gone = max(Store(filled).runs.configs([r.id for r in Store(filled).runs.of_experiments([1])]))
     monkeypatch.setattr(
-        queries, "configs", lambda db, ids: {i: c for i, c in configs(db, ids).items() if i != gone}
+        Runs, "configs", lambda runs, ids: {i: c for i, c in configs(runs, ids).items() if i != gone}
     )
     assert forecast.precedents(filled).seconds.keys() <= everything.seconds.keys()
 
@@ -48,11 +47,11 @@ def test_a_run_that_is_deleted_meanwhile_is_no_precedent(
 
 
 def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) -> None:
-    planned = plan(queries.experiment(filled, 1).config)
+    planned = plan(Store(filled).experiments.get(1).config)
     methods = {r.method.name for r in planned.runs}
-    finished = [r for r in queries.runs_of(filled, [1]) if r.state == "done"]
+    finished = [r for r in Store(filled).runs.of_experiments([1]) if r.state == "done"]
     for run in finished:
-        folder = run_folder(filled, run.id)
+        folder = Store(filled).runs.folder(run.id)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "round-1.safetensors").write_bytes(b"x" * 1000)
     found = forecast.disk(filled, forecast.precedents(filled), planned)
@@ -60,7 +59,7 @@ def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) ->
     assert encoded > 0 and len(methods) > 1
     assert found == forecast.Disk(encoded + 1000 * len(planned.runs), True)
     first = planned.encodings[0]
-    cache = artifacts_folder(filled) / "encodings"
+    cache = Store(filled).artifacts / "encodings"
     cache.mkdir(parents=True, exist_ok=True)
     (cache / "a.npy").write_bytes(b"")
     about = {"data": first.data, "backbone": first.backbone, "reads": first.reads}

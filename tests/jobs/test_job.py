@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heart
 from fedcore.progress import Progress
-from fedcore.store import queries
+from fedcore.store import RunRow, Store
 from fedcore.store.database import writing
 from fedcore.store.lease import LostRun, claim
 from fedcore.store.liveness import new_owner
@@ -21,8 +20,8 @@ def execute(db, train=fake_engine.train, **options: object) -> tuple[int, str]:
         return lease.run_id, job.execute(lease, heart, train=train, **options)
 
 
-def row(db, run_id: int) -> queries.RunRow:
-    return queries.runs(db, [run_id])[0]
+def row(db, run_id: int) -> RunRow:
+    return Store(db).runs.get([run_id])[0]
 
 
 def test_two_runs_of_one_config_record_the_same(db, queued):
@@ -37,8 +36,8 @@ def test_a_failing_run_says_why_and_keeps_its_rounds(db, queued):
     assert execute(db) == (run_id, "failed")
     run = row(db, run_id)
     assert run.reason == "ZeroDivisionError: the fake engine was told to"
-    assert "Traceback" in queries.error_text(db, run_id)
-    assert "Traceback" in queries.log_path(db, run_id).read_text()
+    assert "Traceback" in Store(db).runs.error(run_id)
+    assert "Traceback" in Store(db).runs.log_path(run_id).read_text()
     assert run.rounds_done == 2 and run.last_test is not None
 
 
@@ -64,19 +63,19 @@ def test_a_stop_discards_the_unfinished_round(db, queued):
 
     def stop_at_three(event):
         if getattr(event, "round", 0) == 3:
-            store.stop(db, [run_id])
+            Store(db).runs.stop([run_id])
 
     assert execute(db, listen=stop_at_three) == (run_id, "stopped")
     run = row(db, run_id)
     assert (run.status, run.reason) == ("stopped", "stopped as asked")
-    assert queries.evaluated_rounds(db, run_id) == list(range(run.rounds_done + 1))
+    assert Store(db).rounds.evaluated(run_id) == list(range(run.rounds_done + 1))
     assert 3 <= run.rounds_done < 50
 
 
 def test_a_stop_before_the_first_step_is_heeded(db, queued):
     (run_id,) = queued(rounds=5)
     lease = claim(db, new_owner(), "cpu")
-    store.stop(db, [run_id])
+    Store(db).runs.stop([run_id])
     with Heart(db, lease.owner) as heart:
         assert job.execute(lease, heart, train=fake_engine.train) == "stopped"
     assert row(db, run_id).rounds_done == 0
@@ -111,7 +110,7 @@ def test_the_heart_beats_for_all_runs_of_its_owner_and_stops_with_it(db, queued)
     leases = [claim(db, "me", "cpu") for _ in range(2)]
 
     def beats() -> list[float]:
-        return [r.heartbeat_at for r in queries.runs(db, [lease.run_id for lease in leases])]
+        return [r.heartbeat_at for r in Store(db).runs.get([lease.run_id for lease in leases])]
 
     first = beats()
     with Heart(db, "me", beat_seconds=0.02, look_seconds=0.01):
@@ -120,7 +119,7 @@ def test_the_heart_beats_for_all_runs_of_its_owner_and_stops_with_it(db, queued)
     leases[0].finish("done")
     with Heart(db, "me", beat_seconds=0.02, look_seconds=0.01):
         wait_for(lambda: beats()[1] > last[1])
-    assert queries.runs(db, [leases[0].run_id])[0].status == "done"
+    assert Store(db).runs.get([leases[0].run_id])[0].status == "done"
 
 
 def test_progress_is_shown_and_cleared(db, queued):
@@ -139,7 +138,7 @@ def test_progress_is_shown_and_cleared(db, queued):
 def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
     (run_id,) = queued(rounds=6, fail_at=4)
     assert execute(db) == (run_id, "failed")
-    store.resume(db, [run_id])
+    Store(db).runs.resume([run_id])
     seen = {}
 
     def spy(run, **options):
@@ -151,15 +150,15 @@ def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
     assert execute(db, spy) == (run_id, "done")
     assert seen["environment"] == {"threads": 1, "chunk": 32}
     assert seen["resume_from"].endswith("round-3.safetensors")
-    assert queries.evaluated_rounds(db, run_id) == list(range(7))
+    assert Store(db).rounds.evaluated(run_id) == list(range(7))
 
 
 def test_without_checkpoints_a_resumed_run_starts_anew(db, queued):
     (run_id,) = queued(rounds=6, fail_at=4)
     execute(db)
-    for file in queries.log_path(db, run_id).parent.glob("round-*"):
+    for file in Store(db).runs.log_path(run_id).parent.glob("round-*"):
         file.unlink()
-    store.resume(db, [run_id])
+    Store(db).runs.resume([run_id])
     assert execute(db, lambda run, **o: fake_engine.train(without_failure(run), **o)) == (run_id, "done")
     (fresh,) = queued(rounds=6)
     assert execute(db) == (fresh, "done")
@@ -193,16 +192,16 @@ def test_a_checkpoint_of_round_0_without_its_round_is_not_resumed_from(db, queue
     lease = claim(db, new_owner(), "cpu")
     lease.folder.mkdir(parents=True)
     (lease.folder / "round-0.safetensors").write_text("0 a state nobody recorded")
-    assert queries.newest_checkpoint(lease.db, lease.run_id) is None
+    assert Store(lease.db).runs.newest_checkpoint(lease.run_id) is None
     lease.finish("interrupted", "its process ended")
-    store.resume(db, [run_id])
+    Store(db).runs.resume([run_id])
     assert execute(db) == (run_id, "done")
-    assert queries.evaluated_rounds(db, run_id) == [0, 1, 2]
+    assert Store(db).rounds.evaluated(run_id) == [0, 1, 2]
 
 
 def test_a_recorded_round_0_is_resumed_from(db, queued):
     (run_id,) = queued(rounds=2, fail_at=1)
     assert execute(db) == (run_id, "failed")
-    store.resume(db, [run_id])
-    found = queries.newest_checkpoint(db, run_id)
+    Store(db).runs.resume([run_id])
+    found = Store(db).runs.newest_checkpoint(run_id)
     assert found is not None and found[0] == 0

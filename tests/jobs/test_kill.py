@@ -10,11 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from fedcore import store
 from fedcore.engine.events import Event
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heart
-from fedcore.store import queries, reconcile
+from fedcore.store import RunRow, Store, reconcile
 from fedcore.store.database import reading
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
@@ -25,8 +24,8 @@ ROUNDS = 12
 SLOW = {"rounds": ROUNDS, "seconds": 0.1}
 
 
-def row(db: Path, run_id: int) -> queries.RunRow:
-    return queries.runs(db, [run_id])[0]
+def row(db: Path, run_id: int) -> RunRow:
+    return Store(db).runs.get([run_id])[0]
 
 
 def pid(db: Path, run_id: int) -> int:
@@ -62,11 +61,11 @@ def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, q
     time.sleep(0.2)
     assert row(db, run_id).status == "interrupted"  # nobody queues it again unasked
 
-    assert store.resume(db, [run_id]) == [run_id]
+    assert Store(db).runs.resume([run_id]) == [run_id]
     wait_for(lambda: row(db, run_id).status == "done")
     assert row(db, run_id).attempt == 2
     assert recorded(db, run_id) == expected
-    assert f"resuming after round {done}" in queries.log_path(db, run_id).read_text()
+    assert f"resuming after round {done}" in Store(db).runs.log_path(run_id).read_text()
 
 
 def test_supervisor_killed_leaves_the_job_to_the_next_supervisor(db, queued, supervise):
@@ -112,7 +111,7 @@ def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, 
 
     assert reconcile(db) == [run_id]
     assert row(db, run_id).status == "interrupted"
-    store.resume(db, [run_id])
+    Store(db).runs.resume([run_id])
     supervise()
     wait_for(lambda: row(db, run_id).status == "done")
     assert recorded(db, run_id) == expected
@@ -132,10 +131,10 @@ def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, super
     (run_id,) = queued(**SLOW)
     supervise()
     in_the_middle(db, run_id)
-    assert store.stop(db, [run_id]) == [run_id]
+    assert Store(db).runs.stop([run_id]) == [run_id]
     wait_for(lambda: row(db, run_id).status == "stopped")
     assert row(db, run_id).rounds_done < ROUNDS
-    store.resume(db, [run_id])
+    Store(db).runs.resume([run_id])
     wait_for(lambda: row(db, run_id).status == "done")
     assert recorded(db, run_id) == expected
 
@@ -159,9 +158,9 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
     (lease.folder / "round-6.safetensors").write_text("6 a state that was never recorded")
     assert write == lease.write_round
     lease.finish("interrupted")
-    store.resume(db, [run_id])
+    Store(db).runs.resume([run_id])
     again = claim(db, new_owner(), "cpu")
-    assert queries.newest_checkpoint(again.db, again.run_id)[0] == 5
+    assert Store(again.db).runs.newest_checkpoint(again.run_id)[0] == 5
     with Heart(db, again.owner) as heart:
         assert job.execute(again, heart, train=fake_engine.train) == "done"
     assert recorded(db, run_id) == expected

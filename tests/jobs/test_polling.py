@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedcore import store
 from fedcore.jobs import slots, tasks
 from fedcore.results import overview, progress
-from fedcore.store import liveness, queries
+from fedcore.store import Store, liveness
 from tests.support.jobs import wait_for
 
 SESSIONS, SECONDS = 8, 2.0
@@ -18,18 +17,18 @@ SESSIONS, SECONDS = 8, 2.0
 
 def poll(db: Path, run_ids: list[int], number: int) -> None:
     """What the pages ask and do at one poll, writes of theirs included."""
-    overview.experiment_summaries(db)
-    progress.run_progress(db, queries.runs(db, run_ids))
-    queries.round_tokens(db, run_ids)
-    queries.waiting(db)
+    overview.experiment_summaries(Store(db))
+    progress.run_progress(Store(db), Store(db).runs.get(run_ids))
+    Store(db).runs.versions(run_ids)
+    Store(db).queue.runs()
     slots.slots(db)
     for run in run_ids:
-        queries.heatmap(db, run)
-    queries.curves(db, run_ids)
+        Store(db).cells.heatmap(run)
+    Store(db).rounds.mean_accuracy(run_ids)
     liveness.reconcile(db)
     tasks.submit(db, "check", f"session {number}", {})
     tasks.recent(db)
-    store.edit(db, 1, notes=f"session {number}")
+    Store(db).experiments.edit(1, notes=f"session {number}")
 
 
 def test_eight_sessions_poll_while_a_job_writes(
@@ -37,8 +36,8 @@ def test_eight_sessions_poll_while_a_job_writes(
 ) -> None:
     ids = queued(rounds=2000, seconds=0.005)
     supervise()
-    wait_for(lambda: queries.runs(db, ids)[0].rounds_done >= 1)
-    before = queries.runs(db, ids)[0].rounds_done
+    wait_for(lambda: Store(db).runs.get(ids)[0].rounds_done >= 1)
+    before = Store(db).runs.get(ids)[0].rounds_done
     end, errors, polls = time.monotonic() + SECONDS, [], [0] * SESSIONS
 
     def session(number: int) -> None:
@@ -56,6 +55,6 @@ def test_eight_sessions_poll_while_a_job_writes(
         thread.join(60)
     assert errors == []
     assert min(polls) >= 2
-    run = queries.runs(db, ids)[0]
+    run = Store(db).runs.get(ids)[0]
     assert run.state == "running" and run.rounds_done > before  # the job wrote on meanwhile
-    store.stop(db, ids)
+    Store(db).runs.stop(ids)

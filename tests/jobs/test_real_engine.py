@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import store
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heart
 from fedcore.jobs.supervisor import Supervisor
-from fedcore.store import queries, reconcile
+from fedcore.store import Store, reconcile
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.jobs.test_kill import pid, row
@@ -29,7 +28,7 @@ def queue(db: Path):
     config = {"lr": 0.01, "optimiser_state": "kept"}
     chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
     planned = plan(chosen).runs
-    return lambda: store.create_experiment(db, chosen, planned).run_ids[0]
+    return lambda: Store(db).experiments.create(chosen, planned).run_ids[0]
 
 
 def train_here(db: Path, run_id: int, **options: object) -> str:
@@ -49,11 +48,11 @@ def test_a_stopped_run_ends_like_an_uninterrupted_one(db, queue):
 
     def stop_in_the_middle(event: object) -> None:
         if getattr(event, "round", 0) == 5:
-            store.stop(db, [stopped])
+            Store(db).runs.stop([stopped])
 
     assert train_here(db, stopped, listen=stop_in_the_middle) == "stopped"
     assert 5 <= row(db, stopped).rounds_done < ROUNDS
-    store.resume(db, [stopped])
+    Store(db).runs.resume([stopped])
     assert train_here(db, stopped) == "done"
     assert recorded(db, stopped) == expected
 
@@ -75,9 +74,9 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
     assert row(db, killed).status == "interrupted" and "signal 9" in row(db, killed).reason
     assert 2 <= row(db, killed).rounds_done < ROUNDS
 
-    store.resume(db, [killed])
+    Store(db).runs.resume([killed])
     assert train_here(db, killed) == "done"
-    assert "resuming after round" in queries.log_path(db, killed).read_text()
+    assert "resuming after round" in Store(db).runs.log_path(killed).read_text()
     expected_id = queue()
     assert train_here(db, expected_id) == "done"
     assert recorded(db, killed) == recorded(db, expected_id)

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from fedcore import store
 from fedcore.cli import main as cli
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices, job, processes, slots
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.devices import Device
 from fedcore.jobs.heartbeat import Heart
-from fedcore.store import queries
+from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
@@ -108,7 +107,7 @@ def test_another_setting_is_another_need(db, queued):
 
 
 def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make):
-    store.create_claimed(db, make(seeds=(1, 2, 3, 4)), None, new_owner(), "cpu")
+    Store(db).experiments.create_claimed(make(seeds=(1, 2, 3, 4)), None, new_owner(), "cpu")
     (waiting,) = queued(seeds=(9,))
     measured(db, 1, 5 * GIB)
     assert slots.fits(db, CPU, waiting)  # 5 + 5 of 12 GiB
@@ -158,24 +157,24 @@ def test_runs_that_share_the_cpu_divide_its_threads(monkeypatch):
 )
 def test_moving_within_the_queue(db, queued, moved, move, order):
     queued(seeds=(1, 2, 3, 4, 5))
-    assert store.prioritise(db, reversed(moved), move) == moved
-    assert queries.queue(db) == order
+    assert Store(db).queue.move(reversed(moved), move) == moved
+    assert Store(db).queue.ids() == order
     (new,) = queued()
-    assert queries.queue(db) == [*order, new]  # whoever comes later waits behind all
+    assert Store(db).queue.ids() == [*order, new]  # whoever comes later waits behind all
 
 
 def test_what_has_started_is_not_moved(db, queued):
     queued(seeds=(1, 2))
     claim(db, new_owner(), "cpu")
-    assert store.prioritise(db, [1, 2]) == [2]
-    assert store.prioritise(db, [1]) == []
+    assert Store(db).queue.move([1, 2]) == [2]
+    assert Store(db).queue.move([1]) == []
 
 
 def test_a_process_leaves_its_experiment_for_what_was_moved_before_it(db, queued):
     first, second = queued(seeds=(1, 2)), queued(seeds=(3,))
     lease = claim(db, "me", "cpu")
     assert lease.run_id == first[0]
-    store.prioritise(db, second, "top")
+    Store(db).queue.move(second, "top")
     assert claim(db, "me", "cpu", experiment_id=1) is None
     assert claim(db, "another", "cpu").run_id == second[0]
     assert claim(db, "me", "cpu", experiment_id=1).run_id == first[1]

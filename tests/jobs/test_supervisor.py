@@ -6,13 +6,12 @@ import time
 
 import pytest
 
-from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices, processes
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.paths import PROJECT
-from fedcore.store import queries
+from fedcore.store import Store
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -20,7 +19,7 @@ from tests.support.jobs import wait_for
 
 
 def statuses(db, ids) -> list[str]:
-    return [r.status for r in queries.runs(db, ids)]
+    return [r.status for r in Store(db).runs.get(ids)]
 
 
 def test_the_queue_is_worked_off_by_one_process_per_experiment(db, queued, supervise):
@@ -61,7 +60,7 @@ def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
     queued()
     assert not supervisor._leave(lock)
     assert not SupervisorLock(db).is_free()
-    store.stop(db, [1])
+    Store(db).runs.stop([1])
     assert supervisor._leave(lock)
     assert SupervisorLock(db).is_free()
 
@@ -69,7 +68,7 @@ def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
 def test_slots_and_devices(db, queued):
     """Every device has its slots; 'auto' goes to a GPU where there is one, 'cpu' never does."""
     queued(seeds=(1, 2, 3, 4))
-    (on_cpu,) = store.create_experiment(db, queries.experiments(db)[0].config, device="cpu").run_ids[:1]
+    (on_cpu,) = Store(db).experiments.create(Store(db).experiments.all()[0].config, device="cpu").run_ids[:1]
     spawned = []
 
     def spawn(lease, device):
@@ -94,7 +93,7 @@ def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
         raise OSError(12, "Cannot allocate memory")
 
     worker.Supervisor(db, device_ids=["cpu"], spawn=spawn).step()
-    (run,) = queries.runs(db, [run_id])
+    (run,) = Store(db).runs.get([run_id])
     assert (run.status, run.reason) == ("failed", "its process could not be started: Cannot allocate memory")
 
 
@@ -106,13 +105,13 @@ def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued
     )
     supervisor.step()
     wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["interrupted"])[1])
-    assert "exit status 1" in queries.runs(db, [run_id])[0].reason
+    assert "exit status 1" in Store(db).runs.get([run_id])[0].reason
     assert "no_such_module" in log.read_text()
 
 
 def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
     owner = new_owner()
-    store.create_claimed(db, make(), None, owner, "cpu")
+    Store(db).experiments.create_claimed(make(), None, owner, "cpu")
     (waiting,) = queued()
     spawned = []
     supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn=lambda lease, device: spawned.append(lease))
@@ -160,7 +159,7 @@ def test_force_stop_only_escalates(db, queued, supervise):
     with pytest.raises(FedLensError, match="stop it first"):
         worker.force_stop(db, run_id)
     supervise()
-    wait_for(lambda: queries.runs(db, [run_id])[0].rounds_done >= 1)
+    wait_for(lambda: Store(db).runs.get([run_id])[0].rounds_done >= 1)
     with pytest.raises(FedLensError, match="stop it first"):
         worker.force_stop(db, run_id)
 
@@ -174,14 +173,14 @@ def test_force_stop_kills_what_does_not_heed(db, queued):
     import psutil
 
     lease.set_process(deaf.pid, psutil.Process(deaf.pid).create_time())
-    store.stop(db, [run_id])
+    Store(db).runs.stop([run_id])
     assert worker.force_stop(db, run_id)
     assert deaf.wait(5) == -9
     assert statuses(db, [run_id]) == ["stopped"]
 
 
 def test_the_supervisor_is_torch_free():
-    code = "import sys, fedcore.jobs.supervisor, fedcore.store.queries; sys.exit('torch._C' in sys.modules)"
+    code = "import sys, fedcore.jobs.supervisor, fedcore.store; sys.exit('torch._C' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, timeout=60).returncode == 0
 
 

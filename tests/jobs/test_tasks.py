@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from fedcore import store
 from fedcore.cli import main as cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
@@ -18,7 +17,7 @@ from fedcore.jobs import supervisor as worker
 from fedcore.jobs import task_job, tasks
 from fedcore.jobs.heartbeat import Heart
 from fedcore.paths import PROJECT
-from fedcore.store import prepare, schema
+from fedcore.store import Store, schema
 from fedcore.store.claims import LostRun
 from fedcore.store.database import reading
 from fedcore.store.liveness import TASKS, new_owner, reconcile
@@ -147,12 +146,12 @@ def test_tasks_go_with_their_run(db, queued):
     do(db, number)
     folder = tasks.get(db, number).folder
     assert f"run-{run_id}-" in str(folder) and folder.is_dir()
-    store.stop(db, [run_id])
-    store.retry(db, [run_id])
+    Store(db).runs.stop([run_id])
+    Store(db).runs.retry([run_id])
     assert tasks.recent(db) == []
     assert not folder.exists()
     tasks.submit(db, "analyse", "again", {}, run_id)
-    store.delete(db, 1)
+    Store(db).experiments.delete(1)
     assert tasks.recent(db) == []
 
 
@@ -178,7 +177,9 @@ def test_the_supervisor_does_tasks_beside_training(db, queued, supervise):
     numbers = [tasks.submit(db, "check", key, {"result": i, "steps": 2}) for i, key in enumerate("abc")]
     wait_for(lambda: {status(db, n) for n in numbers} == {"done"})
     assert [tasks.get(db, n).result["sum"] for n in numbers] == [0, 1, 2]
-    assert store.stop(db, [run_id]) == [run_id]  # the training, which takes the only slot, went on meanwhile
+    assert Store(db).runs.stop([run_id]) == [
+        run_id
+    ]  # the training, which takes the only slot, went on meanwhile
 
 
 def test_stop_is_heard_between_steps(db, supervise):
@@ -376,6 +377,6 @@ def test_tasks_of_an_older_database_are_kept(tmp_path):
     older.execute("INSERT INTO tasks(kind, key, args, status) VALUES ('check', 'a', '{}', 'queued')")
     older.conn.commit()
     older.close()
-    prepare(path)
+    Store(path).prepare()
     assert tasks.find(path, "check", "a").status == "queued"
     assert do(path, 1) == "done"

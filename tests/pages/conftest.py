@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore.store.lease import run_folder
+from fedcore.store import Store
 from pages.live_view import chart as live_chart
 from tests.support import fill
 
@@ -26,7 +26,7 @@ def filled(tmp_path: Path) -> Path:
 
 def keep_checkpoint(db: Path, run_id: int, round_: int) -> None:
     """As if a run's files were here: made-up runs have none."""
-    folder = run_folder(db, run_id)
+    folder = Store(db).runs.folder(run_id)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"round-{round_}.safetensors").write_bytes(b"")
 

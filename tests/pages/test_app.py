@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 import app as served
 from fedcore.results import progress
+from fedcore.store import Store
 from pages.live_view import pulse
 from tests.pages.conftest import Opened
 from tests.pages.test_live import clock, widget
@@ -89,7 +90,7 @@ def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: 
     wound = clock(app)  # a run is in its first seconds: it is looked at more often
     assert wound == {
         "address": "/pulse?experiment=2",
-        "seen": progress.activity_digest(filled, 2),
+        "seen": progress.activity_digest(Store(filled), 2),
         "every": 0.5,
         "longest": 15,
     }

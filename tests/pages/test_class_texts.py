@@ -9,12 +9,10 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
 from fedcore.config import Experiment, MethodEntry, RunConfig, loads
 from fedcore.data import catalog
 from fedcore.results.artifacts import run_toml
-from fedcore.store import queries
-from fedcore.store.database import prepare
+from fedcore.store import Store
 from pages.forms import class_texts
 from tests.engine.test_plan import _pictures
 from tests.pages.conftest import Opened
@@ -37,9 +35,8 @@ def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: st
     db = tmp_path / "runs.db"
     own = {"style": "gt", **({} if texts is None else {"descriptions": texts})}
     where = {"name": "shapes"} if root is None else {"name": "folder", "root": str(root)}
-    prepare(db)
-    store.create_experiment(
-        db,
+    Store(db).prepare()
+    Store(db).experiments.create(
         Experiment(
             data=where,
             partition={"kind": "iid", "clients": 2},
@@ -73,8 +70,8 @@ def launched(app: AppTest, db: Path) -> tuple[dict[str, object], RunConfig]:
     """What the newest experiment's method was asked, and its run."""
     assert not app.error, app.error
     assert not button(app, "Launch").click().run().exception
-    newest = queries.experiments(db)[0]
-    return newest.config.methods[0].config, queries.run_config(db, newest.runs[0].id)
+    newest = Store(db).experiments.all()[0]
+    return newest.config.methods[0].config, Store(db).runs.config(newest.runs[0].id)
 
 
 @pytest.mark.parametrize("method", ["fedalign", "zero-shot"])
@@ -94,7 +91,7 @@ def test_edited_texts_go_into_the_experiment_and_its_run(
     assert any("1 text without a class left out" in c.value for c in app.caption)
     asked, run = launched(app, db)
     assert asked["descriptions"] == edited == run.method.config["descriptions"]
-    again = loads(run_toml(db, queries.experiments(db)[0].runs[0].id))
+    again = loads(run_toml(Store(db), Store(db).experiments.all()[0].runs[0].id))
     assert again.methods[0].config["descriptions"] == edited
     clone = open_form(open_page("new", clone="2"), {"fedalign": "FedAlign", "zero-shot": "Zero"}[method])
     assert lines(clone) == [("cat", "a purring pet."), ("fire engine", "a 🚒.")]

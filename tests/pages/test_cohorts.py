@@ -6,13 +6,11 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
 from fedcore.config import Experiment, loads
 from fedcore.papers.experiments import preset
 from fedcore.papers.mini import mini
 from fedcore.results.artifacts import run_toml
-from fedcore.store import queries
-from fedcore.store.database import prepare
+from fedcore.store import Store
 from pages.forms import cohorts
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import button
@@ -22,8 +20,8 @@ SMALL = mini(preset("sdfed/table4-dtd"))
 
 def recorded(tmp_path: Path, experiment: Experiment) -> Path:
     db = tmp_path / "runs.db"
-    prepare(db)
-    store.create_experiment(db, experiment)
+    Store(db).prepare()
+    Store(db).experiments.create(experiment)
     return db
 
 
@@ -35,11 +33,11 @@ def test_the_form_shows_cohorts_and_keeps_them_when_launched(open_page: Opened, 
     assert shown["clients"].tolist() == [1, 1, 3]
     assert shown["backbone"].tolist() == ["mini-vit", "mini-vit", "mini-rn"]
     button(app, "Launch").click().run()
-    newest = queries.experiments(db)[0]
+    newest = Store(db).experiments.all()[0]
     assert newest.id == 2 and newest.config.cohorts == SMALL.cohorts
     for run in newest.runs:
-        assert queries.run_config(db, run.id).cohorts == SMALL.cohorts
-    assert loads(run_toml(db, newest.runs[0].id)).cohorts == SMALL.cohorts
+        assert Store(db).runs.config(run.id).cohorts == SMALL.cohorts
+    assert loads(run_toml(Store(db), newest.runs[0].id)).cohorts == SMALL.cohorts
 
 
 def test_cohorts_can_be_left_out(open_page: Opened, tmp_path: Path) -> None:
@@ -47,7 +45,7 @@ def test_cohorts_can_be_left_out(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("new", clone="1")
     next(t for t in app.toggle if t.label == "Clients differ in backbone or budget").set_value(False).run()
     button(app, "Launch").click().run()
-    assert queries.experiments(db)[0].config.cohorts == ()
+    assert Store(db).experiments.all()[0].config.cohorts == ()
 
 
 def test_cohorts_that_do_not_fit_stand_beside_their_field(open_page: Opened, tmp_path: Path) -> None:
@@ -87,7 +85,7 @@ def test_cohorts_are_made_in_the_form(open_page: Opened, tmp_path: Path) -> None
     next(w for w in app.number_input if w.label == "Rounds").set_value(3)
     app = button(app.run(), "Launch").click().run()
     assert not app.exception
-    made = queries.experiments(tmp_path / "runs.db")[0].config
+    made = Store(tmp_path / "runs.db").experiments.all()[0].config
     assert made.rounds == 3
     first, second = made.cohorts
     assert (first.clients, first.batch_size, first.backbone, first.max_steps) == (4, 8, None, None)

@@ -18,8 +18,7 @@ from fedcore.results import export, sweeps
 from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import method_by_domain_panel
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
-from fedcore.store import archive, database, queries
-from fedcore.store import exchange as transfer
+from fedcore.store import Store, database
 from tests.pages.conftest import Opened
 from tests.pages.test_pages import html
 from tests.support import fill, papers
@@ -58,7 +57,7 @@ def table(app: AppTest, label: str) -> list[list[str]]:
 def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"], baseline="PromptFL", rule="best on validation")
     head, *rows = table(app, "Summary of")
-    text = export.summary_csv(seeds, [1], ("best",), "PromptFL")
+    text = export.summary_csv(Store(seeds), [1], ("best",), "PromptFL")
     filed = {(r["method"], r["metric"]): r for r in csv.DictReader(io.StringIO(text)) if not r["of"]}
     titles = {f"{METRIC_HEADINGS[m]}, %": title for m, title in METRICS.items()}
     compared = 0
@@ -82,7 +81,7 @@ def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) ->
 
 def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Path) -> None:
     text = html(open_page("compare", ids=["1"]))
-    group = next(g for g in compare(seeds, [1]).groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(seeds), [1]).groups if g.label == "FedOT")
     (cell,) = re.findall(
         rf"<details[^>]*><summary><b>{re.escape(group.stats['personal'].text())}</b></summary>"
         r"<small>(seed 1: .*?)</small>",
@@ -133,7 +132,7 @@ def test_all_runs_have_no_column_that_says_nothing(open_page: Opened, seeds: Pat
 
 def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Summary", compare_parts_0=True)
-    group = next(g for g in compare(seeds, [1]).groups if g.label == "SDFed")
+    group = next(g for g in compare(Store(seeds), [1]).groups if g.label == "SDFed")
     head, *rows = table(app, "Personal accuracy by domain")
     assert head == ["Method", *fill.CLIENTS]
     shown = next(r for r in rows if r[0] == "SDFed")
@@ -147,7 +146,7 @@ def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, tmp_path: Path) -
     head, row = table(app, "Summary of")
     assert head[1:4] == ["G, %", "P, %", "C, %"]
     assert "Personal, %" not in head, "it is P"
-    (group,) = compare(db, [1]).groups
+    (group,) = compare(Store(db), [1]).groups
     names = ("generalisation", "personalisation", "comprehensive")
     assert row[1:4] == [group.stats[m].text() for m in names]
     assert any("2 of 6 domains held out" in c.value for c in app.caption)
@@ -162,8 +161,8 @@ def test_every_matrix_is_drawn_or_said_to_be_absent(open_page: Opened, seeds: Pa
         app = show(app, "Heatmaps", matrix=view)
         assert len(app.get("plotly_chart")) == charts, view
         assert len(app.info) == (not charts), view
-    comparison = compare(seeds, [1])
-    panel = method_by_domain_panel(seeds, comparison, comparison.groups[0].setting)
+    comparison = compare(Store(seeds), [1])
+    panel = method_by_domain_panel(Store(seeds), comparison, comparison.groups[0].setting)
     assert panel.values.shape == (3, 6)
 
 
@@ -185,7 +184,7 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Sweep")
     kinds = [json.loads(c.proto.spec)["data"][0]["type"] for c in app.get("plotly_chart")]
     assert kinds == ["parcoords", "scatter", "heatmap"]
-    family = sweeps.sweep_families(compare(db, [1]), "personal", [sweep])[0]
+    family = sweeps.sweep_families(compare(Store(db), [1]), "personal", [sweep])[0]
     heat = json.loads(app.get("plotly_chart")[2].proto.spec)["data"][0]
     shown = {t for row in heat["text"] for t in row}
     assert shown == {p.stat.text() for p in family.points}
@@ -205,7 +204,7 @@ def test_published_figures_stand_beside_ours(open_page: Opened, tmp_path: Path) 
     papers.train(db, preset)
     app = show(open_page("compare", ids=["1"]), "Published")
     head, *rows = table(app, "Published figures of")
-    found = beside(db, preset)
+    found = beside(Store(db), preset)
     assert [r[head.index("Printed")] for r in rows] == [b.printed for b in found]
     assert {b.status for b in found} >= {"measured", "not implemented"}
     for row, entry in zip(rows, found, strict=True):
@@ -240,7 +239,7 @@ def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path
         "\\", ""
     )
     text = html(open_page("compare", ids=["1"], rule="best on validation"))
-    ours = compare(db, [1], "best").groups[0].stats["generalisation"].mean
+    ours = compare(Store(db), [1], "best").groups[0].stats["generalisation"].mean
     assert f"FedOT, Table 1: FedOT <b>94.68</b>, ours {ours - 94.68:+.2f}" in text
 
 
@@ -286,7 +285,7 @@ def test_config_has_titles_and_says_a_dash_only_where_there_is_one(open_page: Op
 def test_of_two_data_sets_every_part_says_whose_it_is(open_page: Opened, seeds: Path) -> None:
     fill.done(seeds, fill.an_experiment(methods=("fedot", "sdfed"), data="shapes", seeds=(1,), rounds=2))
     app = open_page("compare", ids=["1", "2"], baseline="PromptFL")
-    digits, shapes = compare(seeds, [1, 2]).settings.values()
+    digits, shapes = compare(Store(seeds), [1, 2]).settings.values()
     assert "Personal: difference, points" in table(app, f"Summary of {digits}")[0]
     assert "Personal: difference, points" not in table(app, f"Summary of {shapes}")[0]
     assert [c.value for c in app.caption].count("No row here is PromptFL: no differences.") == 1
@@ -333,7 +332,7 @@ def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Pa
     )
     fill.done(db, experiment.model_copy(update={"methods": entries}))
     app = open_page("compare", ids=["1"])
-    labels = [g.label for g in compare(db, [1]).groups]
+    labels = [g.label for g in compare(Store(db), [1]).groups]
     for tab in ("Summary", "Heatmaps", "Curves", "Cost", "Config", "Export"):
         app = show(app, tab, baseline=labels[0])
         assert "<img" not in html(app), tab
@@ -371,17 +370,17 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         "streamlit.download_button", lambda label, made, name, **_: files.update({label: (name, made())})
     )
     show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
-    mark = export.fingerprint([queries.experiment(seeds, 1)])
+    mark = export.fingerprint([Store(seeds).experiments.get(1)])
     for name, _ in files.values():
         assert re.fullmatch(rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json)", name)
     contents = {label: text for label, (_, text) in files.items()}
     assert contents == {
-        "Summary CSV": export.summary_csv(seeds, [1], ("mean10",), "PromptFL"),
-        "Rounds CSV": export.rounds_csv(seeds, [1]),
-        "Clients CSV": export.clients_csv(seeds, [1]),
-        "LaTeX table": export.summary_latex(seeds, [1], "mean10"),
-        "Summary JSON": export.summary_json(seeds, [1], ("mean10",)),
-        "Whole experiment JSON": transfer.experiments_json(seeds, [1]),
+        "Summary CSV": export.summary_csv(Store(seeds), [1], ("mean10",), "PromptFL"),
+        "Rounds CSV": export.rounds_csv(Store(seeds), [1]),
+        "Clients CSV": export.clients_csv(Store(seeds), [1]),
+        "LaTeX table": export.summary_latex(Store(seeds), [1], "mean10"),
+        "Summary JSON": export.summary_json(Store(seeds), [1], ("mean10",)),
+        "Whole experiment JSON": Store(seeds).experiments.to_json([1]),
     }
 
 
@@ -404,7 +403,7 @@ def test_a_link_to_what_is_gone_says_so_and_shows_nothing_else(open_page: Opened
 
 def test_a_link_to_an_archived_experiment_shows_it(open_page: Opened, seeds: Path) -> None:
     fill.done(seeds, fill.an_experiment("Kept", methods=("fedot",), seeds=(1,), rounds=1))
-    archive(seeds, 1)
+    Store(seeds).experiments.archive(1)
     app = open_page("compare", ids=["1"])
     chosen = next(m for m in app.multiselect if m.label == "Experiments")
     assert chosen.value == [1] and any("archived" in o for o in chosen.options)

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.errors import FedLensError
 from fedcore.jobs import task_job, tasks
 from fedcore.jobs.heartbeat import Heart
-from fedcore.store import prepare, queries
+from fedcore.store import Store
 from fedcore.store.liveness import TASKS, new_owner
 from pages.forms.domains import check_key
 from tests.pages.conftest import Opened
@@ -23,7 +23,7 @@ NAME = "<script>x</script> :red[b]"
 @pytest.fixture
 def db(tmp_path: Path) -> Path:
     path = tmp_path / "runs.db"
-    prepare(path)
+    Store(path).prepare()
     return path
 
 
@@ -80,7 +80,7 @@ def test_an_own_folder_from_path_to_launch(
     app = app.switch_page("pages/new.py").run()  # AppTest forgets the page that a script switched to
     assert not button(app, "Launch").disabled, [e.value for e in app.error]
     button(app, "Launch").click().run()
-    (experiment,) = queries.experiments(db)
+    (experiment,) = Store(db).experiments.all()
     assert (experiment.config.data.name, experiment.config.data.root) == ("folder", str(folder))
 
 

@@ -9,11 +9,10 @@ import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
 from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import plan
 from fedcore.papers.experiments import preset
-from fedcore.store import prepare, queries
+from fedcore.store import Store
 from tests.pages.conftest import Opened
 from tests.pages.test_data import work_off
 from tests.pages.test_new import more_of_the_data, plan_line
@@ -81,15 +80,17 @@ def test_each_is_one_click_and_goes_with_no_other(open_page: Opened, tmp_path: P
     app = widget(app, "Held-out domains").set_value(["each"]).run()
     app = next(c for c in app.checkbox if "36 runs" in c.label).check().run()
     button(app, "Launch").click().run()
-    assert queries.experiment(tmp_path / "runs.db", 1).config.held_out == ("each",)
+    assert Store(tmp_path / "runs.db").experiments.get(1).config.held_out == ("each",)
 
 
 def test_each_survives_files_clones_and_other_data_sets(open_page: Opened, tmp_path: Path) -> None:
     app = upload(open_page("new", preset="demo"), demo(held_out=["each"]))
     assert widget(app, "Held-out domains").value == ["each"]
     assert loads(app.code[0].value).held_out == ("each",)
-    prepare(tmp_path / "runs.db")
-    store.create_experiment(tmp_path / "runs.db", demo(held_out=["each"]), plan(demo(held_out=["each"])).runs)
+    Store(tmp_path / "runs.db").prepare()
+    Store(tmp_path / "runs.db").experiments.create(
+        demo(held_out=["each"]), plan(demo(held_out=["each"])).runs
+    )
     app = open_page("new", clone="1")
     assert widget(app, "Held-out domains").value == ["each"]
     app = widget(app, "Data set", "selectbox").select("Shapes").run()
@@ -146,7 +147,7 @@ def test_a_folders_domains_are_offered_once_a_plan_has_found_them(open_page: Ope
 
 
 def test_a_folders_domains_are_those_of_its_check(open_page: Opened, tmp_path: Path, folder: Path) -> None:
-    prepare(tmp_path / "runs.db")
+    Store(tmp_path / "runs.db").prepare()
     button(open_page("data", folder=str(folder)), "Check").click().run()
     assert work_off(tmp_path / "runs.db") == ["done"]
     shutil.move(folder, tmp_path / "away")  # no plan can find them
@@ -168,7 +169,7 @@ def test_what_is_seldom_set_is_kept_while_its_form_is_closed(open_page: Opened, 
     app = more_of_the_data(more_of_the_data(app), False)
     assert loads(toml(app)).data.shots == 3
     button(app, "Launch").click().run()
-    data = queries.experiment(tmp_path / "runs.db", 1).config.data
+    data = Store(tmp_path / "runs.db").experiments.get(1).config.data
     assert (data.template, data.shots, data.domains) == ("the number {}", 3, ("rot0", "rot45"))
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.jobs import slots, task_job, tasks
 from fedcore.jobs.heartbeat import Heart
 from fedcore.results.overview import experiment_summaries
-from fedcore.store import exchange as transfer
-from fedcore.store import queries
+from fedcore.store import Store
+from fedcore.store.experiments import Experiments
 from fedcore.store.liveness import TASKS, new_owner
 from pages.widgets import experiment_actions as actions
 from pages.widgets import importing
@@ -38,10 +37,10 @@ def button(app: AppTest, label: str) -> object:
 @pytest.fixture
 def queued(filled: Path) -> list[int]:
     """Three more runs that wait behind the one of the second experiment; all ids in the queue's order."""
-    made = store.create_experiment(
-        filled, fill.an_experiment("Waiting", methods=("fedot",), seeds=(1, 2, 3)), device="cpu"
+    made = Store(filled).experiments.create(
+        fill.an_experiment("Waiting", methods=("fedot",), seeds=(1, 2, 3)), device="cpu"
     )
-    order = queries.queue(filled)
+    order = Store(filled).queue.ids()
     assert order[1:] == list(made.run_ids)
     return order
 
@@ -65,7 +64,7 @@ def test_news_is_said_and_the_table_is_not_moved(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new experiment and a deleted one, right after the list was read."""
-    done, load_ = [], queries.experiments
+    done, load_ = [], Experiments.all
     app = open_page()
     assert button(app, "Up to date").disabled
 
@@ -73,11 +72,11 @@ def test_news_is_said_and_the_table_is_not_moved(
         found = load_(*args, **more)
         if not done:
             done.append(1)
-            store.delete(filled, 1)
+            Store(filled).experiments.delete(1)
             fill.done(filled, fill.an_experiment("Just arrived", methods=("fedot",), seeds=(1,), rounds=2))
         return found
 
-    monkeypatch.setattr(queries, "experiments", loaded)
+    monkeypatch.setattr(Experiments, "all", loaded)
     app = app.run()
     assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things", "Made up"]
     app = button(app, "4 runs changed, 1 new: refresh").click().run()
@@ -110,7 +109,7 @@ def test_filters_stand_in_the_url_and_do_not_block_the_way_out(open_page: Opened
 
 def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions.common, "writable", lambda: True)
-    mixed, done = experiment_summaries(filled)
+    mixed, done = experiment_summaries(Store(filled))
     assert [label.split(": ")[1] for label in actions.menu(done)] == [
         "Live", "Compare", "Clone", "Edit", "Archive", "Delete",
     ]  # fmt: skip
@@ -142,12 +141,12 @@ def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> No
     assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things"]
     app = select(open_page(archived="true"), TABLE, 1)
     button(app, "Unarchive").click().run()
-    assert [e.id for e in queries.experiments(filled)] == [2, 1]
+    assert [e.id for e in Store(filled).experiments.all()] == [2, 1]
 
 
 def test_archiving_everything_is_no_fresh_start(open_page: Opened, filled: Path) -> None:
     for number in (1, 2):
-        store.archive(filled, number, True)
+        Store(filled).experiments.archive(number, True)
     app = open_page()
     assert "All 2 are archived" in app.info[0].value
     assert not [b for b in app.button if b.label == "Try it"]
@@ -169,8 +168,8 @@ def test_deleting_offers_to_archive_and_asks_for_the_name(open_page: Opened, fil
 
 def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    store.prepare(db)
-    store.create_experiment(db, fill.an_experiment(methods=("fedot",), seeds=range(1, 21)), device="cpu")
+    Store(db).prepare()
+    Store(db).experiments.create(fill.an_experiment(methods=("fedot",), seeds=range(1, 21)), device="cpu")
     app = button(select(open_page(), TABLE, 0), "Stop").click().run()
     named = next(m.value for m in app.markdown if "seed 12" in m.value)
     assert "seed 13" not in named and named.endswith("and 8 more")
@@ -179,11 +178,11 @@ def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, tm
 def test_what_another_fedlens_exported_is_imported_once(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = transfer.experiments_json(filled, [1]).encode()
+    content = Store(filled).experiments.to_json([1]).encode()
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "other" / "runs.db"))
     assert importing.record("Made up.json", content, "", "") == "1 experiment added, 0 here already."
     assert importing.record("Made up.json", content, "", "") == "0 experiments added, 1 here already."
-    assert [e.name for e in queries.experiments(tmp_path / "other" / "runs.db")] == ["Made up"]
+    assert [e.name for e in Store(tmp_path / "other" / "runs.db").experiments.all()] == ["Made up"]
 
 
 def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
@@ -233,7 +232,7 @@ def test_a_file_by_its_path_is_imported_in_the_background(
     assert "waiting for its turn" in open_page().get("progress")[0].proto.text
     assert work_off(filled) == ["done"]
     app = open_page()
-    assert next(e.name for e in queries.experiments(filled)) == "By path"
+    assert next(e.name for e in Store(filled).experiments.all()) == "By path"
     (toast,) = app.toast
     assert toast.value.endswith("1 run recorded\\.") and "\\<b\\>results\\*" in toast.value
     assert tasks.recent(filled, "import_file") == []  # told once
@@ -244,8 +243,8 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
-    before = [e.name for e in queries.experiments(filled)]
-    importing.ask_uploaded("mine.json", transfer.experiments_json(filled, [1]).encode(), "", "")
+    before = [e.name for e in Store(filled).experiments.all()]
+    importing.ask_uploaded("mine.json", Store(filled).experiments.to_json([1]).encode(), "", "")
     importing.ask_uploaded("broken.json", b"{", "", "")
     assert work_off(filled) == ["done", "failed"]
     broken, good = tasks.recent(filled, "import_file")
@@ -254,7 +253,7 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     for task in (broken, good):
         tasks.forget(filled, task.id)
     assert list((tmp_path / "artifacts").rglob("upload.*")) == []
-    assert [e.name for e in queries.experiments(filled)] == before
+    assert [e.name for e in Store(filled).experiments.all()] == before
 
 
 @pytest.mark.parametrize("typed", ["/nowhere/x.json", "x" * 5000, "a\0b", "."])
@@ -277,12 +276,12 @@ def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, 
     assert button(app, "Top").disabled
     app = select(app, "queue_table", 3)
     app = button(app, "Top").click().run()
-    assert queries.queue(filled) == [queued[3], *queued[:3]]
+    assert Store(filled).queue.ids() == [queued[3], *queued[:3]]
     assert app.session_state["queue_table"]["selection"]["rows"] == [0]  # the same run, where it stands now
     app = button(app, "Down").click().run()
-    assert queries.queue(filled) == [queued[0], queued[3], *queued[1:3]]
+    assert Store(filled).queue.ids() == [queued[0], queued[3], *queued[1:3]]
     next(b for b in app.button if b.key == "queue_stop").click().run()
-    assert queries.queue(filled) == queued[:3]
+    assert Store(filled).queue.ids() == queued[:3]
 
 
 def test_slots_are_stored_for_the_worker(open_page: Opened, filled: Path) -> None:
@@ -306,7 +305,7 @@ def test_names_are_text_in_list_queue_and_dialogs(
 ) -> None:
     db = tmp_path / "runs.db"
     fill.done(db, fill.an_experiment(name, methods=("fedot",), seeds=(1,), rounds=2))
-    store.create_experiment(db, fill.an_experiment(name, methods=("fedot",), seeds=(1,)))
+    Store(db).experiments.create(fill.an_experiment(name, methods=("fedot",), seeds=(1,)))
     app = open_page(queue="true", chosen=["1", "2"])
     assert list(app.dataframe[0].value["Experiment"]) == [name, name]
     assert list(app.dataframe[-1].value["Experiment"]) == [name]

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
 from fedcore.engine.events import Diagnostic
 from fedcore.methods import MatrixChart, Method, registry
-from fedcore.store import queries
+from fedcore.store import BROADCAST, TEST, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls
 from tests.pages.conftest import Opened
@@ -96,8 +95,8 @@ def test_the_replay_shows_a_round_of_the_past_everywhere(open_page: Opened, fill
         "FedAlign: waiting",
         "no round yet",
     }
-    run = next(r for r in queries.runs_of(filled, [2]) if r.label == "FedOT")
-    past = [p.personal_mean for p in queries.curves(filled, [run.id]) if p.round == 2]
+    run = next(r for r in Store(filled).runs.of_experiments([2]) if r.label == "FedOT")
+    past = [p.personal_mean for p in Store(filled).rounds.mean_accuracy([run.id]) if p.round == 2]
     assert f"FedOT: round 2/20, own accuracy {100 * past[0]:.1f} %" in grid["alt"]
     assert all(max(t["x"], default=0) <= 2 for c in curves for t in c["figure"]["data"] if t.get("mode"))
 
@@ -120,11 +119,11 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(filled))
-    ids = [r.id for r in queries.runs_of(filled, [2])]
-    assert live_controls.steps(ids, queries.TEST, queries.BROADCAST) == list(range(20))
+    ids = [r.id for r in Store(filled).runs.of_experiments([2])]
+    assert live_controls.steps(ids, TEST, BROADCAST) == list(range(20))
     monkeypatch.setattr(live_controls, "MOST_STEPS", 4)
-    assert live_controls.steps(ids, queries.TEST, queries.BROADCAST) == [0, 6, 12, 18]
-    assert live_controls.steps([], queries.TEST, queries.BROADCAST) == []
+    assert live_controls.steps(ids, TEST, BROADCAST) == [0, 6, 12, 18]
+    assert live_controls.steps([], TEST, BROADCAST) == []
 
 
 def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ def test_the_link_of_a_deleted_experiment_says_so_and_shows_no_other(
     open_page: Opened, filled: Path, asked: str
 ) -> None:
     """Even where another one was made since: numbers are given once."""
-    store.delete(filled, fill.done(filled, fill.an_experiment("Was here", ("fedot",), (1,), 2)))
+    Store(filled).experiments.delete(fill.done(filled, fill.an_experiment("Was here", ("fedot",), (1,), 2)))
     newer = fill.done(filled, fill.an_experiment("Came later", ("fedot",), (1,), 2))
     assert newer == 4
     app = open_page("live", id=asked)
@@ -169,13 +168,13 @@ def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path
     """A domain that was held out, and the number where nothing else tells two apart."""
     db = tmp_path / "runs.db"
     held = fill.an_experiment("held", ("fedot",), (1,), 2, held_out=fill.CLIENTS[:2])
-    store.prepare(db)
-    store.create_experiment(db, held, device="none")
+    Store(db).prepare()
+    Store(db).experiments.create(held, device="none")
     app = open_page("live", id="1", live_view="Held-out domain by domain")
     app = button(app, "Stop").click().run()
     chosen = next(m for m in app.multiselect if m.label == "Runs")
     assert chosen.options == ["FedOT, seed 1, without 0°", "FedOT, seed 1, without 15°"]
-    (run, other) = queries.runs_of(db, [1])
+    (run, other) = Store(db).runs.of_experiments([1])
     assert live_controls.run_names([run, replace(other, held_out="0°")]) == {
         1: "FedOT, seed 1, without 0° (run 1)",
         2: "FedOT, seed 1, without 0° (run 2)",
@@ -183,7 +182,7 @@ def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path
 
 
 def test_an_archived_experiment_opens_by_its_link_alone(open_page: Opened, filled: Path) -> None:
-    store.archive(filled, 2)
+    Store(filled).experiments.archive(2)
     assert widget(open_page("live").selectbox, "live_choice").options == ["Made up (no. 1)"]
     assert widget(open_page("live", id="2").selectbox, "live_choice").value == 2
 
@@ -259,7 +258,7 @@ def test_stopping_is_possible_while_something_runs(open_page: Opened, filled: Pa
     assert not button(app, "Stop").disabled
     assert not button(app, "Resume").disabled
     button(app, "Resume").click().run()
-    states = {r.label: r.state for r in queries.runs_of(filled, [2])}
+    states = {r.label: r.state for r in Store(filled).runs.of_experiments([2])}
     assert states["PromptFL"] == states["SDFed"] == "queued"
 
 

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
 from fedcore.config import dumps
 from fedcore.papers import guide
 from fedcore.papers.experiments import preset
-from fedcore.store import queries
-from fedcore.store.database import prepare
+from fedcore.store import Store
 from pages.forms.fields import as_titled
 from tests.data.readers.test_archives import pack
 from tests.pages.conftest import Opened
@@ -54,9 +52,9 @@ def test_a_sweep_is_planned_and_queued(open_page: Opened, tmp_path: Path) -> Non
     assert not app.error
     assert ": 16 runs**, 3 to 5 rounds" in plan_line(app), "(5 methods + 3 x FedOT) x 2"
     button(app, "Launch").click().run()
-    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
     assert experiment.config.sweep == {"methods.fedot.blocks": (1, 2, 4), "rounds": (3, 5)}
-    configs = queries.configs(tmp_path / "runs.db", [r.id for r in experiment.runs if r.method == "fedot"])
+    configs = Store(tmp_path / "runs.db").runs.configs([r.id for r in experiment.runs if r.method == "fedot"])
     found = {(c.method.config["blocks"], c.rounds) for c in configs.values()}
     assert found == {(b, r) for b in (1, 2, 4) for r in (3, 5)}
     labels = {r.label for r in experiment.runs}
@@ -106,18 +104,18 @@ def test_fields_on_offer_are_those_of_the_form(open_page: Opened) -> None:
 
 def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    prepare(db)
+    Store(db).prepare()
     demo = preset("demo")
     content = demo.model_dump() | {
         "sweep": {"rounds": [2, 3]},
         "reproduces": [{"paper": "fedot", "table": "1", "dataset": "PACS"}],
     }
-    first = store.create_experiment(db, type(demo).model_validate(content)).experiment_id
+    first = Store(db).experiments.create(type(demo).model_validate(content)).experiment_id
     app = open_page("new", clone=str(first))
     assert not app.error
     assert any(c.value.startswith("Swept: Rounds 2, 3") for c in app.caption)
     button(app, "Launch").click().run()
-    old, new = (queries.experiment(db, i).config for i in (first, first + 1))
+    old, new = (Store(db).experiments.get(i).config for i in (first, first + 1))
     assert (new.sweep, new.reproduces) == (old.sweep, old.reproduces)
 
 
@@ -137,7 +135,7 @@ def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Pat
         fill.train(lease, until=1)
         lease.write_round(fill.a_round(lease.config().method.name, 1, 2, 10), 1_234_000_000)
         lease.finish("done")
-    assert len(queries.peak_memory(db)) == len(created.run_ids)
+    assert len(Store(db).runs.peak_memory()) == len(created.run_ids)
     assert "up to 1.2 GB of memory at a time" in plan_line(open_page("new", preset="demo"))
 
 
@@ -149,7 +147,7 @@ def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path)
     next(w for w in app.text_input if w.label == "Name in tables").set_value(name)
     app = button(app.run(), "Launch").click().run()
     assert not app.exception
-    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
     assert experiment.name == name
     assert name in {r.label for r in experiment.runs}
 

@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from fedcore.results.comparison import compare
-from fedcore.store import Access, queries
+from fedcore.store import Access, Store
 from pages.widgets import common
 from tests.pages.conftest import ROOT, Opened
 from tests.support import fill
@@ -60,7 +60,7 @@ def test_a_newcomer_launches_in_three_clicks(open_page: Opened, tmp_path: Path) 
     app = launch.click().run()
     assert not app.exception
     assert app.title[0].value == "Live"
-    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
     assert {r.method for r in experiment.runs} == {
         "fedot",
         "sdfed",
@@ -71,7 +71,7 @@ def test_a_newcomer_launches_in_three_clicks(open_page: Opened, tmp_path: Path) 
     }
     assert {r.state for r in experiment.runs} == {"queued"}
     sdfed = next(r for r in experiment.runs if r.method == "sdfed")
-    config = queries.run_config(tmp_path / "runs.db", sdfed.id)
+    config = Store(tmp_path / "runs.db").runs.config(sdfed.id)
     assert config.method.config["local_length"] == "fixed:16"
     assert config.rounds == 10
     assert config.seed == 1
@@ -89,11 +89,11 @@ def test_what_is_typed_is_what_is_queued(open_page: Opened, tmp_path: Path) -> N
     app.run()
     assert any("paper: 1" in c.value for c in app.caption)
     app = button(app, "Launch").click().run()
-    (experiment,) = queries.experiments(tmp_path / "runs.db")
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
     assert {r.seed for r in experiment.runs} == {3, 5}
     assert {r.rounds_total for r in experiment.runs} == {7}
     fedot = next(r for r in experiment.runs if r.method == "fedot")
-    assert queries.run_config(tmp_path / "runs.db", fedot.id).method.config["blocks"] == 2
+    assert Store(tmp_path / "runs.db").runs.config(fedot.id).method.config["blocks"] == 2
 
 
 def test_what_blocks_a_launch_stands_beside_its_field(open_page: Opened) -> None:
@@ -129,8 +129,8 @@ def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path
     app = button(app, "Reset to paper").click().run()
     assert next(w for w in app.number_input if w.label == "Learning rate").value == 5e-5
     button(app, "Launch").click().run()
-    fedot = next(r for r in queries.runs_of(tmp_path / "runs.db", [1]) if r.method == "fedot")
-    assert queries.run_config(tmp_path / "runs.db", fedot.id).method.config["lr"] == 5e-5
+    fedot = next(r for r in Store(tmp_path / "runs.db").runs.of_experiments([1]) if r.method == "fedot")
+    assert Store(tmp_path / "runs.db").runs.config(fedot.id).method.config["lr"] == 5e-5
 
 
 def test_what_was_typed_stays_when_the_form_is_closed_and_opened(open_page: Opened) -> None:
@@ -149,7 +149,7 @@ def test_a_variant_is_one_more_run(open_page: Opened, tmp_path: Path) -> None:
     app = open_form(open_page("new", preset="demo"), "FedOT")
     app = button(app, "Add a variant").click().run()
     app = button(app, "Launch").click().run()
-    labels = [r.label for r in queries.runs_of(tmp_path / "runs.db", [1]) if r.method == "fedot"]
+    labels = [r.label for r in Store(tmp_path / "runs.db").runs.of_experiments([1]) if r.method == "fedot"]
     assert labels == ["FedOT", "FedOT (variant)"]
 
 
@@ -196,7 +196,7 @@ class Mine(Method):
 
 def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path) -> None:
     text = html(open_page("compare", ids=["1"]))
-    for group in compare(filled, [1]).groups:
+    for group in compare(Store(filled), [1]).groups:
         for stat in group.stats.values():
             assert stat.text() in text
 
@@ -204,7 +204,7 @@ def test_compare_shows_the_numbers_of_the_tables(open_page: Opened, filled: Path
 def test_compare_with_a_baseline_has_differences(open_page: Opened, filled: Path) -> None:
     app = open_page("compare", ids=["1"])
     next(s for s in app.selectbox if s.label == "Baseline").select("PromptFL").run()
-    groups = {g.label: g for g in compare(filled, [1]).groups}
+    groups = {g.label: g for g in compare(Store(filled), [1]).groups}
     gap = groups["FedOT"].stats["personal"].mean - groups["PromptFL"].stats["personal"].mean
     assert f"{gap:+.1f}" in html(app)
 
@@ -232,7 +232,7 @@ def test_names_are_shown_as_text(open_page: Opened, tmp_path: Path) -> None:
     experiment = fill.an_experiment(NASTY, methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": NASTY})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,)}))
-    run = queries.runs_of(db, [number])[0]
+    run = Store(db).runs.of_experiments([number])[0]
     for page in ("experiments", "live", "compare", "run"):
         app = open_page(page, id=str(run.id if page == "run" else number), ids=[str(number)])
         assert "<b onclick" not in html(app)

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from fedcore import store
-from fedcore.store import queries
+from fedcore.store import RunRow, Store
 from tests.pages.conftest import Opened, keep_checkpoint
 from tests.pages.test_pages import button, html
 from tests.support import fill
 
 
-def of_state(db: Path, state: str) -> queries.RunRow:
-    return next(r for r in queries.experiment(db, 2).runs if r.state == state)
+def of_state(db: Path, state: str) -> RunRow:
+    return next(r for r in Store(db).experiments.get(2).runs if r.state == state)
 
 
 def labels(app: AppTest) -> list[str]:
@@ -54,9 +53,9 @@ def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> 
     app = open_page("run", id=str(run), run_tab="Log and files")
     assert [c.value.count("out of memory") for c in app.code] == [1]
     assert "trained elsewhere" in app.info[0].value and not any("looked at" in c.value for c in app.caption)
-    folder = queries.log_path(filled, run).parent
+    folder = Store(filled).runs.log_path(run).parent
     folder.mkdir(parents=True)
-    queries.log_path(filled, run).write_text(
+    Store(filled).runs.log_path(run).write_text(
         "2026-11-21 18:55:57 round 3\n2026-11-21 18:55:58 Traceback ...\nRuntimeError: out of memory\n"
     )
     app = open_page("run", id=str(run), run_tab="Log and files")
@@ -93,14 +92,14 @@ def test_a_running_run_says_that_it_went_on(open_page: Opened, filled: Path) -> 
 
 def test_an_archived_experiment_is_named_so(open_page: Opened, filled: Path) -> None:
     assert "archived" not in html(open_page("run", id="1"))
-    store.archive(filled, 1)
+    Store(filled).experiments.archive(1)
     assert "<span>archived</span>" in html(open_page("run", id="1"))
 
 
 def test_results_from_elsewhere_promise_no_repetition(open_page: Opened, tmp_path: Path) -> None:
     table = tmp_path / "own.csv"
     table.write_text("method,seed,round,model,test_set,correct,total\nmine,1,0,a,a,5,10\nmine,1,1,a,a,6,10\n")
-    store.import_csv(tmp_path / "runs.db", table, "Own", "pacs")
+    Store(tmp_path / "runs.db").imports.csv(table, "Own", "pacs")
     app = open_page("run", id="1", run_tab="Reproduce")
     assert "recorded elsewhere" in html(app)
     assert "Clone" not in labels(app)
@@ -133,7 +132,7 @@ def test_tables_in_place_of_charts_are_named_as_these(open_page: Opened, filled:
 
 
 def test_files_are_listed(open_page: Opened, filled: Path) -> None:
-    folder = queries.log_path(filled, 1).parent
+    folder = Store(filled).runs.log_path(1).parent
     folder.mkdir(parents=True)
     (folder / "<b>x</b>.safetensors".replace("/", ":")).write_bytes(b"1")
     app = open_page("run", id="1", run_tab="Log and files")

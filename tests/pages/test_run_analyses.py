@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedcore.jobs import analysis, tasks
-from fedcore.store import queries
+from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.pages.conftest import Opened, keep_checkpoint
 from tests.pages.test_pages import button
@@ -95,7 +95,7 @@ def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -
 
 
 def test_before_the_first_round_there_is_nothing_to_look_into(open_page: Opened, filled: Path) -> None:
-    waiting = next(r for r in queries.experiment(filled, 2).runs if r.state == "queued")
+    waiting = next(r for r in Store(filled).experiments.get(2).runs if r.state == "queued")
     app = open_page("run", id=str(waiting.id), run_tab="Predictions")
     assert button(app, "Compute predictions").disabled
     assert "before a round was evaluated" in app.info[0].value
@@ -113,7 +113,7 @@ def test_a_run_from_elsewhere_offers_no_computation_that_would_fail(open_page: O
 
 
 def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) -> None:
-    run = next(r for r in queries.experiment(filled, 1).runs if r.method == "promptfl")
+    run = next(r for r in Store(filled).experiments.get(1).runs if r.method == "promptfl")
     app = open_page("run", id=str(run.id), run_tab="Prompt words")
     assert "Find the words" in labels(app)
     analysis.ask(filled, run.id, "nearest_words", 1)
@@ -130,7 +130,7 @@ def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) 
 
 
 def test_only_fitting_tabs_are_there(open_page: Opened, filled: Path) -> None:
-    by_method = {r.method: r for r in queries.experiment(filled, 1).runs}
+    by_method = {r.method: r for r in Store(filled).experiments.get(1).runs}
     fedot = [t.label for t in open_page("run", id=str(by_method["fedot"].id)).tabs]
     assert "Degrees of freedom" in fedot
     assert "Prompt words" not in fedot

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import config, store
+from fedcore import config
 from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
-from fedcore.store.database import prepare
+from fedcore.store import Store
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from scripts import ablations_doc
@@ -104,8 +104,8 @@ def own_round(method: str, seed: int) -> RoundFinished:
 
 def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs: int | None = None) -> Path:
     """Some or all runs of an experiment, with the threads of each in turn."""
-    prepare(db)
-    created = store.create_experiment(db, config.loads(text))
+    Store(db).prepare()
+    created = Store(db).experiments.create(config.loads(text))
     for i in range(len(created.run_ids) if runs is None else runs):
         lease = claim(db, new_owner(), "cpu", experiment_id=created.experiment_id)
         lease.begin()
@@ -120,8 +120,8 @@ def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs:
 
 def test_tables_hold_means_and_spreads_and_the_prose_stays(small, tmp_path):
     db = recorded(tmp_path / "runs.db")
-    assert ablations_doc.render(PAGE, db) == WRITTEN
-    assert ablations_doc.render(WRITTEN, db) == WRITTEN
+    assert ablations_doc.render(PAGE, Store(db)) == WRITTEN
+    assert ablations_doc.render(WRITTEN, Store(db)) == WRITTEN
 
 
 def test_the_script_rewrites_the_page(small, tmp_path, monkeypatch, capsys):
@@ -137,7 +137,7 @@ def test_the_newest_runs_of_the_file_count(small, tmp_path):
     db = recorded(tmp_path / "runs.db", threads=(2,))
     recorded(db)
     recorded(db, SMALL.replace('"Small"', '"Another"'), threads=(3,))
-    assert "CPU, 1 thread, " in ablations_doc.render(PAGE, db)
+    assert "CPU, 1 thread, " in ablations_doc.render(PAGE, Store(db))
 
 
 @pytest.mark.parametrize(
@@ -167,15 +167,15 @@ def test_the_newest_runs_of_the_file_count(small, tmp_path):
 def test_runs_that_do_not_make_the_report_are_refused(small, tmp_path, options, message):
     db = recorded(tmp_path / "runs.db", **options)
     with pytest.raises(FedLensError, match=message):
-        ablations_doc.render(PAGE, db)
+        ablations_doc.render(PAGE, Store(db))
 
 
 def test_a_missing_database_and_a_wrong_marker_are_named(small, tmp_path):
     with pytest.raises(FedLensError, match="no database at .*none.db; make it with"):
-        ablations_doc.render(PAGE, tmp_path / "none.db")
+        ablations_doc.render(PAGE, Store(tmp_path / "none.db"))
     db = recorded(tmp_path / "runs.db")
     with pytest.raises(FedLensError, match="names 'sdfed'; the runs are of fedot, promptfl"):
-        ablations_doc.render("<!-- table: sdfed -->\n<!-- end -->", db)
+        ablations_doc.render("<!-- table: sdfed -->\n<!-- end -->", Store(db))
 
 
 def test_the_page_has_a_table_for_every_method_of_the_experiment():

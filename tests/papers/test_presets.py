@@ -19,7 +19,7 @@ from fedcore.papers import experiments, published
 from fedcore.papers.beside import entry_of
 from fedcore.papers.mini import mini
 from fedcore.papers.published import Ours
-from fedcore.store import queries
+from fedcore.store import Store
 
 PUBLISHED = experiments.published()
 DRAWN = {
@@ -254,7 +254,7 @@ def test_the_command_runs_a_small_form(tmp_path, capsys):
     """Real training, the quickest of them; then nothing of it counts as the published experiment."""
     db, named = tmp_path / "runs.db", ["--preset", "fedalign/table1-food101-path-promptfl"]
     assert cli.main(["run", *named, "--scale", "mini", "--db", str(db)]) == 0
-    (row,) = queries.experiments(db)
+    (row,) = Store(db).experiments.all()
     assert row.name == "FedAlign, Food101, Path, PromptFL (mini)"
     assert [r.state for r in row.runs] == ["done"]
     capsys.readouterr()
@@ -271,6 +271,6 @@ def test_all_small_forms_run(small, tmp_path_factory, tmp_path):
     file.write_text(config.dumps(small[1]), encoding="utf-8")
     db = tmp_path_factory.getbasetemp() / "small-forms.db"
     assert cli.main(["run", str(file), "--db", str(db)]) == 0
-    newest = queries.experiments(db)[0]
+    newest = Store(db).experiments.all()[0]
     assert {r.state for r in newest.runs} == {"done"}
     assert all(r.last_test is not None and 0 <= r.last_test <= 1 for r in newest.runs)

@@ -18,6 +18,7 @@ from fedcore.results import export
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS
 from fedcore.results.printed import PrintedValues
+from fedcore.store import Store
 from fedcore.store.database import writing
 from tests.support import papers as presets
 
@@ -39,7 +40,7 @@ def rows(found: PrintedValues, comparison: Comparison) -> dict[str, dict[str, li
 
 def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
-    comparison = compare(db, [1], "best")
+    comparison = compare(Store(db), [1], "best")
     found = printed.printed_values(comparison, [experiment])
     shown = rows(found, comparison)
     # Table 1 prints FedOT and, with one block the same, FedOT(+B); Tables 2, 3 and 5 print them again
@@ -56,11 +57,11 @@ def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) ->
 def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> None:
     """What the summary has by the paper's own rule is what ``beside`` reads, number by number."""
     db, experiment = pacs
-    comparison = compare(db, [1], "best")
+    comparison = compare(Store(db), [1], "best")
     found = printed.printed_values(comparison, [experiment])
     read = {
         (PAPERS[b.figure.paper], b.figure.table, b.figure.method, printed.metric_of(b.figure)): b
-        for b in beside(db, experiment)
+        for b in beside(Store(db), experiment)
         if b.ours is not None and printed.metric_of(b.figure) is not None
     }
     compared = 0
@@ -78,7 +79,7 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
 
 def test_another_protocol_has_no_printed_figure(pacs: tuple[Path, Experiment], tmp_path: Path) -> None:
     db, experiment = pacs
-    comparison = compare(db, [1])
+    comparison = compare(Store(db), [1])
     longer = experiment.model_copy(update={"rounds": 9})
     fewer = experiment.model_copy(update={"held_out": experiment.held_out[:3]})
     for other in (longer, fewer, experiment.model_copy(update={"reproduces": ()})):
@@ -91,11 +92,11 @@ def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = presets.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     presets.train(db, experiment)
-    assert any(b.ours for b in beside(db, experiment))
+    assert any(b.ours for b in beside(Store(db), experiment))
     with writing(db) as database:
         database.execute("UPDATE runs SET origin='recorder'")
-    assert not printed.printed_values(compare(db, [1], "best"), [experiment]).values
-    assert not any(b.ours for b in beside(db, experiment))
+    assert not printed.printed_values(compare(Store(db), [1], "best"), [experiment]).values
+    assert not any(b.ours for b in beside(Store(db), experiment))
 
 
 def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:
@@ -119,13 +120,13 @@ def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Exp
     db, experiment = pacs
     odd = experiment.reproduces[0].model_copy(update={"table": "99"})
     other = experiment.model_copy(update={"reproduces": (odd,)})
-    assert printed.printed_values(compare(db, [1]), [other]) == PrintedValues()
+    assert printed.printed_values(compare(Store(db), [1]), [other]) == PrintedValues()
 
 
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     lookup = partial(printed.printed_values, experiments=[experiment])
-    lines = export.summary_latex(db, [1], "best", printed=lookup).splitlines()
+    lines = export.summary_latex(Store(db), [1], "best", printed=lookup).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
     names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
     assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
@@ -136,15 +137,15 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
     assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
     assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
     assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
-    without = export.summary_latex(db, [1], "best")
+    without = export.summary_latex(Store(db), [1], "best")
     assert "rinted" not in without and "94.68" not in without
 
 
 def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     lookup = partial(printed.printed_values, experiments=[experiment])
-    table = list(csv.DictReader(io.StringIO(export.summary_csv(db, [1], ("best",), printed=lookup))))
-    comparison = compare(db, [1], "best")
+    table = list(csv.DictReader(io.StringIO(export.summary_csv(Store(db), [1], ("best",), printed=lookup))))
+    comparison = compare(Store(db), [1], "best")
     found = printed.printed_values(comparison, [experiment])
     filed = {(r["method"], r["metric"]): r for r in table if not r["of"]}
     for group in comparison.groups:
@@ -154,5 +155,5 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     assert filed["FedOT", "Generalisation G"]["printed_in"] == (
         "FedOT, Table 1: FedOT (best on validation)"
     ), "with the paper's own rule: a file has a row for every rule"
-    rows = json.loads(export.summary_json(db, [1], ("best",), printed=lookup))["summary"]
+    rows = json.loads(export.summary_json(Store(db), [1], ("best",), printed=lookup))["summary"]
     assert [r["printed"] for r in rows] == [r["printed"] for r in table]

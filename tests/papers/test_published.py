@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore import config, store
+from fedcore import config
 from fedcore.cli import main as cli
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
@@ -20,10 +20,10 @@ from fedcore.papers import experiments, published
 from fedcore.papers.beside import Beside, beside, contents, text
 from fedcore.papers.published import Absent, Figure, Ours
 from fedcore.results.comparison import compare
-from fedcore.store.database import prepare
+from fedcore.store import Store
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
-from fedcore.store.rounds import OwnRound
+from fedcore.store.writer import OwnRound
 from tests.support import fill
 from tests.support.papers import PACS, ROUNDS, figure, find, matrix, preset, share, train, with_texts
 
@@ -185,7 +185,7 @@ def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, l
     experiment = preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50, 77))
     moved = experiment.data.model_copy(update={"root": "somewhere"})
     train(db, experiment.model_copy(update={"data": moved, "methods": experiment.methods[:2]}))
-    return db, experiment, beside(db, experiment)
+    return db, experiment, beside(Store(db), experiment)
 
 
 def test_generalization_personalization_and_comprehensive(fedot):
@@ -245,7 +245,7 @@ def test_a_seed_counts_when_all_held_out_domains_are_done(tmp_path):
     db = tmp_path / "runs.db"
     experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     train(db, experiment, held_out=("cartoon", "photo", "sketch"))
-    rows = beside(db, experiment)
+    rows = beside(Store(db), experiment)
     assert find(rows, table="1", method="FedOT", metric="generalization").text == "not run"
     assert find(rows, table="5", method="FedOT", target="C").status == "measured"
     assert find(rows, table="5", method="FedOT", target="A").text == "not run"
@@ -262,7 +262,7 @@ def test_a_seed_counts_when_all_held_out_domains_are_done(tmp_path):
 )
 def test_runs_of_another_setting_do_not_count(fedot, change):
     db, experiment, _ = fedot
-    rows = beside(db, experiment.model_copy(update=change))
+    rows = beside(Store(db), experiment.model_copy(update=change))
     assert {r.status for r in rows} == {"not run", "not implemented"}
 
 
@@ -270,7 +270,7 @@ def test_domains_traffic_and_what_no_run_gives(tmp_path):
     db = tmp_path / "runs.db"
     experiment = preset("feddeap/table1-domainnet-126", ("FedDEAP", "PromptFL"))
     train(db, experiment.model_copy(update={"seeds": (1,)}))
-    rows = beside(db, experiment)
+    rows = beside(Store(db), experiment)
     assert find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)").ours.mean == 1.0, (
         "4 M, 4 clients"
     )
@@ -292,10 +292,10 @@ def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_p
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, sdfed)
     train(db, aligned)
-    row = find(beside(db, sdfed), table="1", method="SDFed")
+    row = find(beside(Store(db), sdfed), table="1", method="SDFed")
     own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
     assert row.ours.mean == pytest.approx(np.mean(own))
-    row = find(beside(db, aligned), table="1", method="FedAlign", metric="global")
+    row = find(beside(Store(db), aligned), table="1", method="FedAlign", metric="global")
     whole = [100 * share("FedAlign/None", 1, ROUNDS, "global", f"domain:{d}") for d in PACS]
     assert row.ours.mean == pytest.approx(np.mean(whole))
 
@@ -321,10 +321,10 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         ("path", "FedAlign", own, 50.0),
     ):
         db = tmp_path / f"{setting}.db"
-        prepare(db)
+        Store(db).prepare()
         experiment = preset(f"fedalign/table1-food101-{setting}", (label,))
         planned = with_texts(experiment, {"apple pie": ["a pie."]}) if label == "FedAlign" else experiment
-        created = store.create_experiment(db, planned)
+        created = Store(db).experiments.create(planned)
         lease = claim(db, new_owner(), "cpu", experiment_id=created.experiment_id)
         lease.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
@@ -334,7 +334,7 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
             found = tuple(fill.cell(*counts, stage=stage) for stage, *counts in cells)
             lease.write_round(OwnRound(round_, found))
         lease.finish("done")
-        row = find(beside(db, experiment), table="1", method=label, metric="local")
+        row = find(beside(Store(db), experiment), table="1", method=label, metric="local")
         assert (row.status, row.ours.mean) == ("measured", pytest.approx(expected))
 
 
@@ -352,12 +352,12 @@ def test_a_gt_figure_of_classes_that_took_the_prompt_is_told_apart(tmp_path, tex
     db = tmp_path / "runs.db"
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, texts))
-    row = find(beside(db, aligned), table="1", method="FedAlign", metric="global")
+    row = find(beside(Store(db), aligned), table="1", method="FedAlign", metric="global")
     assert row.status == "measured with a caveat" and why in row.why
     assert row.ours is not None and row.text.endswith(" †")
-    said = text(beside(db, aligned))
+    said = text(beside(Store(db), aligned))
     assert f"\n† {row.why}" in said and "1 measured with a caveat" in said
-    (note,) = [n for n in compare(db, [1]).notes if n.startswith("†")]
+    (note,) = [n for n in compare(Store(db), [1]).notes if n.startswith("†")]
     assert note.startswith("† FedAlign: ") and why in note
 
 
@@ -367,7 +367,7 @@ def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, {"apple pie": ["a pie."], "baby back ribs": ["ribs."]}))
     train(db, with_texts(aligned, HALF))
-    row = find(beside(db, aligned), table="1", method="FedAlign", metric="global")
+    row = find(beside(Store(db), aligned), table="1", method="FedAlign", metric="global")
     assert (row.status, row.why, row.ours.n) == ("measured", "", 1)
 
 
@@ -395,7 +395,7 @@ def test_zero_shot_of_both_styles_is_told_apart(tmp_path):
     table = preset("fedalign/table1-cifar10-iid", ("Zero-shot CLIP", "Zero-shot CLIP, GT"))
     train(db, with_texts(table, {"cat": ["a pet."]}))
     for name in ("ST", "GT"):
-        row = find(beside(db, table), table="6", setting=f"zero-shot {name}")
+        row = find(beside(Store(db), table), table="6", setting=f"zero-shot {name}")
         label = "Zero-shot CLIP" + (", GT" if name == "GT" else "")
         assert (row.status, row.label) == ("measured", label)
 
@@ -403,9 +403,9 @@ def test_zero_shot_of_both_styles_is_told_apart(tmp_path):
 def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(tmp_path):
     db = tmp_path / "runs.db"
     iid = preset("fedalign/table1-food101-iid", ("FedAlign",))
-    assert find(beside(db, iid), table="1", method="FedAlign", metric="local").status == "not run"
+    assert find(beside(Store(db), iid), table="1", method="FedAlign", metric="local").status == "not run"
     train(db, iid)
-    row = find(beside(db, iid), table="1", method="FedAlign", metric="local")
+    row = find(beside(Store(db), iid), table="1", method="FedAlign", metric="local")
     assert (row.status, row.ours) == ("measured on another test set", None)
     assert row.text == "measured on another test set" and "client's own share" in row.why
 
@@ -415,7 +415,7 @@ def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_figure(tmp_path):
     db = tmp_path / "runs.db"
     swept = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,), sweep={"methods.*.local_epochs": (1, 2)})
     train(db, swept)
-    row = find(beside(db, swept), table="1", method="FedOT", metric="generalization")
+    row = find(beside(Store(db), swept), table="1", method="FedOT", metric="generalization")
     label = "FedOT (local_epochs 1)"
     assert (row.status, row.label) == ("measured", label)
     assert row.ours.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
@@ -425,9 +425,9 @@ def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(tmp_path):
     db = tmp_path / "runs.db"
     mixed = preset("sdfed/table4-dtd", ("SDFed",), seeds=(1,))
     train(db, mixed.model_copy(update={"cohorts": ()}))
-    assert find(beside(db, mixed), method="SDFed").status == "not run"
+    assert find(beside(Store(db), mixed), method="SDFed").status == "not run"
     train(db, mixed)
-    row = find(beside(db, mixed), method="SDFed")
+    row = find(beside(Store(db), mixed), method="SDFed")
     own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
     assert (row.status, row.ours.mean) == ("measured", pytest.approx(np.mean(own)))
 
@@ -437,14 +437,14 @@ def test_one_run_suffices_for_a_figure_by_held_out_domain(tmp_path):
     experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     train(db, experiment)
     train(db, experiment.model_copy(update={"seeds": (77,)}), held_out=("cartoon",))
-    rows = beside(db, experiment)
+    rows = beside(Store(db), experiment)
     assert find(rows, table="5", method="FedOT", target="C").ours.n == 2
     assert find(rows, table="1", method="FedOT", metric="generalization").ours.n == 1
 
 
 def test_an_experiment_that_names_nothing_is_refused(tmp_path):
     with pytest.raises(FedLensError, match="names no published figures"):
-        beside(tmp_path / "none.db", config.parse({"methods": [{"name": "fedot"}]}))
+        beside(Store(tmp_path / "none.db"), config.parse({"methods": [{"name": "fedot"}]}))
 
 
 def test_the_command_prints_both(fedot, capsys):

@@ -13,7 +13,7 @@ from fedcore.results.artifacts import (
     run_toml,
     size_text,
 )
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.support import fill
 
 ABOUT = {"key": "k", "data": "pacs", "backbone": "ViT-B-32", "reads": "embedding"}
@@ -33,7 +33,7 @@ def db(tmp_path):
 
 
 def test_encodings_say_what_they_are_and_how_far(db):
-    old, done, half = cached_encodings(db)
+    old, done, half = cached_encodings(Store(db))
     assert (old.name, old.data, old.complete) == ("digits-0", "", True)
     assert (done.name, done.data, done.backbone, done.reads) == ("pacs-1", "pacs", "ViT-B-32", "embedding")
     assert (done.images, done.total, done.complete) == (10, 10, True)
@@ -90,8 +90,8 @@ def test_sizes_are_told_in_words(size, words):
 
 
 def test_deleting_frees_the_file_and_leaves_the_others(db):
-    assert delete_encoding(db, "pacs-2") > 128 / 1e6
-    assert [e.name for e in cached_encodings(db)] == ["digits-0", "pacs-1"]
+    assert delete_encoding(Store(db), "pacs-2") > 128 / 1e6
+    assert [e.name for e in cached_encodings(Store(db))] == ["digits-0", "pacs-1"]
     left = sorted(p.name for p in (db.parent / "artifacts" / "encodings").glob("pacs-2*"))
     assert left == ["pacs-2.lock"]
 
@@ -99,19 +99,19 @@ def test_deleting_frees_the_file_and_leaves_the_others(db):
 @pytest.mark.parametrize("name", ["gone", "../../runs", "pacs-1.npy"])
 def test_only_what_is_listed_can_be_deleted(db, name):
     with pytest.raises(FedLensError, match="no encoding"):
-        delete_encoding(db, name)
-    assert len(cached_encodings(db)) == 3
+        delete_encoding(Store(db), name)
+    assert len(cached_encodings(Store(db))) == 3
 
 
 def test_one_in_use_is_refused(db):
     mapped = arrays.open_mapped(db.parent / "artifacts" / "encodings" / "pacs-1.npy")
     with pytest.raises(FedLensError, match="pacs-1.npy is in use by a run"):
-        delete_encoding(db, "pacs-1")
-    assert mapped.shape == (10, 3) and len(cached_encodings(db)) == 3
+        delete_encoding(Store(db), "pacs-1")
+    assert mapped.shape == (10, 3) and len(cached_encodings(Store(db))) == 3
 
 
 def test_no_folder_means_no_cached_encodings(tmp_path):
-    assert cached_encodings(tmp_path / "runs.db") == []
+    assert cached_encodings(Store(tmp_path / "runs.db")) == []
 
 
 def test_a_runs_file_can_be_read_back_for_every_method(tmp_path):
@@ -120,6 +120,6 @@ def test_a_runs_file_can_be_read_back_for_every_method(tmp_path):
     db = tmp_path / "runs.db"
     created, _ = fill.start(db, fill.an_experiment(methods=names, seeds=(1,)))
     for run_id, name in zip(created.run_ids, names, strict=True):
-        again = loads(run_toml(db, run_id), "the run's config")
+        again = loads(run_toml(Store(db), run_id), "the run's config")
         assert [entry.name for entry in again.methods] == [name]
-        assert group_hash(expand(again)[0]) == queries.runs(db, [run_id])[0].group_hash
+        assert group_hash(expand(again)[0]) == Store(db).runs.get([run_id])[0].group_hash

@@ -14,8 +14,8 @@ from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import mean_panels
 from fedcore.results.metrics import METRICS
 from fedcore.results.run_panels import run_panel
-from fedcore.store import queries
-from fedcore.store.rounds import OwnRound
+from fedcore.store import Store
+from fedcore.store.writer import OwnRound
 from tests.support import fill
 
 NAMES = (
@@ -41,7 +41,7 @@ def recorded(tmp_path: Path) -> tuple[Path, int]:
 
 def test_the_table_has_it_beside_personal_accuracy(recorded):
     db, experiment = recorded
-    comparison = compare(db, [experiment])
+    comparison = compare(Store(db), [experiment])
     (group,) = comparison.groups
     assert group.stats["classes"].mean == pytest.approx(40) and METRICS["classes"] == "Own classes"
     assert group.stats["personal"].mean == pytest.approx(75)
@@ -52,18 +52,18 @@ def test_the_table_has_it_beside_personal_accuracy(recorded):
 
 def test_heatmaps_have_neither_a_row_nor_a_column_for_it(recorded):
     db, experiment = recorded
-    (run,) = queries.runs_of(db, [experiment])
-    comparison = compare(db, [experiment])
-    (mean,) = mean_panels(db, comparison, comparison.groups[0].setting).values()
-    for panel in (run_panel(db, run), mean):
+    (run,) = Store(db).runs.of_experiments([experiment])
+    comparison = compare(Store(db), [experiment])
+    (mean,) = mean_panels(Store(db), comparison, comparison.groups[0].setting).values()
+    for panel in (run_panel(Store(db), run), mean):
         assert (panel.rows, panel.columns) == (("global", "a", "b"), ("a", "b", "d"))
         assert panel.correct.sum() == 1 + 4 + 7
-    assert run_panel(db, run, "clients").rows == ("a", "b")
+    assert run_panel(Store(db), run, "clients").rows == ("a", "b")
 
 
 def test_the_export_of_rounds_names_it(recorded):
     db, experiment = recorded
-    rows = list(csv.DictReader(io.StringIO(export.rounds_csv(db, [experiment]))))
+    rows = list(csv.DictReader(io.StringIO(export.rounds_csv(Store(db), [experiment]))))
     sets = {
         (r["model"], r["test_set"], r["correct"], r["total"])
         for r in rows

@@ -13,18 +13,18 @@ from fedcore.plots import heatmaps
 from fedcore.plots.theme import Theme
 from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import client_by_round_panels
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.support import fill
 
 
 def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     group = next(g for g in found.groups if g.label == "SDFed")
-    panel = client_by_round_panels(filled, found, group.setting)[group.key]
+    panel = client_by_round_panels(Store(filled), found, group.setting)[group.key]
     assert panel.rows == fill.CLIENTS and panel.columns == tuple(map(str, range(11)))
     expected = np.zeros((6, 11))
     for value in group.runs:
-        for own in queries.own_accuracy(filled, value.run.id):
+        for own in Store(filled).cells.own_accuracy(value.run.id):
             expected[own.client - 1, own.round] += 100 * own.correct / own.total / 3
     np.testing.assert_allclose(panel.values, expected)
     assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the last round, as in the table"
@@ -46,8 +46,8 @@ def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
             )
         )
         lease.finish("done")
-    found = compare(db, [1])
-    (panel,) = client_by_round_panels(db, found, found.groups[0].setting).values()
+    found = compare(Store(db), [1])
+    (panel,) = client_by_round_panels(Store(db), found, found.groups[0].setting).values()
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "the third client, in no run of round 1"
-    (own,) = [o for o in queries.own_accuracy(db, leases[0].run_id) if (o.client, o.round) == (6, 1)]
+    (own,) = [o for o in Store(db).cells.own_accuracy(leases[0].run_id) if (o.client, o.round) == (6, 1)]
     assert panel.values[5, 1] == pytest.approx(100 * own.correct / own.total), "of the one run that has it"

@@ -28,14 +28,14 @@ from fedcore.results.metrics import METRICS, RunResult, selected_rounds, value_p
 from fedcore.results.settings import setting_key
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.sweeps import sweep_families
-from fedcore.store import Recorder, queries
+from fedcore.store import VALIDATION, Recorder, RunRow, Store
 from fedcore.store.database import writing
 from tests.support import fill
 
 
 def shares(db: Path, run_id: int, round_: int) -> np.ndarray:
     """Own accuracy of every client, per cent, straight from the recorded counts."""
-    found = [o for o in queries.own_accuracy(db, run_id) if o.round == round_]
+    found = [o for o in Store(db).cells.own_accuracy(run_id) if o.round == round_]
     return np.array([100 * o.correct / o.total for o in found])
 
 
@@ -80,7 +80,7 @@ def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
     for round_ in (0, 5, 10, 15, 20):
         lease.write_round(fill.a_round("fedot", 4, round_, 20))
     lease.finish("done")
-    found = compare(db, [1], "mean10")
+    found = compare(Store(db), [1], "mean10")
     assert found.groups[0].runs[0].rounds == (15, 20)
     assert found.groups[0].runs[0].taken == "mean of 15 to 20, 2 evaluated"
     assert found.notes == ("FedOT, seed 4: only 2 of the last ten rounds evaluated",)
@@ -95,15 +95,15 @@ def test_an_untrained_round_that_is_best_on_validation_is_said(tmp_path: Path) -
     for round_ in range(3):  # a learning rate that harms: accuracy falls
         lease.write_round(replace(fill.a_round("fedot", 1, 2 - round_, 2), round=round_))
     lease.finish("done")
-    found = compare(db, [1], "best")
+    found = compare(Store(db), [1], "best")
     assert found.groups[0].runs[0].rounds == (0,)
     assert found.groups[0].runs[0].taken == "0 (before training)"
     assert found.notes == ("FedOT, seed 1: best on validation is round 0 (before training)",)
-    assert "% FedOT, seed 1: best on validation is round 0" in export.summary_latex(db, [1], "best")
+    assert "% FedOT, seed 1: best on validation is round 0" in export.summary_latex(Store(db), [1], "best")
 
 
 def test_last_round_is_mean_over_clients_then_over_seeds(filled: Path) -> None:
-    group = next(g for g in compare(filled, [1], "last").groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(filled), [1], "last").groups if g.label == "FedOT")
     per_seed = [shares(filled, v.run.id, 10).mean() for v in group.runs]
     assert len(per_seed) == 3
     assert group.stats["personal"].mean == pytest.approx(np.mean(per_seed))
@@ -113,11 +113,12 @@ def test_last_round_is_mean_over_clients_then_over_seeds(filled: Path) -> None:
 
 
 def test_best_on_validation_reads_test_at_the_validated_round(filled: Path) -> None:
-    group = next(g for g in compare(filled, [1], "best").groups if g.label == "PromptFL")
+    group = next(g for g in compare(Store(filled), [1], "best").groups if g.label == "PromptFL")
     expected = []
     for value in group.runs:
         by_round = {
-            p.round: p.personal_mean for p in queries.curves(filled, [value.run.id], split=queries.VALIDATION)
+            p.round: p.personal_mean
+            for p in Store(filled).rounds.mean_accuracy([value.run.id], split=VALIDATION)
         }
         best = min(r for r, v in by_round.items() if v == max(by_round.values()))
         assert value.rounds == (best,)
@@ -126,17 +127,17 @@ def test_best_on_validation_reads_test_at_the_validated_round(filled: Path) -> N
 
 
 def test_mean_of_last_ten(filled: Path) -> None:
-    group = next(g for g in compare(filled, [1], "mean10").groups if g.label == "SDFed")
+    group = next(g for g in compare(Store(filled), [1], "mean10").groups if g.label == "SDFed")
     expected = [np.mean([shares(filled, v.run.id, r).mean() for r in range(1, 11)]) for v in group.runs]
     assert group.stats["personal"].mean == pytest.approx(np.mean(expected))
     assert group.stats["personal"].std == pytest.approx(np.std(expected, ddof=1))
 
 
 def test_unfinished_runs_are_left_out_and_said(filled: Path) -> None:
-    found = compare(filled, [2])
+    found = compare(Store(filled), [2])
     assert [g.label for g in found.groups] == ["Zero-shot CLIP"]
     assert found.notes == ("4 runs are not finished and left out",)
-    more = compare(filled, [2], unfinished=True)
+    more = compare(Store(filled), [2], unfinished=True)
     assert {g.label for g in more.groups} == {"Zero-shot CLIP", "FedOT", "PromptFL", "SDFed"}
 
 
@@ -144,7 +145,7 @@ def test_a_repeated_seed_is_no_further_evidence(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     first, second = fill.done(db, experiment), fill.done(db, experiment)
-    found = compare(db, [first, second])
+    found = compare(Store(db), [first, second])
     assert found.groups[0].stats["personal"].n == 1
     assert found.groups[0].runs[0].run.experiment_id == second
     assert "repeat" in found.notes[0]
@@ -154,7 +155,7 @@ def test_two_configs_of_one_method_are_two_rows_with_names_that_tell(tmp_path: P
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entries = tuple(MethodEntry(name="fedot", label="FedOT", config={"blocks": b}) for b in (1, 4))
-    found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
     assert [g.label for g in found.groups] == ["FedOT (blocks 1)", "FedOT (blocks 4)"]
     assert config_differences(found.groups) == {"method.config.blocks": ["1", "4"]}
     assert partial_fields(found.groups) == {}
@@ -166,7 +167,7 @@ def test_names_tell_rows_apart_whichever_of_their_fields_differ(tmp_path: Path) 
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     configs = ({"blocks": 1, "lr": 0.1}, {"blocks": 1, "lr": 0.1, "tau": 3.0}, {"blocks": 2, "lr": 0.5})
     entries = tuple(MethodEntry(name="fedot", label="A", config=c) for c in configs)
-    found = compare(db, [fill.done(db, experiment.model_copy(update={"methods": entries}))])
+    found = compare(Store(db), [fill.done(db, experiment.model_copy(update={"methods": entries}))])
     assert len({g.label for g in found.groups}) == 3
     near = settings.distinguishing_texts([{"method.config.lr": 0.01234567}, {"method.config.lr": 0.01234568}])
     assert near == ["learning rate 0.01234567", "learning rate 0.01234568"]
@@ -184,7 +185,7 @@ def test_what_means_the_same_is_one_row(tmp_path: Path) -> None:
         stored.add(group_hash(expand(experiment)[0]))
         fill.done(db, experiment)
     assert len(stored) == 3, "what is stored tells them apart, and stays as it is"
-    found = compare(db, [1, 2, 3])
+    found = compare(Store(db), [1, 2, 3])
     (group,) = found.groups
     assert (group.label, group.seeds, group.stats["personal"].n) == ("FedOT", (1, 2, 3), 3)
     assert len(found.settings) == 1 and found.notes == ()
@@ -202,7 +203,7 @@ def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) 
         )
         run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
         run.finish()
-    found = compare(db, [number])
+    found = compare(Store(db), [number])
     ours = next(g for g in found.groups if g.here)
     assert (ours.label, ours.seeds) == ("FedOT", (1, 2))
     assert {r.run.id for r in ours.runs} == {1, 2}, "none is replaced by a seed of the script's"
@@ -259,7 +260,7 @@ def a_run(partition: dict[str, object]) -> RunConfig:
 
 def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) -> None:
     """Every made-up run leaves its hyper-parameters at the papers' defaults, which differ."""
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     differing, partial = config_differences(found.groups), partial_fields(found.groups)
     methods = {g.key: registry.get(g.method).Config() for g in found.groups}
     shown = dict(zip(methods, differing["method.config.lr"], strict=True))
@@ -274,7 +275,7 @@ def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) ->
 
 
 def test_a_method_that_is_not_known_here_has_its_config_as_recorded(filled: Path) -> None:
-    config = compare(filled, [1]).groups[0].config
+    config = compare(Store(filled), [1]).groups[0].config
     odd = config.method.model_copy(update={"name": "somebody-s", "config": {"lr": 3.0}})
     flat = settings.flatten_with_defaults(config.model_copy(update={"method": odd}))
     assert [k for k in flat if k.startswith("method.config")] == ["method.config.lr"]
@@ -299,7 +300,7 @@ def test_no_difference_across_rounds_or_participation(tmp_path: Path) -> None:
         methods = ("fedot", "zero-shot") if not i else (("sdfed", "promptfl")[i - 1],)
         experiment = fill.an_experiment(methods=methods, seeds=(1, 2, 3), rounds=rounds)
         fill.done(db, experiment.model_copy(update={"participation": participation}))
-    found = compare(db, [1, 2, 3])
+    found = compare(Store(db), [1, 2, 3])
     rows = {g.method: g for g in found.groups}
     base = rows["fedot"]
     assert reason_not_comparable(rows["sdfed"], base) == "rounds 3 against 2"
@@ -321,11 +322,11 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> 
     _, (lease,) = fill.start(db, fill.an_experiment(methods=("zero-shot",), seeds=(1,), rounds=9))
     fill.train(lease, until=0)
     lease.finish("done")
-    fedot, still = compare(db, [1, 2]).groups
+    fedot, still = compare(Store(db), [1, 2]).groups
     assert still.runs[0].rounds == (0,)
     assert reason_not_comparable(fedot, still) == reason_not_comparable(still, fedot) == ""
     assert difference(fedot, still, "personal") is not None
-    assert not any("differ" in note for note in compare(db, [1, 2]).notes)
+    assert not any("differ" in note for note in compare(Store(db), [1, 2]).notes)
 
 
 def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
@@ -334,11 +335,11 @@ def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
     for lease in leases:
         run = lease.config()
         fill.train(lease, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
-    found = compare(db, [1], unfinished=True)
+    found = compare(Store(db), [1], unfinished=True)
     base, other = found.groups
     assert reason_not_comparable(other, base) == "SDFed has unfinished runs"
     assert significance(found.groups, base, "personal") == {}
-    base, other = compare(db, [1]).groups
+    base, other = compare(Store(db), [1]).groups
     assert reason_not_comparable(other, base) == ""
     (tested,) = significance((base, other), base, "personal").values()
     assert (tested.n, tested.p) == (2, None), "two seeds are left: nothing is claimed"
@@ -348,13 +349,13 @@ def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> No
     db = tmp_path / "runs.db"
     clients = fill.CLIENTS
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=clients[:2])
-    found = compare(db, [fill.done(db, experiment)])
+    found = compare(Store(db), [fill.done(db, experiment)])
     (group,) = found.groups
     assert group.stats["personal"].n == 2, "seeds, not runs"
     values = {s: [v.values["personal"] for v in group.runs if v.run.seed == s] for s in (1, 2)}
     assert group.stats["personal"].std == pytest.approx(np.std([np.mean(v) for v in values.values()], ddof=1))
     run = group.runs[0]
-    cells = queries.cells_at(db, {run.run.id: run.rounds[0]})
+    cells = Store(db).cells.at_rounds({run.run.id: run.rounds[0]})
     (cell,) = [
         c
         for c in cells
@@ -363,13 +364,13 @@ def test_held_out_domains_are_averaged_within_a_seed_first(tmp_path: Path) -> No
     assert run.values["generalisation"] == pytest.approx(100 * cell.correct / cell.total)
 
 
-def a_value(run: queries.RunRow, seed: int, held_out: str, personal: float) -> RunResult:
+def a_value(run: RunRow, seed: int, held_out: str, personal: float) -> RunResult:
     values = {m: personal if m == "personal" else None for m in METRICS}
     return RunResult(replace(run, seed=seed, held_out=held_out), (10,), values)
 
 
 def test_a_seed_that_lacks_a_held_out_domain_is_no_seed_of_the_mean(filled: Path) -> None:
-    run = queries.runs_of(filled, [1])[0]
+    run = Store(filled).runs.of_experiments([1])[0]
     runs = [a_value(run, 1, "A", 90.0), a_value(run, 1, "B", 50.0), a_value(run, 2, "A", 90.0)]
     assert value_per_seed(runs, "personal") == {1: 70.0}
     assert spread(value_per_seed(runs, "personal").values()) == Stat(70.0, None, 1)
@@ -386,16 +387,16 @@ def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -
             lease.finish("stopped", "not wanted")
         else:
             fill.train(lease)
-    found = compare(db, [created.experiment_id])
+    found = compare(Store(db), [created.experiment_id])
     (group,) = found.groups
     assert (group.seeds, group.stats["personal"].n, group.stats["generalisation"].n) == ((1,), 1, 1)
     own = [shares(db, x.run_id, 2).mean() for x in leases if x.config().seed == 1]
     assert group.stats["personal"].mean == pytest.approx(np.mean(own))
     assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
-    partial = compare(db, [created.experiment_id], partial_seeds=True)
+    partial = compare(Store(db), [created.experiment_id], partial_seeds=True)
     assert len(partial.groups[0].runs) == 3 and partial.groups[0].stats == group.stats
     for comparison in (found, partial):
-        (line,) = curves.mean_curves(db, comparison, group.setting, "personal")
+        (line,) = curves.mean_curves(Store(db), comparison, group.setting, "personal")
         assert (line.n, line.std[-1]) == (1, None)
         assert line.y[-1] == pytest.approx(np.mean(own))
 
@@ -408,7 +409,7 @@ def folders_at(db: Path, *roots: str) -> list[int]:
 
 def test_two_folders_are_two_settings(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    found = compare(db, folders_at(db, "/a", "/b"))
+    found = compare(Store(db), folders_at(db, "/a", "/b"))
     assert found.notes == (), "the same config on other data is no repeat"
     first, second = found.groups
     assert first.setting != second.setting and len(set(found.settings.values())) == 2
@@ -421,11 +422,11 @@ def test_of_several_settings_a_note_says_whose_row_it_marks(tmp_path: Path) -> N
     embedded = fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=2)
     elsewhere = embedded.model_copy(update={"data": DataConfig(name="folder", root="/a")})
     ids = [fill.done(db, e) for e in (embedded, elsewhere)]
-    found = compare(db, ids)
+    found = compare(Store(db), ids)
     (note,) = found.notes
     marked = next(g for g in found.groups if g.caveat)
     assert note.startswith(f"† FedAlign ({found.settings[marked.setting]}): recorded before")
-    (note,) = compare(db, ids[1:]).notes
+    (note,) = compare(Store(db), ids[1:]).notes
     assert note.startswith("† FedAlign: recorded before")
 
 
@@ -439,7 +440,7 @@ def test_what_is_in_a_folder_counts_not_where_it_lies(
         for number, content in zip(ids, contents, strict=True):
             text = json.dumps({"device": "cpu", "data": content})
             database.execute("UPDATE runs SET environment=? WHERE experiment_id=?", [text, number])
-    assert len(compare(db, ids).settings) == settings
+    assert len(compare(Store(db), ids).settings) == settings
 
 
 def test_embedded_data_is_the_same_wherever_it_ran() -> None:
@@ -448,7 +449,7 @@ def test_embedded_data_is_the_same_wherever_it_ran() -> None:
 
 
 def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> None:
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     by_label = {g.label: g for g in found.groups}
     gap = difference(by_label["FedOT"], by_label["PromptFL"], "personal")
     expected = by_label["FedOT"].stats["personal"].mean - by_label["PromptFL"].stats["personal"].mean
@@ -456,13 +457,13 @@ def test_differences_only_within_one_setting(tmp_path: Path, filled: Path) -> No
     assert difference(by_label["PromptFL"], by_label["PromptFL"], "personal") is None
     other = tmp_path / "runs.db"
     shapes = compare(
-        other, [fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))]
+        Store(other), [fill.done(other, fill.an_experiment(methods=("promptfl",), data="shapes", rounds=2))]
     )
     assert difference(by_label["FedOT"], shapes.groups[0], "personal") is None
 
 
 def test_best_and_second_as_printed(filled: Path) -> None:
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     names = {g.key: g.label for g in found.groups}
     best, second = ranks(found.groups, "personal")
     assert {names[k] for k in best} == {"FedOT"}
@@ -471,7 +472,7 @@ def test_best_and_second_as_printed(filled: Path) -> None:
 
 
 def test_significance_pairs_seeds_within_a_setting(filled: Path) -> None:
-    groups = {g.label: g for g in compare(filled, [1]).groups}
+    groups = {g.label: g for g in compare(Store(filled), [1]).groups}
     baseline = groups["PromptFL"]
     found = significance(list(groups.values()), baseline, "personal")
     assert baseline.key not in found and len(found) == len(groups) - 1

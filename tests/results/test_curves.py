@@ -11,7 +11,7 @@ from fedcore.plots import lines as figures
 from fedcore.plots.theme import Theme
 from fedcore.results import curves
 from fedcore.results.comparison import compare
-from fedcore.store import Recorder
+from fedcore.store import Recorder, Store
 
 
 def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
@@ -23,15 +23,15 @@ def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
     with Recorder(db, method="measured", seed=1, dataset="d", experiment="x") as run:
         run.round(1, accuracy=accuracy, seconds=2.0, bytes_up=1_000_000)
         run.round(2, accuracy=accuracy, seconds=3.0, bytes_up=1_000_000)
-    found = compare(db, [1], "last")
+    found = compare(Store(db), [1], "last")
     (setting,) = found.settings
-    costs = {c.label: c for c in curves.row_costs(db, found, setting)}
+    costs = {c.label: c for c in curves.row_costs(Store(db), found, setting)}
     assert costs["silent"].megabytes is None
     assert costs["silent"].seconds is None
     assert costs["measured"].megabytes_up == 2.0
     assert costs["measured"].megabytes_down is None
     assert costs["measured"].seconds == 5.0
-    drawn = {s.label: s.x for s in curves.mean_curves(db, found, setting, "personal", "megabytes")}
+    drawn = {s.label: s.x for s in curves.mean_curves(Store(db), found, setting, "personal", "megabytes")}
     assert drawn == {"measured": (1.0, 2.0)}
 
 

@@ -14,7 +14,7 @@ from fedcore.methods import DiagnosticChart, MatrixChart, Method, registry
 from fedcore.plots import lines as figures
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.support import fill
 
 
@@ -25,7 +25,7 @@ def recorded(db: Path, figures: dict[str, tuple[str, ...]]) -> list[DiagnosticCh
         fill.train(lease, until=0)
         event = fill.a_round(name, 1, 1, 1)
         lease.write_round(replace(event, diagnostics=tuple(Diagnostic(v, 0.5) for v in values)))
-    return diagnostics.recorded_charts(db, queries.runs(db, range(1, len(figures) + 1)))
+    return diagnostics.recorded_charts(Store(db), Store(db).runs.get(range(1, len(figures) + 1)))
 
 
 def test_a_new_method_brings_titles_units_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_what_is_known_is_described_for_a_script_s_own_method_too(tmp_path: Path
 def test_shares_are_drawn_as_per_cent(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     (chart,) = recorded(db, {"feddeap": ("semantic_shared_accuracy",)})
-    (line,) = diagnostics.diagnostic_series(db, {1: 1}, chart)
+    (line,) = diagnostics.diagnostic_series(Store(db), {1: 1}, chart)
     assert (chart.unit, chart.heading) == ("%", "How well the networks tell classes and domains")
     assert line.y[-1] == 50 and line.label.endswith(", semantic")
 
@@ -96,8 +96,8 @@ def test_a_matrix_is_as_the_runs_own_method_says(tmp_path: Path, monkeypatch: py
         Diagnostic("nobody_s", 0.5, client_a=1, client_b=2),
     )
     lease.write_round(replace(fill.a_round("zz", 1, 1, 1), diagnostics=pairs))
-    runs = queries.runs_of(db, [1])
-    found = diagnostics.recorded_matrix_charts(db, runs)
+    runs = Store(db).runs.of_experiments([1])
+    found = diagnostics.recorded_matrix_charts(Store(db), runs)
     assert {name: m.title for name, m in found.items()} == {"attention": "Mine alone"}
     assert diagnostics.matrix_charts()["attention"].title.startswith("Attention"), "FedAlign's"
     assert diagnostics.recording_methods("attention") == "FedAlign, Mine"

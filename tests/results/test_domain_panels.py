@@ -22,7 +22,7 @@ from fedcore.results.comparison_panels import (
 )
 from fedcore.results.panels import Panel
 from fedcore.results.run_panels import run_panel, run_panels
-from fedcore.store import Recorder, queries
+from fedcore.store import Recorder, Store
 from tests.support import fill
 
 DOMAINS = {"a1": "art", "a2": "art", "s1": "sketch"}
@@ -78,8 +78,8 @@ def only(found: dict[str, Panel]) -> Panel:
 
 
 def test_domain_of_the_model_by_domain_of_the_images(two_seeds: Path) -> None:
-    found = compare(two_seeds, [1])
-    panel = only(domain_panels(two_seeds, found, found.groups[0].setting))
+    found = compare(Store(two_seeds), [1])
+    panel = only(domain_panels(Store(two_seeds), found, found.groups[0].setting))
     assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
     # seed 1: (14/20 + 10/20) / 2 = 60 %, (3/20 + 5/20) / 2 = 20 %; seed 2 has 5 points more everywhere
     np.testing.assert_allclose(panel.values, [[62.5, 22.5], [22.5, 92.5]])
@@ -88,23 +88,23 @@ def test_domain_of_the_model_by_domain_of_the_images(two_seeds: Path) -> None:
 
 
 def test_one_run_by_domains_is_the_row_of_one_seed(two_seeds: Path) -> None:
-    run = next(r for r in queries.runs_of(two_seeds, [1]) if r.seed == 1)
-    panel = run_panel(two_seeds, run, "domains")
+    run = next(r for r in Store(two_seeds).runs.of_experiments([1]) if r.seed == 1)
+    panel = run_panel(Store(two_seeds), run, "domains")
     np.testing.assert_allclose(panel.values, [[60, 20], [20, 90]])
 
 
 def test_without_test_sets_of_domains_the_clients_samples_stand_for_them(tmp_path: Path) -> None:
     cells = {pair: n for pair, n in accuracy().items() if pair[1] in DOMAINS}
     record(tmp_path / "runs.db", 1, cells)
-    run = queries.runs_of(tmp_path / "runs.db", [1])[0]
-    panel = run_panel(tmp_path / "runs.db", run, "domains")
+    run = Store(tmp_path / "runs.db").runs.of_experiments([1])[0]
+    panel = run_panel(Store(tmp_path / "runs.db"), run, "domains")
     # art on art: a1 on (a1, a2) = (8/10 + 2/10) / 2, a2 on (a1, a2) = (2/10 + 6/10) / 2, mean 45 %
     np.testing.assert_allclose(panel.values, [[45, 20], [20, 90]])
 
 
 def test_methods_by_domain_agree_with_the_table(two_seeds: Path) -> None:
-    found = compare(two_seeds, [1])
-    panel = method_by_domain_panel(two_seeds, found, found.groups[0].setting)
+    found = compare(Store(two_seeds), [1])
+    panel = method_by_domain_panel(Store(two_seeds), found, found.groups[0].setting)
     assert panel.rows == ("mine",)
     assert panel.columns == ("art", "sketch")
     # art: a1 80 and a2 60 with seed 1, ten points more with seed 2
@@ -115,20 +115,20 @@ def test_methods_by_domain_agree_with_the_table(two_seeds: Path) -> None:
 
 
 def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -> None:
-    found = compare(held_out, [1])
+    found = compare(Store(held_out), [1])
     group = found.groups[0]
-    panel = only(held_out_panels(held_out, found, group.setting))
+    panel = only(held_out_panels(Store(held_out), found, group.setting))
     assert (panel.rows, panel.columns) == (("art", "sketch"), ("art", "sketch"))
     np.testing.assert_allclose(panel.values, [[60, 90], [70, 40]])
     assert panel.own_mean == pytest.approx(group.stats["generalisation"].mean)
-    by_method = method_by_domain_panel(held_out, found, group.setting)
+    by_method = method_by_domain_panel(Store(held_out), found, group.setting)
     np.testing.assert_allclose(by_method.values, [[60, 40]])
     assert "G by held-out domain" in by_method.title
     chart = heatmaps.heatmap_grid([panel], Theme())
     assert "mine, G 50.0 %, P 80.0 %" in chart.alt
     printed = next(t.text for t in chart.figure.data if t.type == "scatter")
     assert list(printed) == ["<b>60</b>", "90", "70", "<b>40</b>"]
-    (live,) = run_panels(held_out, queries.runs_of(held_out, [1]), "held_out")
+    (live,) = run_panels(Store(held_out), Store(held_out).runs.of_experiments([1]), "held_out")
     np.testing.assert_allclose(live.values, panel.values)
     assert live.title == "mine: round 1"
 
@@ -154,8 +154,8 @@ def partly(tmp_path: Path) -> Path:
 
 
 def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
-    run = queries.runs_of(partly, [1])[0]
-    panel = run_panel(partly, run, "attention")
+    run = Store(partly).runs.of_experiments([1])[0]
+    panel = run_panel(Store(partly), run, "attention")
     assert panel.title == "FedAlign: round 1/3", "the last round that recorded it"
     np.testing.assert_allclose(panel.values[:2, :2], [[0.75, 0.25], [0.4, 0.6]])
     assert np.isnan(panel.values[2:]).all()
@@ -163,33 +163,33 @@ def test_attention_has_its_own_scale_and_gaps(partly: Path) -> None:
     chart = heatmaps.heatmap_grid([panel], Theme())
     axis = chart.figure.layout.coloraxis
     assert (axis.cmin, axis.cmax, axis.colorbar.title.text) == (0, 1, "Weight")
-    accuracies = heatmaps.heatmap_grid([run_panel(partly, run)], Theme()).figure.layout.coloraxis
+    accuracies = heatmaps.heatmap_grid([run_panel(Store(partly), run)], Theme()).figure.layout.coloraxis
     assert axis.colorscale != accuracies.colorscale
     assert chart.alt.endswith("a client learns from itself: on average 0.68.")
     assert chart.figure.data[0].customdata[0][1][0] == f"{panel.rows[0]} learns from {panel.rows[1]}"
     assert [t.name for t in chart.figure.data if t.showlegend] == ["took no part, or not measured"]
-    assert run_panel(partly, run, "attention", until=0).values.size == 0
-    found = compare(partly, [1])
-    compared = only(mean_matrix_panels(partly, found, found.groups[0].setting, panel.matrix))
+    assert run_panel(Store(partly), run, "attention", until=0).values.size == 0
+    found = compare(Store(partly), [1])
+    compared = only(mean_matrix_panels(Store(partly), found, found.groups[0].setting, panel.matrix))
     np.testing.assert_allclose(compared.values, panel.values)
 
 
 def test_a_client_that_took_no_part_is_a_gap(partly: Path) -> None:
-    run = queries.runs_of(partly, [1])[0]
-    panel = run_panel(partly, run, "clients")
+    run = Store(partly).runs.of_experiments([1])[0]
+    panel = run_panel(Store(partly), run, "clients")
     assert panel.columns == ("0", "1", "2", "3")
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "client 3 in round 1, and no other"
-    whole = heatmaps.heatmap_grid([run_panel(partly, run)], Theme()).figure
+    whole = heatmaps.heatmap_grid([run_panel(Store(partly), run)], Theme()).figure
     assert not any(t.showlegend for t in whole.data), "no legend for what is not there"
 
 
 def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:
-    runs = queries.runs_of(partly, [1])
-    groups = diagnostics.recorded_charts(partly, runs)
+    runs = Store(partly).runs.of_experiments([1])
+    groups = diagnostics.recorded_charts(Store(partly), runs)
     assert [g.key for g in groups] == ["prototypes"], "a matrix is a heatmap, not a line"
-    (line,) = diagnostics.diagnostic_series(partly, {runs[0].id: 3}, groups[0])
+    (line,) = diagnostics.diagnostic_series(Store(partly), {runs[0].id: 3}, groups[0])
     assert (line.x, line.y, line.low, line.high) == ((1.0,), (6.0,), (4.0,), (8.0,))
-    assert not diagnostics.diagnostic_series(partly, {runs[0].id: 0}, groups[0])
+    assert not diagnostics.diagnostic_series(Store(partly), {runs[0].id: 0}, groups[0])
     chart = figures.line_chart([line], Theme(), "Round", "", per_cent=False, name=groups[0].title)
     assert "Prototypes a client sends at the end: FedAlign 6.0." in chart.alt
 
@@ -201,7 +201,7 @@ def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
     names = ("gradient_difference", "gradient_bound", "zeta", "condition_number")
     figures_ = tuple(Diagnostic(n, float(i)) for i, n in enumerate(names))
     leases[0].write_round(replace(fill.a_round("fedot", 1, 1, 1), diagnostics=figures_))
-    groups = diagnostics.recorded_charts(db, queries.runs_of(db, [1]))
+    groups = diagnostics.recorded_charts(Store(db), Store(db).runs.of_experiments([1]))
     assert [list(g.lines) for g in groups] == [
         ["condition_number"],
         ["gradient_difference", "gradient_bound"],
@@ -209,7 +209,7 @@ def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
     ]
     assert [g.title for g in groups][-1] == "Zeta"
     assert "never tight" in groups[1].lines["gradient_bound"]
-    lines = diagnostics.diagnostic_series(db, {leases[0].run_id: 1}, groups[1])
+    lines = diagnostics.diagnostic_series(Store(db), {leases[0].run_id: 1}, groups[1])
     assert [(s.label, s.y) for s in lines] == [
         ("FedOT, difference", (0.0,)),
         ("FedOT, bound, never tight", (1.0,)),
@@ -220,13 +220,13 @@ def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
 def test_traffic_adds_up_over_rounds(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     fill.done(db, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1,), rounds=3))
-    until = {r.id: 2 for r in queries.runs_of(db, [1])}
-    (line,) = curves.traffic_by_round(db, until)
+    until = {r.id: 2 for r in Store(db).runs.of_experiments([1])}
+    (line,) = curves.traffic_by_round(Store(db), until)
     assert line.label == "FedOT", "zero-shot sends nothing"
     assert line.y[-1] == pytest.approx(2 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
     assert line.x == (0.0, 1.0, 2.0)
 
 
 def test_runs_of_one_method_are_told_apart_by_what_they_hold_out(held_out: Path) -> None:
-    names = curves.run_labels(queries.runs_of(held_out, [1]))
+    names = curves.run_labels(Store(held_out).runs.of_experiments([1]))
     assert sorted(names.values()) == ["mine, without art", "mine, without sketch"]

@@ -15,7 +15,7 @@ from fedcore.results import export
 from fedcore.results.comparison import compare, ranks, significance
 from fedcore.results.metrics import BREAKDOWNS, METRICS, RULES, value_per_seed
 from fedcore.results.statistics import Stat, spread
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.support import fill
 
 
@@ -24,8 +24,8 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
-    found = compare(filled, [1], "last")
-    table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL"))
+    found = compare(Store(filled), [1], "last")
+    table = rows(export.summary_csv(Store(filled), [1], ("last",), "PromptFL"))
     overall = [r for r in table if not r["of"]]
     assert len(overall) == sum(len(g.stats) for g in found.groups)
     for group in found.groups:
@@ -39,14 +39,14 @@ def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
 
 
 def test_all_rules_by_default(filled: Path) -> None:
-    table = rows(export.summary_csv(filled, [1]))
+    table = rows(export.summary_csv(Store(filled), [1]))
     assert {r["selection_rule"] for r in table} == set(RULES.values())
 
 
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
-    table = rows(export.rounds_csv(filled, [2]))
-    runs = {r.id: r for r in queries.runs_of(filled, [2])}
-    expected = sum(len(queries.cells(filled, runs, s, p)) for s, p in ((2, 1), (2, 0), (1, 1)))
+    table = rows(export.rounds_csv(Store(filled), [2]))
+    runs = {r.id: r for r in Store(filled).runs.of_experiments([2])}
+    expected = sum(len(Store(filled).cells.of_runs(runs, s, p)) for s, p in ((2, 1), (2, 0), (1, 1)))
     assert len(table) == expected > 1000
     for row in table[:: len(table) // 50]:
         assert float(row["accuracy"]) == pytest.approx(
@@ -72,14 +72,14 @@ def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": "=1+1"})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,), "name": "@evil"}))
-    assert {r["method"] for r in rows(export.summary_csv(db, [number]))} == {"'=1+1"}
-    table = rows(export.rounds_csv(db, [number]))
+    assert {r["method"] for r in rows(export.summary_csv(Store(db), [number]))} == {"'=1+1"}
+    table = rows(export.rounds_csv(Store(db), [number]))
     assert {(r["label"], r["experiment"]) for r in table} == {("'=1+1", "'@evil")}
 
 
 def test_latex_marks_best_and_second(filled: Path) -> None:
-    text = export.summary_latex(filled, [1])
-    found = {g.label: g.stats["personal"] for g in compare(filled, [1]).groups}
+    text = export.summary_latex(Store(filled), [1])
+    found = {g.label: g.stats["personal"] for g in compare(Store(filled), [1]).groups}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
     assert r"last round, mean $\pm$ sample standard deviation over seeds.}" in text
@@ -89,12 +89,12 @@ def test_latex_marks_best_and_second(filled: Path) -> None:
 
 def test_latex_marks_what_its_two_decimals_show(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """82.64 and 82.63 are equal on the screen, not in the file."""
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
     rows = tuple(replace(g, stats={"personal": Stat(next(means), None, 1)}) for g in found.groups)
     assert len(ranks(rows, "personal")[1]) == 2
     monkeypatch.setattr(export, "compare", lambda *args, **options: replace(found, groups=rows))
-    text = export.summary_latex(filled, [1])
+    text = export.summary_latex(Store(filled), [1])
     assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
 
 
@@ -105,7 +105,7 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
     changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
     number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
-    lines = export.summary_latex(db, [number]).splitlines()
+    lines = export.summary_latex(Store(db), [number]).splitlines()
     assert "last round, one seed.}" in lines[2]
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
     assert found == [
@@ -122,11 +122,11 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
     elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
     number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
     why = "recorded before written descriptions were kept with a run"
-    lines = export.summary_latex(db, [number]).splitlines()
+    lines = export.summary_latex(Store(db), [number]).splitlines()
     marked = [line for line in lines if r"$^\dagger$" in line]
     assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
     assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
-    table = rows(export.summary_csv(db, [number], ("last",), "Zero-shot CLIP", test="wilcoxon"))
+    table = rows(export.summary_csv(Store(db), [number], ("last",), "Zero-shot CLIP", test="wilcoxon"))
     assert {(r["method"], why in r["remark"]) for r in table} == {
         ("Zero-shot CLIP", False),
         ("FedAlign", True),
@@ -136,7 +136,7 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
 
 
 def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     group = next(g for g in found.groups if g.label == "FedOT")
     first, *rest = group.runs
     runs = (replace(first, values={**first.values, "global": None}), *rest)
@@ -144,28 +144,28 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: p
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
     monkeypatch.setattr(export, "compare", lambda *args, **options: changed)
-    last = next(line for line in export.summary_latex(filled, [1]).splitlines() if "FedOT" in line)
+    last = next(line for line in export.summary_latex(Store(filled), [1]).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
     only = next(
         line
-        for line in export.summary_latex(filled, [1], "last", ("global",)).splitlines()
+        for line in export.summary_latex(Store(filled), [1], "last", ("global",)).splitlines()
         if "FedOT" in line
     )
     assert only.endswith(r"& 2 \\")
-    table = rows(export.summary_csv(filled, [1], ("last",)))
+    table = rows(export.summary_csv(Store(filled), [1], ("last",)))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 
 def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
-    content = json.loads(export.summary_json(filled, [1]))
+    content = json.loads(export.summary_json(Store(filled), [1]))
     assert len(content["runs"]) == 15
     first = content["runs"][0]
-    assert first["config"] == queries.run_config(filled, first["id"]).model_dump(mode="json")
+    assert first["config"] == Store(filled).runs.config(first["id"]).model_dump(mode="json")
 
 
 def test_summary_has_every_domain_and_client(filled: Path) -> None:
-    group = next(g for g in compare(filled, [1]).groups if g.label == "SDFed")
-    table = rows(export.summary_csv(filled, [1], ("last",)))
+    group = next(g for g in compare(Store(filled), [1]).groups if g.label == "SDFed")
+    table = rows(export.summary_csv(Store(filled), [1], ("last",)))
     for part, stats in group.parts.items():
         found = {
             r["of"]: r
@@ -179,11 +179,11 @@ def test_summary_has_every_domain_and_client(filled: Path) -> None:
 
 
 def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     pinned = next(g for g in found.groups if g.label == "PromptFL")
     for test, name in (("t", "paired t-test"), ("wilcoxon", "Wilcoxon signed-rank test")):
         tested = significance(found.groups, pinned, "personal", test)
-        table = rows(export.summary_csv(filled, [1], ("last",), "PromptFL", test=test))
+        table = rows(export.summary_csv(Store(filled), [1], ("last",), "PromptFL", test=test))
         for group in found.groups:
             (row,) = [r for r in table if (r["method"], r["metric"]) == (group.label, "Personal accuracy")]
             if group.key == pinned.key:
@@ -198,13 +198,13 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
 
 
 def test_clients_have_their_rounds(filled: Path) -> None:
-    table = rows(export.clients_csv(filled, [1]))
-    runs = queries.runs_of(filled, [1])
+    table = rows(export.clients_csv(Store(filled), [1]))
+    runs = Store(filled).runs.of_experiments([1])
     assert len(table) == len(runs) * 6 * 11, "six clients in rounds 0 to 10"
     run = next(r for r in runs if r.method == "fedot")
     (row,) = [r for r in table if (r["run"], r["round"], r["client"]) == (str(run.id), "4", "30°")]
-    (part,) = [c for c in queries.client_rounds(filled, run.id) if (c.round, c.client) == (4, 3)]
-    (own,) = [o for o in queries.own_accuracy(filled, run.id) if (o.round, o.client) == (4, 3)]
+    (part,) = [c for c in Store(filled).rounds.clients(run.id) if (c.round, c.client) == (4, 3)]
+    (own,) = [o for o in Store(filled).cells.own_accuracy(run.id) if (o.round, o.client) == (4, 3)]
     assert (row["took_part"], row["steps"], row["bytes_up"]) == ("1", str(part.steps), str(part.bytes_up))
     assert (row["own_correct"], row["own_total"]) == (str(own.correct), str(own.total))
     assert (row["domain"], row["training_samples"]) == ("30°", "200")
@@ -223,10 +223,10 @@ def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     first = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
     _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(2,), rounds=2))
-    both = [first, queries.runs(db, [lease.run_id])[0].experiment_id]
+    both = [first, Store(db).runs.get([lease.run_id])[0].experiment_id]
 
     def mark() -> str:
-        return export.fingerprint([queries.experiment(db, i) for i in both])
+        return export.fingerprint([Store(db).experiments.get(i) for i in both])
 
     before = mark()
     assert before == mark() and len(before) == 8
@@ -238,4 +238,4 @@ def test_a_baseline_that_is_not_there_is_refused(filled: Path) -> None:
     with pytest.raises(
         FedLensError, match="no method 'FedAvg' in the table; there are: Zero-shot CLIP, FedOT"
     ):
-        export.summary_csv(filled, [1], baseline="FedAvg")
+        export.summary_csv(Store(filled), [1], baseline="FedAvg")

@@ -19,7 +19,7 @@ from fedcore.results.metrics import (
     global_accuracy,
     personalisation,
 )
-from fedcore.store.rows import NamedCell
+from fedcore.store import NamedCell, Store
 from tests.support import fill
 
 OUT = {"A": "A", "B": "B", "C": "C"}
@@ -64,7 +64,7 @@ def test_two_clients_of_a_domain_are_one_domain():
 )
 def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
     """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
-    reader = beside._Reader("none.db")
+    reader = beside._Reader(Store("none.db"))
     reader.cells = lambda run, round_, point: CELLS
     figure = next(f for f in published.everything() if f.paper == "fedot" and f.metric == metric)
     value = SimpleNamespace(run=SimpleNamespace(id=1), rounds=(5,))
@@ -119,7 +119,7 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> 
     rng = np.random.default_rng(3)
     acc = {seed: rng.integers(40, 100, (3, 3)) for seed in (1, 2, 3)}
     db = tmp_path / "runs.db"
-    found = compare(db, [matrix_of(db, acc)])
+    found = compare(Store(db), [matrix_of(db, acc)])
     (group,) = found.groups
     off = ~np.eye(3, dtype=bool)
     for metric, expected in (
@@ -142,7 +142,7 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> 
 def test_a_seed_without_one_of_the_domains_has_no_figure_and_that_is_said(tmp_path: Path) -> None:
     acc = {seed: np.full((3, 3), 50 + seed) for seed in (1, 2, 3)}
     db = tmp_path / "runs.db"
-    found = compare(db, [matrix_of(db, acc, skip=(2, fill.CLIENTS[1]))])
+    found = compare(Store(db), [matrix_of(db, acc, skip=(2, fill.CLIENTS[1]))])
     (group,) = found.groups
     for metric in ("generalisation", "personalisation", "comprehensive"):
         assert (group.stats[metric].mean, group.stats[metric].n) == (pytest.approx(52.0), 2)
@@ -152,12 +152,12 @@ def test_a_seed_without_one_of_the_domains_has_no_figure_and_that_is_said(tmp_pa
 def test_fewer_held_out_domains_than_there_are_is_said(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2, held_out=fill.CLIENTS[:2])
-    found = compare(db, [fill.done(db, experiment)])
+    found = compare(Store(db), [fill.done(db, experiment)])
     assert found.notes == ("G, P and C over 2 of 6 domains held out: 0°, 15°",)
 
 
 def test_domains_and_clients_of_a_plain_run(filled: Path) -> None:
-    group = next(g for g in compare(filled, [1]).groups if g.label == "FedOT")
+    group = next(g for g in compare(Store(filled), [1]).groups if g.label == "FedOT")
     assert "generalisation" not in group.stats
     means = [s.mean for s in group.parts["domain"].values()]
     assert len(means) == len(fill.CLIENTS)

@@ -16,32 +16,34 @@ from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import difference_panel, mean_panels
 from fedcore.results.panels import Panel
 from fedcore.results.run_panels import run_panel
-from fedcore.store import queries
+from fedcore.store import RunRow, Store
 from tests.support import fill
 
 
-def run_called(db: Path, experiment: int, label: str) -> queries.RunRow:
-    return next(r for r in queries.runs_of(db, [experiment]) if r.label == label)
+def run_called(db: Path, experiment: int, label: str) -> RunRow:
+    return next(r for r in Store(db).runs.of_experiments([experiment]) if r.label == label)
 
 
 def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
     run = run_called(filled, 2, "FedOT")
-    panel = run_panel(filled, run)
+    panel = run_panel(Store(filled), run)
     assert panel.title == "FedOT: round 7/20"
     assert panel.rows == ("global", *fill.CLIENTS)
     assert panel.columns == fill.CLIENTS, "a domain that one client holds alone is not shown twice"
     codes = {c: i for i, c in enumerate(("global", *fill.CLIENTS))}
-    cells = {(c.model, c.test_set): c for c in queries.heatmap(filled, run.id, 7)}
+    cells = {(c.model, c.test_set): c for c in Store(filled).cells.heatmap(run.id, 7)}
     for i, model in enumerate(panel.rows):
         for j, test_set in enumerate(panel.columns):
             cell = cells[codes[model], codes[test_set]]
             assert panel.values[i, j] == pytest.approx(100 * cell.correct / cell.total)
             assert panel.total[i, j] == cell.total
-    assert panel.own_mean == pytest.approx(100 * queries.curves(filled, [run.id])[-1].personal_mean)
+    assert panel.own_mean == pytest.approx(
+        100 * Store(filled).rounds.mean_accuracy([run.id])[-1].personal_mean
+    )
 
 
 def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
-    panel = run_panel(filled, run_called(filled, 2, "FedAlign"))
+    panel = run_panel(Store(filled), run_called(filled, 2, "FedAlign"))
     assert panel.title == "FedAlign: waiting"
     chart = heatmaps.heatmap_grid([panel], Theme())
     assert "no data yet" in chart.alt
@@ -49,30 +51,30 @@ def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:
 
 def test_client_by_round(filled: Path) -> None:
     run = run_called(filled, 1, "SDFed")
-    panel = run_panel(filled, run, "clients")
+    panel = run_panel(Store(filled), run, "clients")
     assert panel.values.shape == (6, 11)
-    own = [o for o in queries.own_accuracy(filled, run.id) if o.round == 4]
+    own = [o for o in Store(filled).cells.own_accuracy(run.id) if o.round == 4]
     assert panel.values[:, 4] == pytest.approx([100 * o.correct / o.total for o in own])
 
 
 def test_compared_panel_is_the_mean_over_seeds(filled: Path) -> None:
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     group = next(g for g in found.groups if g.label == "FedOT")
-    panel = mean_panels(filled, found, group.setting)[group.key]
-    singles = [run_panel(filled, v.run).values for v in group.runs]
+    panel = mean_panels(Store(filled), found, group.setting)[group.key]
+    singles = [run_panel(Store(filled), v.run).values for v in group.runs]
     np.testing.assert_allclose(panel.values, np.mean(singles, axis=0))
     assert panel.own_mean == pytest.approx(group.stats["personal"].mean), "the table and the heatmap agree"
 
 
 def test_difference_is_cell_by_cell(filled: Path) -> None:
-    found = compare(filled, [1])
-    by_label = {p.title: p for p in mean_panels(filled, found, found.groups[0].setting).values()}
+    found = compare(Store(filled), [1])
+    by_label = {p.title: p for p in mean_panels(Store(filled), found, found.groups[0].setting).values()}
     gap = difference_panel(by_label["FedOT"], by_label["PromptFL"])
     np.testing.assert_allclose(gap.values, by_label["FedOT"].values - by_label["PromptFL"].values)
 
 
 def test_one_colour_axis_for_all_panels(filled: Path) -> None:
-    shown = [run_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    shown = [run_panel(Store(filled), r) for r in Store(filled).runs.of_experiments([2])]
     figure = heatmaps.heatmap_grid(shown, Theme()).figure
     heat = [t for t in figure.data if t.type == "heatmap"]
     assert len(heat) == 5
@@ -83,7 +85,7 @@ def test_one_colour_axis_for_all_panels(filled: Path) -> None:
 
 
 def test_fitted_colours_span_the_values(filled: Path) -> None:
-    shown = [run_panel(filled, run_called(filled, 1, "FedOT"))]
+    shown = [run_panel(Store(filled), run_called(filled, 1, "FedOT"))]
     axis = heatmaps.heatmap_grid(shown, Theme(), fitted=True).figure.layout.coloraxis
     assert axis.cmin <= shown[0].values.min() < shown[0].values.max() <= axis.cmax
     assert axis.cmax - axis.cmin < 60
@@ -94,22 +96,26 @@ def test_names_are_shown_as_text(tmp_path: Path) -> None:
     names = ('<a href="http://x">a</a>', "<b>b</b>")
     _, leases = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
     fill.train(leases[0], clients=names)
-    run = queries.runs(db, [leases[0].run_id])[0]
-    text = heatmaps.heatmap_grid([run_panel(db, run)], Theme()).figure.to_json()
+    run = Store(db).runs.get([leases[0].run_id])[0]
+    text = heatmaps.heatmap_grid([run_panel(Store(db), run)], Theme()).figure.to_json()
     assert "<a href" not in text
     assert "\\u003ca href" not in text.lower()
 
 
 def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
-    found = compare(filled, [1])
+    found = compare(Store(filled), [1])
     setting = found.groups[0].setting
-    line = next(s for s in curves.mean_curves(filled, found, setting, "personal") if s.label == "FedOT")
+    line = next(
+        s for s in curves.mean_curves(Store(filled), found, setting, "personal") if s.label == "FedOT"
+    )
     assert line.x == tuple(range(11))
     group = next(g for g in found.groups if g.label == "FedOT")
     assert line.y[-1] == pytest.approx(group.stats["personal"].mean)
     assert line.std[-1] == pytest.approx(group.stats["personal"].std)
     sent = next(
-        s for s in curves.mean_curves(filled, found, setting, "personal", "megabytes") if s.label == "FedOT"
+        s
+        for s in curves.mean_curves(Store(filled), found, setting, "personal", "megabytes")
+        if s.label == "FedOT"
     )
     assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
     chart = figures.line_chart([line], Theme(), "Round", "Personal accuracy")
@@ -117,8 +123,10 @@ def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
 
 
 def test_cost_is_the_mean_over_runs(filled: Path) -> None:
-    found = compare(filled, [1])
-    cost = next(c for c in curves.row_costs(filled, found, found.groups[0].setting) if c.label == "SDFed")
+    found = compare(Store(filled), [1])
+    cost = next(
+        c for c in curves.row_costs(Store(filled), found, found.groups[0].setting) if c.label == "SDFed"
+    )
     assert cost.megabytes_up == pytest.approx(10 * 6 * fill.BYTES["sdfed"] / 1e6)
     assert cost.seconds_train == pytest.approx(8.0)
 
@@ -153,14 +161,14 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
 
 
 def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
-    experiment = queries.experiments(filled)[-1]
+    experiment = Store(filled).experiments.all()[-1]
     rounds = {r.id: r.rounds_total for r in experiment.runs}
-    chart = figures.line_chart(curves.accuracy_by_round(filled, rounds), Theme(), "Round", "")
+    chart = figures.line_chart(curves.accuracy_by_round(Store(filled), rounds), Theme(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
     assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
     begun = figures.line_chart(
-        curves.accuracy_by_round(filled, dict.fromkeys(rounds, 0)), Theme(), "Round", ""
+        curves.accuracy_by_round(Store(filled), dict.fromkeys(rounds, 0)), Theme(), "Round", ""
     )
     assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
 
@@ -210,7 +218,7 @@ def test_values_are_printed_where_a_cell_has_room(filled: Path) -> None:
 
 
 def test_panels_stand_in_rows_without_touching(filled: Path) -> None:
-    shown = [run_panel(filled, r) for r in queries.runs_of(filled, [2])]
+    shown = [run_panel(Store(filled), r) for r in Store(filled).runs.of_experiments([2])]
     layout = heatmaps.heatmap_grid(shown, Theme(), columns=3).figure.layout
     boxes = [(layout[f"xaxis{n}"].domain, layout[f"yaxis{n}"].domain) for n in ("", "2", "3", "4", "5")]
     for (left, right), (low, high) in boxes:

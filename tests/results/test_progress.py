@@ -9,13 +9,13 @@ import pytest
 
 from fedcore.engine.events import Started
 from fedcore.results import overview, progress
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.support import fill
 
 
 def test_time_left_is_the_pace_of_the_last_rounds(filled: Path) -> None:
-    runs = queries.runs_of(filled, [2])
-    found = {p.run.label: p for p in progress.run_progress(filled, runs)}
+    runs = Store(filled).runs.of_experiments([2])
+    found = {p.run.label: p for p in progress.run_progress(Store(filled), runs)}
     assert found["FedOT"].share == pytest.approx(7 / 20)
     assert found["FedOT"].seconds_left == pytest.approx(13 * (0.8 + 0.05 + 0.2))
     assert "left" in found["FedOT"].text
@@ -34,19 +34,19 @@ def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
     fill.train(leases[0], until=1)
-    before = progress.newest_snapshot(db, created.run_ids)
+    before = progress.newest_snapshot(Store(db), created.run_ids)
     leases[0].say("something else")
-    assert progress.newest_snapshot(db, created.run_ids) == before
+    assert progress.newest_snapshot(Store(db), created.run_ids) == before
     leases[0].write_round(fill.a_round("fedot", 1, 2, 5))
-    assert progress.newest_snapshot(db, created.run_ids) != before
+    assert progress.newest_snapshot(Store(db), created.run_ids) != before
 
 
 def test_round_zero_is_news(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    assert [t[1] for t in progress.newest_snapshot(db, created.run_ids)] == [-1]
+    assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [-1]
     fill.train(leases[0], until=0)
-    assert [t[1] for t in progress.newest_snapshot(db, created.run_ids)] == [0]
+    assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [0]
 
 
 def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:
@@ -66,7 +66,7 @@ def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:
 
 
 def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
-    found = {i.row.id: i for i in overview.experiment_summaries(filled)}
+    found = {i.row.id: i for i in overview.experiment_summaries(Store(filled))}
     assert found[1].best_text == "FedOT"
     assert found[1].state == "done"
     assert len(found[1].course) == 11
@@ -90,7 +90,7 @@ def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: b
             cells = [replace(c, correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
             lease.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
         lease.finish("done")
-    (item,) = overview.experiment_summaries(db)
+    (item,) = overview.experiment_summaries(Store(db))
     tests = {r.label: r.last_test for r in item.row.runs}
     assert tests["FedOT"] > tests["PromptFL"]
     assert item.best_text == shown

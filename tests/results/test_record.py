@@ -5,21 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcore.results.artifacts import environment_texts, kept_files, repeat_command
-from fedcore.store import queries
+from fedcore.store import Store
 from tests.support import fill
 
 
 def test_files_are_listed_below_the_runs_folder(tmp_path: Path):
     db = tmp_path / "runs.db"
-    run = queries.experiment(
-        db, fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
-    ).runs
-    folder = queries.log_path(db, run[0].id).parent
-    assert kept_files(db, run[0].id) == []
+    run = (
+        Store(db)
+        .experiments.get(fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)))
+        .runs
+    )
+    folder = Store(db).runs.log_path(run[0].id).parent
+    assert kept_files(Store(db), run[0].id) == []
     (folder / "tasks" / "a").mkdir(parents=True)
     (folder / "round-1.safetensors").write_bytes(b"x" * 1_500_000)
     (folder / "tasks" / "a" / "arrays.npz").write_bytes(b"y")
-    found = kept_files(db, run[0].id)
+    found = kept_files(Store(db), run[0].id)
     assert [(f.name, f.what, f.megabytes) for f in found] == [
         ("round-1.safetensors", "checkpoint", 1.5),
         ("tasks/a/arrays.npz", "analysis", 1e-6),

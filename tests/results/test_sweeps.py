@@ -12,6 +12,7 @@ from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots.theme import Theme
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison, compare
+from fedcore.store import Store
 from tests.support import fill
 
 SWEEP = {"methods.fedot.blocks": (1, 2), "partition.alpha": (0.1, 0.5)}
@@ -26,7 +27,7 @@ def an_experiment(sweep: dict, methods: tuple[str, ...] = ("fedot", "promptfl"))
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     db = tmp_path_factory.mktemp("sweep") / "runs.db"
     number = fill.done(db, an_experiment(SWEEP))
-    return db, compare(db, [number])
+    return db, compare(Store(db), [number])
 
 
 def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
@@ -70,7 +71,7 @@ def test_without_a_sweep_whatever_varies_is_an_axis(tmp_path):
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     entries = tuple(MethodEntry(name="fedot", label=f"b{b}", config={"blocks": b}) for b in (4, 1, 16))
     number = fill.done(db, experiment.model_copy(update={"methods": entries}))
-    (family,) = sweeps.sweep_families(compare(db, [number]), "personal")
+    (family,) = sweeps.sweep_families(compare(Store(db), [number]), "personal")
     assert family.fields == ("method.config.blocks",)
     assert family.values("method.config.blocks") == [1, 4, 16]
     (line,) = sweeps.sweep_lines(family, "method.config.blocks")
@@ -82,12 +83,12 @@ def test_a_hyper_parameter_left_at_its_default_has_its_value_on_the_axis(tmp_pat
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1)
     entries = tuple(MethodEntry(name="fedot", label=f"b{c}", config=c) for c in ({}, {"blocks": 4}))
     number = fill.done(db, experiment.model_copy(update={"methods": entries}))
-    (family,) = sweeps.sweep_families(compare(db, [number]), "personal")
+    (family,) = sweeps.sweep_families(compare(Store(db), [number]), "personal")
     assert family.values("method.config.blocks") == [1, 4]
 
 
 def test_one_row_for_each_method_is_no_sweep(filled):
-    assert sweeps.sweep_families(compare(filled, [1]), "personal") == []
+    assert sweeps.sweep_families(compare(Store(filled), [1]), "personal") == []
 
 
 def test_a_missing_combination_is_a_gap(swept):

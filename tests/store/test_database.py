@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from fedcore import store
 from fedcore.engine.events import RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
-from fedcore.store import database, prepare, queries, schema
+from fedcore.store import Store, database, schema
 from fedcore.store.lease import Lease, claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -51,8 +50,8 @@ def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
     path = tmp_path / "deep" / "runs.db"
-    assert prepare(path).writable
-    assert prepare(path).writable
+    assert Store(path).prepare().writable
+    assert Store(path).prepare().writable
     with database.reading(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert connection.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()[0] == len(
@@ -61,7 +60,7 @@ def test_prepare_makes_a_wal_database_and_is_idempotent(tmp_path):
 
 
 def test_two_processes_may_prepare_at_once(tmp_path):
-    code = f"from fedcore.store import prepare; assert prepare({str(tmp_path / 'runs.db')!r}).writable"
+    code = f"from fedcore.store import Store; assert Store({str(tmp_path / 'runs.db')!r}).prepare().writable"
     processes = [subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT) for _ in range(2)]
     assert [p.wait(60) for p in processes] == [0, 0]
 
@@ -81,7 +80,7 @@ def test_writing_sets_the_connection_up_and_rolls_back(db):
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert queries.experiments(db) == []
+    assert Store(db).experiments.all() == []
 
 
 def test_reading_cannot_write(db):
@@ -91,7 +90,7 @@ def test_reading_cannot_write(db):
 
 def test_missing_database_says_what_to_do(tmp_path):
     with pytest.raises(FedLensError, match="start the app or run an experiment") as caught:
-        queries.experiments(tmp_path / "none.db")
+        Store(tmp_path / "none.db").experiments.all()
     assert caught.value.field == "db"
 
 
@@ -99,12 +98,12 @@ def test_foreign_files_are_refused_and_left_alone(tmp_path):
     text = tmp_path / "letter.db"
     text.write_text("Dear diary, " * 100)
     with pytest.raises(FedLensError, match="no SQLite file"):
-        prepare(text)
+        Store(text).prepare()
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE recipes(name TEXT)")
     with pytest.raises(FedLensError, match="not FedLens'"):
-        prepare(other)
+        Store(other).prepare()
     with sqlite3.connect(other) as connection:
         assert [r[0] for r in connection.execute("SELECT name FROM sqlite_master")] == ["recipes"]
 
@@ -115,15 +114,15 @@ def test_a_database_of_a_newer_fedlens_is_refused(db):
             "INSERT INTO _sqlite_migrations(migration_set, name) VALUES ('fedlens', '9999_later')"
         )
     with pytest.raises(FedLensError, match=r"newer FedLens \(9999_later\)"):
-        prepare(db)
+        Store(db).prepare()
 
 
 def test_what_is_up_to_date_is_opened_and_read_without_pandas(db):
     """sqlite-utils loads pandas, which takes a third of a cold page's imports."""
     code = (
         "import sys, fedcore.results.export, fedcore.plots.lines\n"
-        "from fedcore.store import prepare, queries\n"
-        f"assert prepare({str(db)!r}).writable; queries.experiments({str(db)!r})\n"
+        "from fedcore.store import Store\n"
+        f"store = Store({str(db)!r}); assert store.prepare().writable; store.experiments.all()\n"
         "print([m for m in ('pandas', 'sqlite_utils', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -133,8 +132,8 @@ def test_what_is_up_to_date_is_opened_and_read_without_pandas(db):
 @pytest.mark.parametrize("closed_cleanly", [True, False])
 def test_unwritable_place_opens_read_only(open_place, make, closed_cleanly, request):
     path = open_place / "runs.db"
-    prepare(path)
-    store.create_experiment(path, make())
+    Store(path).prepare()
+    Store(path).experiments.create(make())
     # a writer that has the file open (another process: SQLite shares what one process opened) keeps a -wal
     code = f"import sqlite3, sys; c = sqlite3.connect({str(path)!r}); "
     code += "print(c.execute('SELECT 1 FROM runs').fetchall())" + (
@@ -152,17 +151,17 @@ def test_unwritable_place_opens_read_only(open_place, make, closed_cleanly, requ
     open_place.chmod(0o555)
     request.getfixturevalue("without_rights")
 
-    access = prepare(path)
+    access = Store(path).prepare()
     assert not access.writable
     assert "cannot be written" in access.why
-    assert [e.name for e in queries.experiments(path)] == ["a test"]
+    assert [e.name for e in Store(path).experiments.all()] == ["a test"]
     with pytest.raises(database.ReadOnlyDatabase, match="check the permissions"):
-        store.create_experiment(path, make())
+        Store(path).experiments.create(make())
 
 
 def test_no_database_and_no_room_for_one_is_an_error(open_place, without_rights):
     with pytest.raises(FedLensError, match="make its folder writable, or choose a place"):
-        prepare(open_place / "runs.db")
+        Store(open_place / "runs.db").prepare()
 
 
 def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
@@ -198,7 +197,7 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
             _write_until_full(lease, rounds[1])
     kept = recorded(db, run_id)
     assert [row for row in kept["accuracy"] if row[2] == 0] == before["accuracy"]
-    done = queries.runs(db, [run_id])[0].rounds_done
+    done = Store(db).runs.get([run_id])[0].rounds_done
     assert [r[0] for r in kept["rounds"]] == list(range(done + 1))  # whole rounds only
     lease.write_round(replace(rounds[1], round=done + 1))  # there is room again
 
@@ -214,7 +213,7 @@ def test_a_lock_held_by_another_program_is_named(db, make, monkeypatch):
     holder.execute("BEGIN IMMEDIATE")
     try:
         with pytest.raises(FedLensError, match="stays locked by another program"):
-            store.create_experiment(db, make())
+            Store(db).experiments.create(make())
     finally:
         holder.close()
 
@@ -250,7 +249,7 @@ def test_network_file_systems_are_told_from_local_ones(path, kind, monkeypatch):
 def test_network_file_system_is_refused_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "network_file_system", lambda path: "nfs4")
     with pytest.raises(FedLensError, match=r"nfs4.*put it on a local disk with --db or FEDLENS_DB"):
-        prepare(tmp_path / "runs.db")
+        Store(tmp_path / "runs.db").prepare()
     assert not (tmp_path / "runs.db").exists()
 
 
@@ -259,4 +258,4 @@ def test_default_place(monkeypatch, tmp_path):
     assert database.default_path() == PROJECT / "runs.db"
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "mine.db"))
     assert database.resolve(None) == tmp_path / "mine.db"
-    assert database.artifacts_folder(tmp_path / "mine.db") == tmp_path / "artifacts"
+    assert Store(tmp_path / "mine.db").artifacts == tmp_path / "artifacts"

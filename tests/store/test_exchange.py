@@ -10,8 +10,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import compare
-from fedcore.store import exchange as transfer
-from fedcore.store import import_json, prepare, queries
+from fedcore.store import Store
 from fedcore.store.database import reading
 from fedcore.store.schema import RUN_TABLES
 from tests.support import fill
@@ -32,7 +31,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(theirs: Path) -> str:
-    return transfer.experiments_json(theirs, [1, 2])
+    return Store(theirs).experiments.to_json([1, 2])
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def file(tmp_path: Path, text: str) -> Path:
 
 def contents(db: Path, experiment: int) -> dict[str, list[tuple]]:
     with reading(db) as connection:
-        ids = [r.id for r in queries.experiment(db, experiment).runs]
+        ids = [r.id for r in Store(db).experiments.get(experiment).runs]
         return {
             table: [
                 tuple(r)[1:]
@@ -58,18 +57,18 @@ def contents(db: Path, experiment: int) -> dict[str, list[tuple]]:
 def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
     ours = tmp_path / "ours.db"
     fill.done(ours)  # so that ids differ
-    merged = import_json(ours, file)
+    merged = Store(ours).imports.json(file)
     assert merged.added == (NAME, "In the middle of things") and merged.present == ()
     for number in (1, 2):
         assert contents(ours, number + 1) == contents(theirs, number)
-        old, new = queries.experiment(theirs, number), queries.experiment(ours, number + 1)
+        old, new = Store(theirs).experiments.get(number), Store(ours).experiments.get(number + 1)
         assert (new.name, new.token, new.config, new.tags, new.notes) == (
             old.name, old.token, old.config, old.tags, old.notes
         )  # fmt: skip
         for before, after in zip(old.runs, new.runs, strict=True):
-            assert queries.run_config(ours, after.id) == queries.run_config(theirs, before.id)
-            assert queries.environment(ours, after.id) == queries.environment(theirs, before.id)
-    old, new = compare(theirs, [1]), compare(ours, [2])
+            assert Store(ours).runs.config(after.id) == Store(theirs).runs.config(before.id)
+            assert Store(ours).runs.environment(after.id) == Store(theirs).runs.environment(before.id)
+    old, new = compare(Store(theirs), [1]), compare(Store(ours), [2])
     assert [(g.label, g.stats, g.parts) for g in new.groups] == [
         (g.label, g.stats, g.parts) for g in old.groups
     ]
@@ -77,16 +76,16 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
 
 def test_importing_twice_changes_nothing(tmp_path, file):
     db = tmp_path / "ours.db"
-    import_json(db, file)
+    Store(db).imports.json(file)
     before = contents(db, 1)
-    assert import_json(db, file).present == (NAME, "In the middle of things")
-    assert len(queries.experiments(db)) == 2 and contents(db, 1) == before
+    assert Store(db).imports.json(file).present == (NAME, "In the middle of things")
+    assert len(Store(db).experiments.all()) == 2 and contents(db, 1) == before
 
 
 def test_what_had_not_ended_is_stopped(tmp_path, file):
     db = tmp_path / "ours.db"
-    import_json(db, file)
-    runs = {r.label: r for r in queries.experiment(db, 2).runs}
+    Store(db).imports.json(file)
+    runs = {r.label: r for r in Store(db).experiments.get(2).runs}
     assert {label: r.state for label, r in runs.items()} == {
         "Zero-shot CLIP": "done", "FedOT": "stopped", "PromptFL": "failed", "SDFed": "stopped",
         "FedAlign": "stopped",
@@ -125,13 +124,13 @@ def broken(change: Callable[[dict], object]) -> Callable[[str], str]:
 def test_a_damaged_file_is_one_line_and_records_nothing(tmp_path, file, change, message):
     file.write_text(change(file.read_text()))
     db = tmp_path / "ours.db"
-    prepare(db)
+    Store(db).prepare()
     with pytest.raises(FedLensError, match=message) as caught:
-        import_json(db, file)
+        Store(db).imports.json(file)
     assert caught.value.field == "file" and str(file) in str(caught.value)
-    assert queries.experiments(db) == []
+    assert Store(db).experiments.all() == []
 
 
 def test_an_unknown_experiment_cannot_be_written(theirs):
     with pytest.raises(FedLensError, match="no experiment 9"):
-        transfer.experiments_json(theirs, [9])
+        Store(theirs).experiments.to_json([9])

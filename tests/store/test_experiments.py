@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from fedcore import store
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
 from fedcore.jobs.heartbeat import Heart
 from fedcore.jobs.job import execute
 from fedcore.methods import registry
-from fedcore.store import experiments, queries
-from fedcore.store.database import prepare, reading
-from fedcore.store.lease import claim, run_folder
+from fedcore.store import Store, runs
+from fedcore.store.database import reading
+from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 
@@ -25,7 +24,7 @@ class Mine(Method):
 
 
 def states(db) -> list[str]:
-    return [r.state for r in queries.runs_of(db, [1])]
+    return [r.state for r in Store(db).runs.of_experiments([1])]
 
 
 def train(db) -> str:
@@ -36,8 +35,8 @@ def train(db) -> str:
 
 def test_create_queues_every_run_with_its_label(db, make):
     experiment = make(methods=2, seeds=(1, 2))
-    created = store.create_experiment(db, experiment)
-    (row,) = queries.experiments(db)
+    created = Store(db).experiments.create(experiment)
+    (row,) = Store(db).experiments.all()
     assert (row.id, row.name, row.config) == (created.experiment_id, "a test", experiment)
     assert [(r.id, r.label, r.seed, r.state) for r in row.runs] == [
         (1, "FedOT", 1, "queued"),
@@ -46,15 +45,15 @@ def test_create_queues_every_run_with_its_label(db, make):
         (4, "PromptFL", 2, "queued"),
     ]
     assert row.runs[0].group_hash == row.runs[2].group_hash != row.runs[1].group_hash
-    assert queries.queue(db) == [1, 2, 3, 4]
+    assert Store(db).queue.ids() == [1, 2, 3, 4]
 
 
 def test_an_unknown_method_inserts_nothing(db, make):
     wrong = make().model_copy(update={"methods": (MethodEntry(name="fedott"),)})
     with pytest.raises(FedLensError, match="did you mean 'fedot'") as caught:
-        store.create_experiment(db, wrong)
+        Store(db).experiments.create(wrong)
     assert caught.value.field == "methods.0.name"
-    assert queries.experiments(db) == []
+    assert Store(db).experiments.all() == []
 
 
 def test_the_file_of_an_own_method_is_kept_with_the_run(db, make, tmp_path):
@@ -63,21 +62,21 @@ def test_the_file_of_an_own_method_is_kept_with_the_run(db, make, tmp_path):
     registry.load_file(file)
     try:
         own = make().model_copy(update={"methods": (MethodEntry(name="mine-for-the-store"),)})
-        (run_id,) = store.create_experiment(db, own).run_ids
+        (run_id,) = Store(db).experiments.create(own).run_ids
     finally:
         registry._METHODS.pop("mine-for-the-store")
         registry._FILES.pop("mine-for-the-store")
-    assert queries.run_config(db, run_id).method.file == str(file)
-    assert queries.experiments(db)[0].config.methods[0].file == str(file)
+    assert Store(db).runs.config(run_id).method.file == str(file)
+    assert Store(db).experiments.all()[0].config.methods[0].file == str(file)
 
 
 def test_stop_of_a_queued_run_and_of_a_running_one(db, queued):
     a, b = queued(seeds=(1, 2))
     lease = claim(db, new_owner(), "cpu")
     assert lease.run_id == a
-    assert store.stop(db, [a, b]) == [a, b]
+    assert Store(db).runs.stop([a, b]) == [a, b]
     assert states(db) == ["stopping", "stopped"]
-    assert store.stop(db, [a, b]) == []
+    assert Store(db).runs.stop([a, b]) == []
     lease.finish("stopped")
     assert states(db) == ["stopped", "stopped"]
 
@@ -86,53 +85,53 @@ def test_resume_takes_what_has_ended_unfinished(db, queued):
     ids = queued(seeds=(1, 2, 3, 4))
     for outcome in ("done", "failed", "interrupted"):
         claim(db, "me", "cpu").finish(outcome, "a reason", "a traceback")
-    store.stop(db, [ids[3]])
-    assert store.resume(db, ids) == ids[1:]
+    Store(db).runs.stop([ids[3]])
+    assert Store(db).runs.resume(ids) == ids[1:]
     assert states(db) == ["done", "queued", "queued", "queued"]
-    assert queries.runs(db, [ids[1]])[0].reason is None
-    assert queries.error_text(db, ids[1]) is None
+    assert Store(db).runs.get([ids[1]])[0].reason is None
+    assert Store(db).runs.error(ids[1]) is None
 
 
 def test_retry_deletes_rounds_and_checkpoints(db, queued):
     (run_id,) = queued(rounds=3, fail_at=2)
     assert train(db) == "failed"
-    folder = run_folder(db, run_id)
+    folder = Store(db).runs.folder(run_id)
     assert (folder / "round-1.safetensors").exists()
-    assert store.retry(db, [run_id]) == [run_id]
+    assert Store(db).runs.retry([run_id]) == [run_id]
     assert not folder.exists()
-    (run,) = queries.runs(db, [run_id])
+    (run,) = Store(db).runs.get([run_id])
     assert (run.state, run.rounds_done, run.last_test, run.started_at) == ("queued", 0, None, None)
-    assert queries.cells(db, [run_id]) == [] and queries.entities(db, run_id) == []
+    assert Store(db).cells.of_runs([run_id]) == [] and Store(db).cells.entities(run_id) == []
 
 
 def test_retry_empties_the_folder_before_a_worker_can_take_the_run(db, queued, monkeypatch):
     (run_id,) = queued(rounds=3, fail_at=2)
     assert train(db) == "failed"
-    seen, remove = [], experiments._remove_folder
+    seen, remove = [], runs.remove_folder
 
     def look(folder) -> None:
         seen.append(states(db))
         remove(folder)
 
-    monkeypatch.setattr(experiments, "_remove_folder", look)
-    assert store.retry(db, [run_id]) == [run_id]
+    monkeypatch.setattr(runs, "remove_folder", look)
+    assert Store(db).runs.retry([run_id]) == [run_id]
     assert (seen, states(db)) == ([["failed"]], ["queued"])
 
 
 def test_edit_archive_and_delete(db, queued):
     queued(rounds=2)
     assert train(db) == "done"
-    store.edit(db, 1, name="better", notes="why", tags=["x", "y"])
-    (row,) = queries.experiments(db)
+    Store(db).experiments.edit(1, name="better", notes="why", tags=["x", "y"])
+    (row,) = Store(db).experiments.all()
     assert (row.name, row.notes, row.tags) == ("better", "why", ("x", "y"))
-    store.archive(db, 1)
-    assert queries.experiments(db) == []
-    assert [e.archived for e in queries.experiments(db, archived=True)] == [True]
-    store.archive(db, 1, archived=False)
-    folder = run_folder(db, 1)
+    Store(db).experiments.archive(1)
+    assert Store(db).experiments.all() == []
+    assert [e.archived for e in Store(db).experiments.all(include_archived=True)] == [True]
+    Store(db).experiments.archive(1, archived=False)
+    folder = Store(db).runs.folder(1)
     assert folder.exists()
-    store.delete(db, 1)
-    assert queries.experiments(db, archived=True) == []
+    Store(db).experiments.delete(1)
+    assert Store(db).experiments.all(include_archived=True) == []
     assert not folder.exists()
     with reading(db) as connection:
         for table in ("runs", "accuracy", "rounds", "scores", "entities", "client_rounds", "diagnostics"):
@@ -142,50 +141,50 @@ def test_edit_archive_and_delete(db, queued):
 def test_edit_refuses_an_empty_name_and_an_unknown_experiment(db, queued):
     queued()
     with pytest.raises(FedLensError, match="needs a name"):
-        store.edit(db, 1, name="  ")
+        Store(db).experiments.edit(1, name="  ")
     with pytest.raises(FedLensError, match="no experiment 9"):
-        store.edit(db, 9, notes="x")
+        Store(db).experiments.edit(9, notes="x")
 
 
 def test_delete_refuses_while_a_run_is_running(db, queued):
     queued()
     claim(db, new_owner(), "cpu")
     with pytest.raises(FedLensError, match="stop them first"):
-        store.delete(db, 1)
-    assert len(queries.experiments(db)) == 1
+        Store(db).experiments.delete(1)
+    assert len(Store(db).experiments.all()) == 1
 
 
 def test_a_number_is_given_once(db, queued):
     """A link or a note that names a deleted run must not show a later one, nor must that find its files."""
     before = queued(seeds=(1, 2))
-    folder = run_folder(db, before[-1])
+    folder = Store(db).runs.folder(before[-1])
     folder.mkdir(parents=True)
-    store.delete(db, 1)
+    Store(db).experiments.delete(1)
     assert not folder.exists()
     after = queued(seeds=(1, 2))
-    assert [e.id for e in queries.experiments(db)] == [2] and after == [3, 4]
-    assert queries.runs(db, before) == []
+    assert [e.id for e in Store(db).experiments.all()] == [2] and after == [3, 4]
+    assert Store(db).runs.get(before) == []
     with pytest.raises(FedLensError, match="no run 2"):
-        queries.log_path(db, before[-1])
+        Store(db).runs.log_path(before[-1])
     with pytest.raises(FedLensError, match="no experiment 1"):
-        queries.experiment(db, 1)
+        Store(db).experiments.get(1)
 
 
 def test_two_stores_in_one_folder_do_not_share_files(db, make):
     other = db.with_name("other.db")
-    prepare(other)
-    folders = [run_folder(d, store.create_experiment(d, make()).run_ids[0]) for d in (db, other)]
+    Store(other).prepare()
+    folders = [Store(d).runs.folder(Store(d).experiments.create(make()).run_ids[0]) for d in (db, other)]
     assert folders[0].parent == folders[1].parent and folders[0] != folders[1]
 
 
 def test_clone_queues_the_same_runs_again(db, queued):
     queued(seeds=(1, 2))
-    created = store.clone(db, 1)
+    created = Store(db).experiments.clone(1)
     assert created.experiment_id == 2
-    first, second = (queries.experiment(db, i) for i in (1, 2))
+    first, second = (Store(db).experiments.get(i) for i in (1, 2))
     assert second.name == "a test (copy)"
     assert first.token != second.token
-    assert queries.configs(db, created.run_ids).values() != {}
-    assert list(queries.configs(db, created.run_ids).values()) == list(
-        queries.configs(db, [r.id for r in first.runs]).values()
+    assert Store(db).runs.configs(created.run_ids).values() != {}
+    assert list(Store(db).runs.configs(created.run_ids).values()) == list(
+        Store(db).runs.configs([r.id for r in first.runs]).values()
     )

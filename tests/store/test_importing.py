@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fedcore import store
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heart
 from fedcore.results.comparison import compare, difference
-from fedcore.store import Recorder, import_csv, import_json, merge, prepare, queries
-from fedcore.store import exchange as transfer
+from fedcore.store import Recorder, Store
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
@@ -38,8 +36,8 @@ def file(tmp_path: Path, text: str) -> Path:
 
 
 def test_a_csv_becomes_an_experiment(db, tmp_path):
-    created = import_csv(db, file(tmp_path, GOOD), "Mine", "pacs")
-    (row,) = queries.experiments(db)
+    created = Store(db).imports.csv(file(tmp_path, GOOD), "Mine", "pacs")
+    (row,) = Store(db).experiments.all()
     assert (row.name, row.config.data.name) == ("Mine", "pacs")
     assert [(r.method, r.seed, r.state, r.origin, r.rounds_done) for r in row.runs] == [
         ("mine", 1, "done", "import", 2),
@@ -47,11 +45,14 @@ def test_a_csv_becomes_an_experiment(db, tmp_path):
         ("fedavg", 1, "done", "import", 1),
     ]
     mine, _, fedavg = created.run_ids
-    assert [p.personal_mean for p in queries.curves(db, [mine])] == [pytest.approx(0.4), pytest.approx(0.5)]
-    assert queries.runs(db, [mine])[0].best_test == pytest.approx(0.4)
-    (point,) = queries.curves(db, [fedavg])
+    assert [p.personal_mean for p in Store(db).rounds.mean_accuracy([mine])] == [
+        pytest.approx(0.4),
+        pytest.approx(0.5),
+    ]
+    assert Store(db).runs.get([mine])[0].best_test == pytest.approx(0.4)
+    (point,) = Store(db).rounds.mean_accuracy([fedavg])
     assert (point.personal_mean, point.global_mean) == (pytest.approx(0.6), pytest.approx(0.6))
-    assert [(e.entity, e.kind, e.name, e.domain) for e in queries.entities(db, fedavg)] == [
+    assert [(e.entity, e.kind, e.name, e.domain) for e in Store(db).cells.entities(fedavg)] == [
         (0, "global", "global", None),
         (1, "client", "a", "photo"),
         (2, "client", "b", "sketch"),
@@ -61,10 +62,10 @@ def test_a_csv_becomes_an_experiment(db, tmp_path):
 
 def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
     path = file(tmp_path, GOOD)
-    import_csv(db, path, "Mine")
+    Store(db).imports.csv(path, "Mine")
     with pytest.raises(FedLensError, match="imported already, as experiment 1"):
-        import_csv(db, path, "Mine")
-    assert len(queries.experiments(db)) == 1
+        Store(db).imports.csv(path, "Mine")
+    assert len(Store(db).experiments.all()) == 1
 
 
 @pytest.mark.parametrize(
@@ -86,9 +87,9 @@ def test_importing_twice_is_refused_and_changes_nothing(db, tmp_path):
 def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message):
     text = f"{HEAD},split,point\nmine,1,1,b,a,6,10\n{line}\n"
     with pytest.raises(FedLensError, match=message) as caught:
-        import_csv(db, file(tmp_path, text), "Mine")
+        Store(db).imports.csv(file(tmp_path, text), "Mine")
     assert caught.value.field == "file"
-    assert queries.experiments(db) == []
+    assert Store(db).experiments.all() == []
 
 
 @pytest.mark.parametrize(
@@ -101,29 +102,29 @@ def test_bad_lines_are_named_and_nothing_is_written(db, tmp_path, line, message)
 )
 def test_bad_files_are_named(db, tmp_path, text, message):
     with pytest.raises(FedLensError, match=message):
-        import_csv(db, file(tmp_path, text), "Mine")
+        Store(db).imports.csv(file(tmp_path, text), "Mine")
     with pytest.raises(FedLensError, match="cannot read"):
-        import_csv(db, tmp_path / "none.csv", "Mine")
+        Store(db).imports.csv(tmp_path / "none.csv", "Mine")
 
 
 @pytest.fixture
 def other(tmp_path, make) -> Path:
     """A database with a finished run, a queued one and an imported experiment."""
     path = tmp_path / "other" / "other.db"
-    prepare(path)
-    store.create_experiment(path, make(seeds=(1, 2)))
+    Store(path).prepare()
+    Store(path).experiments.create(make(seeds=(1, 2)))
     lease = claim(path, new_owner(), "cpu")
     with Heart(path, lease.owner) as heart:
         job.execute(lease, heart, train=fake_engine.train)
-    import_csv(path, file(tmp_path, GOOD), "Mine")
+    Store(path).imports.csv(file(tmp_path, GOOD), "Mine")
     return path
 
 
 def test_merge_copies_everything_and_twice_changes_nothing(db, other, queued):
     queued()  # so that ids differ
-    merged = merge(db, other)
+    merged = Store(db).imports.database(other)
     assert (merged.added, merged.present) == (("a test", "Mine"), ())
-    after = queries.experiments(db)
+    after = Store(db).experiments.all()
     assert [e.name for e in after] == ["Mine", "a test", "a test"] or len(after) == 3
     here = [r for e in after for r in e.runs if r.state == "done" and r.origin == "engine"]
     assert len(here) == 1
@@ -131,29 +132,29 @@ def test_merge_copies_everything_and_twice_changes_nothing(db, other, queued):
     stopped = [r for e in after for r in e.runs if r.state == "stopped"]
     assert [r.reason for r in stopped] == ["merged from another database before it had ended"]
 
-    again = merge(db, other)
+    again = Store(db).imports.database(other)
     assert (again.added, again.present) == ((), ("a test", "Mine"))
-    assert queries.experiments(db) == after
+    assert Store(db).experiments.all() == after
 
 
 def test_merge_refuses_itself_and_what_is_not_ours(db, tmp_path):
     import sqlite3
 
     with pytest.raises(FedLensError, match="the database itself"):
-        merge(db, db)
+        Store(db).imports.database(db)
     with pytest.raises(FedLensError, match="no database at"):
-        merge(db, tmp_path / "none.db")
+        Store(db).imports.database(tmp_path / "none.db")
     foreign = tmp_path / "foreign.db"
     with sqlite3.connect(foreign) as connection:
         connection.execute("CREATE TABLE t(x)")
     with pytest.raises(FedLensError, match="not a database of FedLens"):
-        merge(db, foreign)
+        Store(db).imports.database(foreign)
 
 
 def test_a_merged_unfinished_run_can_be_trained_here(db, other):
-    merge(db, other)
-    (run,) = [r for e in queries.experiments(db) for r in e.runs if r.state == "stopped"]
-    store.resume(db, [run.id])
+    Store(db).imports.database(other)
+    (run,) = [r for e in Store(db).experiments.all() for r in e.runs if r.state == "stopped"]
+    Store(db).runs.resume([run.id])
     lease = claim(db, new_owner(), "cpu")
     assert lease.run_id == run.id
     with Heart(db, lease.owner) as heart:
@@ -181,9 +182,9 @@ def trained(db, queued) -> int:
 @pytest.mark.parametrize("key", ["a test", "1", 1])
 def test_an_import_joins_an_experiment_and_compares_there(db, tmp_path, trained, key, caplog):
     path = file(tmp_path, JOINING)
-    created = import_csv(db, path, key)
+    created = Store(db).imports.csv(path, key)
     assert created.experiment_id == trained
-    compared = compare(db, [trained])
+    compared = compare(Store(db), [trained])
     assert list(compared.settings.values()) == ["rotated-digits · by domain · mini-vit"]
     baseline, mine = compared.groups
     assert (baseline.method, mine.method, mine.label) == ("fedot", "mine", "mine")
@@ -191,22 +192,22 @@ def test_an_import_joins_an_experiment_and_compares_there(db, tmp_path, trained,
     assert difference(mine, baseline, "personal") == pytest.approx(90 - baseline.stats["personal"].mean)
     assert caplog.messages == []
     with pytest.raises(FedLensError, match="imported already, as experiment 1"):
-        import_csv(db, path, key)
-    store.delete(db, trained)
-    import_csv(db, path, "a test")  # what was deleted may come again
+        Store(db).imports.csv(path, key)
+    Store(db).experiments.delete(trained)
+    Store(db).imports.csv(path, "a test")  # what was deleted may come again
 
 
 def test_an_import_on_other_data_is_refused(db, tmp_path, trained):
     with pytest.raises(FedLensError, match="'pacs', but experiment 'a test' is on 'rotated-digits'"):
-        import_csv(db, file(tmp_path, JOINING), "a test", "pacs")
-    assert len(queries.runs_of(db, [trained])) == 1
-    import_csv(db, file(tmp_path, JOINING), "a test", "rotated-digits")
+        Store(db).imports.csv(file(tmp_path, JOINING), "a test", "pacs")
+    assert len(Store(db).runs.of_experiments([trained])) == 1
+    Store(db).imports.csv(file(tmp_path, JOINING), "a test", "rotated-digits")
 
 
 def test_names_that_the_experiment_does_not_have_are_kept_and_said(db, tmp_path, trained, caplog):
     text = JOINING.replace("client-3,client-3", "elsewhere,elsewhere")
-    created = import_csv(db, file(tmp_path, text), "a test")
-    (run,) = queries.runs(db, created.run_ids)
+    created = Store(db).imports.csv(file(tmp_path, text), "a test")
+    (run,) = Store(db).runs.get(created.run_ids)
     (notice,) = run.notices
     assert notice["message"].startswith(
         "results.csv names 'elsewhere', which the runs of experiment 'a test'"
@@ -216,13 +217,13 @@ def test_names_that_the_experiment_does_not_have_are_kept_and_said(db, tmp_path,
 
 
 def test_an_imported_fedot_does_not_replace_the_trained_one(db, tmp_path, trained):
-    import_csv(db, file(tmp_path, JOINING.replace("mine,", "fedot,")), "a test")
-    assert len(compare(db, [trained]).groups) == 2
+    Store(db).imports.csv(file(tmp_path, JOINING.replace("mine,", "fedot,")), "a test")
+    assert len(compare(Store(db), [trained]).groups) == 2
 
 
 def test_an_imported_round_claims_no_traffic_and_no_seconds(db, tmp_path):
-    created = import_csv(db, file(tmp_path, JOINING), "Mine")
-    (row,) = queries.rounds(db, created.run_ids)
+    created = Store(db).imports.csv(file(tmp_path, JOINING), "Mine")
+    (row,) = Store(db).rounds.of_runs(created.run_ids)
     assert set(row[2:]) == {None}
 
 
@@ -231,18 +232,18 @@ def test_what_comes_from_elsewhere_takes_no_number_of_what_was_deleted(db, tmp_p
     other, exported = tmp_path / "other.db", tmp_path / "experiment.json"
     for number, bring in enumerate(
         (
-            lambda: import_json(db, exported),
-            lambda: merge(db, other),
-            lambda: import_csv(db, file(tmp_path, GOOD), "Mine", "pacs"),
+            lambda: Store(db).imports.json(exported),
+            lambda: Store(db).imports.database(other),
+            lambda: Store(db).imports.csv(file(tmp_path, GOOD), "Mine", "pacs"),
             lambda: Recorder(db, method="mine", seed=1, experiment="Own").finish(),
         ),
         start=1,
     ):
         fill.done(other, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
-        exported.write_text(transfer.experiments_json(other, [number]))
+        exported.write_text(Store(other).experiments.to_json([number]))
         highest = max(queued())
-        (newest, *_) = queries.experiments(db)
-        store.delete(db, newest.id)
+        (newest, *_) = Store(db).experiments.all()
+        Store(db).experiments.delete(newest.id)
         bring()
-        found = [e for e in queries.experiments(db) if e.id >= newest.id]
+        found = [e for e in Store(db).experiments.all() if e.id >= newest.id]
         assert found and all(e.id > newest.id and e.runs[0].id > highest for e in found)

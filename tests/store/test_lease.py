@@ -9,11 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcore import store
 from fedcore.config import expand
 from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.paths import PROJECT
-from fedcore.store import queries
+from fedcore.store import Store
 from fedcore.store.database import reading
 from fedcore.store.lease import Lease, LostRun, claim
 from fedcore.store.liveness import new_owner
@@ -61,12 +60,12 @@ def round_(number: int, cells: list[tuple], **more: object) -> RoundFinished:
 
 def test_claim_takes_by_priority_then_age_and_only_what_the_device_serves(db, queued):
     a, b, c = queued(seeds=(1, 2, 3))
-    (d,) = [*store.create_experiment(db, queries.experiments(db)[0].config, device="GPU-1").run_ids][:1]
-    store.set_priority(db, [c], 5)
+    (d,) = [*Store(db).experiments.create(Store(db).experiments.all()[0].config, device="GPU-1").run_ids][:1]
+    Store(db).queue.set_priority([c], 5)
     taken = [claim(db, "me", "cpu") for _ in range(3)]
     assert [lease.run_id for lease in taken] == [c, a, b]
     assert {lease.attempt for lease in taken} == {1}
-    store.stop(db, [r.id for r in queries.runs_of(db, [2]) if r.id != d])
+    Store(db).runs.stop([r.id for r in Store(db).runs.of_experiments([2]) if r.id != d])
     assert claim(db, "me", "cpu", accepts=("GPU-1",)).run_id == d
     assert claim(db, "me", "cpu", accepts=("auto", "cpu", "GPU-1")) is None
 
@@ -131,7 +130,7 @@ def test_scores_from_counts_by_hand(lease):
         (2, 0, 3, 26, 40),
     ]
     lease.write_round(round_(1, cells))
-    (point,) = queries.curves(lease.db, [lease.run_id])
+    (point,) = Store(lease.db).rounds.mean_accuracy([lease.run_id])
     assert point.personal_mean == pytest.approx((0.9 + 0.5) / 2, abs=1e-15)
     assert point.personal_weighted == pytest.approx(24 / 40, abs=1e-15)
     assert point.personal_worst == 0.5
@@ -143,7 +142,7 @@ def test_scores_from_counts_by_hand(lease):
 def test_a_method_without_global_model_has_no_global_mean(lease):
     lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     lease.write_round(round_(1, [(2, 1, 1, 9, 10)]))
-    (point,) = queries.curves(lease.db, [lease.run_id])
+    (point,) = Store(lease.db).rounds.mean_accuracy([lease.run_id])
     assert point.global_mean is None
     assert point.personal_mean == 0.9
 
@@ -156,7 +155,7 @@ def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(lease):
         cells = [(1, 1, 1, validation[number], 10), (1, 2, 2, validation[number], 10)]
         cells += [(2, 1, 1, test[number], 10), (2, 2, 2, max(0, test[number] - 1), 10)]
         lease.write_round(round_(number, cells))
-    (run,) = queries.runs(lease.db, [lease.run_id])
+    (run,) = Store(lease.db).runs.get([lease.run_id])
     assert (run.rounds_done, run.best_round) == (4, 2)
     assert run.best_test == pytest.approx((0.5 + 0.4) / 2)
     assert run.last_test == pytest.approx((0.2 + 0.1) / 2)
@@ -167,7 +166,7 @@ def test_without_validation_no_round_is_chosen(lease):
     lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     lease.write_round(round_(1, [(2, 1, 1, 5, 10)]))
     lease.write_round(round_(2, []))  # not evaluated
-    (run,) = queries.runs(lease.db, [lease.run_id])
+    (run,) = Store(lease.db).runs.get([lease.run_id])
     assert (run.last_test, run.best_round, run.best_test, run.rounds_done) == (0.5, None, None, 2)
 
 
@@ -216,13 +215,13 @@ def test_numpy_and_other_numbers_are_cast(lease):
     )
     lease.write_round(event)
     db, run_id = lease.db, lease.run_id
-    assert queries.heatmap(db, run_id) == [(1, 1, 3, 4, 0.5)]
-    assert queries.rounds(db, [run_id]) == [(run_id, 1, 0.25, 1.0, 0.5, 0.5, 3, 4, 5, 6)]
-    assert queries.client_rounds(db, run_id) == [(1, 1, 8, 0.5, 9, 10)]
-    assert queries.diagnostics(db, run_id, "d") == [(1, 1, -1, 1.5)]
-    assert queries.diagnostics(db, run_id, "nan") == [(1, -1, -1, None)]
-    assert queries.entities(db, run_id)[0].class_counts == (3, 4)
-    assert math.isclose(queries.runs(db, [run_id])[0].last_test, 0.75)
+    assert Store(db).cells.heatmap(run_id) == [(1, 1, 3, 4, 0.5)]
+    assert Store(db).rounds.of_runs([run_id]) == [(run_id, 1, 0.25, 1.0, 0.5, 0.5, 3, 4, 5, 6)]
+    assert Store(db).rounds.clients(run_id) == [(1, 1, 8, 0.5, 9, 10)]
+    assert Store(db).diagnostics.of_run(run_id, "d") == [(1, 1, -1, 1.5)]
+    assert Store(db).diagnostics.of_run(run_id, "nan") == [(1, -1, -1, None)]
+    assert Store(db).cells.entities(run_id)[0].class_counts == (3, 4)
+    assert math.isclose(Store(db).runs.get([run_id])[0].last_test, 0.75)
 
 
 def test_impossible_counts_leave_no_part_of_the_round(lease):
@@ -232,7 +231,7 @@ def test_impossible_counts_leave_no_part_of_the_round(lease):
     with reading(lease.db) as connection:
         assert connection.execute("SELECT count(*) FROM rounds").fetchone()[0] == 0
         assert connection.execute("SELECT count(*) FROM accuracy").fetchone()[0] == 0
-    assert queries.runs(lease.db, [lease.run_id])[0].rounds_done == 0
+    assert Store(lease.db).runs.get([lease.run_id])[0].rounds_done == 0
 
 
 def test_rewind_forgets_what_has_no_checkpoint(lease):
@@ -240,21 +239,21 @@ def test_rewind_forgets_what_has_no_checkpoint(lease):
     for number in range(4):
         lease.write_round(round_(number, [(1, 1, 1, number, 10), (2, 1, 1, number, 10)]))
     lease.rewind(1)
-    (run,) = queries.runs(lease.db, [lease.run_id])
+    (run,) = Store(lease.db).runs.get([lease.run_id])
     assert (run.rounds_done, run.best_round, run.last_test) == (1, 1, 0.1)
-    assert queries.evaluated_rounds(lease.db, lease.run_id) == [0, 1]
-    assert len(queries.entities(lease.db, lease.run_id)) == 4
+    assert Store(lease.db).rounds.evaluated(lease.run_id) == [0, 1]
+    assert len(Store(lease.db).cells.entities(lease.run_id)) == 4
     lease.rewind(None)
-    (run,) = queries.runs(lease.db, [lease.run_id])
+    (run,) = Store(lease.db).runs.get([lease.run_id])
     assert (run.rounds_done, run.best_round, run.last_test) == (0, None, None)
-    assert queries.entities(lease.db, lease.run_id) == []
+    assert Store(lease.db).cells.entities(lease.run_id) == []
 
 
 def test_notices_are_kept_in_order_with_their_promise(lease):
     lease.notice("a 'quoted' \"remark\"", True)
     lease.notice("out of memory", False)
     assert [
-        (n["message"], n["repeats_exactly"]) for n in queries.runs(lease.db, [lease.run_id])[0].notices
+        (n["message"], n["repeats_exactly"]) for n in Store(lease.db).runs.get([lease.run_id])[0].notices
     ] == [
         ("a 'quoted' \"remark\"", True),
         ("out of memory", False),
@@ -266,7 +265,7 @@ def test_what_a_resumed_run_says_again_is_kept_once(lease):
     for text in texts:
         lease.notice(text, True)
     lease.notice("out of memory", False)
-    kept = [(n["message"], n["repeats_exactly"]) for n in queries.runs(lease.db, [lease.run_id])[0].notices]
+    kept = [(n["message"], n["repeats_exactly"]) for n in Store(lease.db).runs.get([lease.run_id])[0].notices]
     assert kept == [(texts[0], True), ("out of memory", True), ("out of memory", False)]
 
 
@@ -274,8 +273,8 @@ def test_environment_is_stored_for_the_next_attempt(lease):
     assert lease.environment() is None
     lease.started(Started(entities=ENTITIES, rounds_total=7, environment={"threads": 2, "chunk": 6}))
     assert lease.environment() == {"threads": 2, "chunk": 6}
-    assert queries.environment(lease.db, lease.run_id) == {"threads": 2, "chunk": 6}
-    assert queries.runs(lease.db, [lease.run_id])[0].rounds_total == 7
+    assert Store(lease.db).runs.environment(lease.run_id) == {"threads": 2, "chunk": 6}
+    assert Store(lease.db).runs.get([lease.run_id])[0].rounds_total == 7
 
 
 def test_config_survives_the_database(lease, make):

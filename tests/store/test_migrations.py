@@ -7,12 +7,11 @@ import sqlite3
 import pytest
 from sqlite_utils import Database
 
-from fedcore import store
 from fedcore.engine.events import Entity, Started
 from fedcore.jobs import tasks
-from fedcore.store import queries, schema
+from fedcore.store import Store, schema
 from fedcore.store.database import reading
-from fedcore.store.rounds import OwnRound
+from fedcore.store.writer import OwnRound
 from tests.support import fill
 
 NAMES = [m.name for m in schema.migrations().pending(Database(memory=True))]
@@ -41,8 +40,8 @@ def second_release(tmp_path):
 
 
 def test_migrations_are_applied_in_order_and_each_once(second_release):
-    store.prepare(second_release)
-    store.prepare(second_release)
+    Store(second_release).prepare()
+    Store(second_release).prepare()
     with reading(second_release) as connection:
         found = [r["name"] for r in connection.execute("SELECT name FROM _sqlite_migrations ORDER BY id")]
     assert found == NAMES and NAMES[:3] == ["0001_first", "0002_kinds_in_accuracy_named", "0003_class_sets"]
@@ -51,19 +50,19 @@ def test_migrations_are_applied_in_order_and_each_once(second_release):
 def test_what_was_recorded_before_there_were_class_sets_stays(second_release):
     with sqlite3.connect(second_release) as old, pytest.raises(sqlite3.IntegrityError):
         old.execute("INSERT INTO entities VALUES (1, 2, 'classes', 'classes of a', NULL, 9, NULL)")
-    store.prepare(second_release)
-    assert queries.entities(second_release, 1) == [
+    Store(second_release).prepare()
+    assert Store(second_release).cells.entities(1) == [
         (0, "global", "global", None, None, None),
         (1, "client", "a", "d", 3, (3,)),
     ]
-    assert queries.curves(second_release, [1]) == [(1, 1, 0.6, 0.6, 0.6, None, None)]
+    assert Store(second_release).rounds.mean_accuracy([1]) == [(1, 1, 0.6, 0.6, 0.6, None, None)]
     with reading(second_release) as connection:
         row = connection.execute("SELECT model, model_kind, correct FROM accuracy_named").fetchone()
     assert tuple(row) == ("a", "client", 2)
 
 
 def test_no_other_kind_of_entity_is_taken(second_release):
-    store.prepare(second_release)
+    Store(second_release).prepare()
     with sqlite3.connect(second_release) as new:
         new.execute("INSERT INTO entities VALUES (1, 2, 'classes', 'classes of a', NULL, 9, NULL)")
         with pytest.raises(sqlite3.IntegrityError):
@@ -85,9 +84,9 @@ def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
         (2, 5): (6, 10),
     }
     lease.write_round(OwnRound(1, tuple(fill.cell(*at, *n) for at, n in counts.items())))
-    (point,) = queries.curves(db, [lease.run_id])
+    (point,) = Store(db).rounds.mean_accuracy([lease.run_id])
     assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
-    assert [(o.client, o.correct) for o in queries.own_accuracy(db, lease.run_id)] == [(1, 1), (2, 3)]
+    assert [(o.client, o.correct) for o in Store(db).cells.own_accuracy(lease.run_id)] == [(1, 1), (2, 3)]
 
 
 @pytest.fixture
@@ -120,24 +119,24 @@ def contents(path):
 def test_tables_that_are_built_anew_keep_all_rows_and_what_refers_to_them(fourth_release):
     before = contents(fourth_release)
     assert before["accuracy"] and before["tasks"] and len(before["indexes"]) >= 5
-    store.prepare(fourth_release)
+    Store(fourth_release).prepare()
     assert contents(fourth_release) == before
     with sqlite3.connect(fourth_release) as db:
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
-    store.delete(fourth_release, 1)
+    Store(fourth_release).experiments.delete(1)
     after = contents(fourth_release)
     assert {row[0] for row in after["accuracy"]} == {3, 4, 5, 6}, "the rows of its runs go with an experiment"
     assert after["tasks"] == []
 
 
 def test_numbers_of_an_older_store_are_given_once_from_then_on(fourth_release):
-    store.prepare(fourth_release)
-    store.delete(fourth_release, 1)
-    queries.experiment(fourth_release, 2)
+    Store(fourth_release).prepare()
+    Store(fourth_release).experiments.delete(1)
+    Store(fourth_release).experiments.get(2)
     with sqlite3.connect(fourth_release) as db:
         db.execute("PRAGMA foreign_keys=ON")
         db.execute("DELETE FROM experiments")
-    created = store.create_experiment(fourth_release, fill.an_experiment(methods=("fedot",), seeds=(1,)))
+    created = Store(fourth_release).experiments.create(fill.an_experiment(methods=("fedot",), seeds=(1,)))
     assert (created.experiment_id, created.run_ids) == (3, (8,))
     assert tasks.submit(fourth_release, "check", "another", {}) == 2
 

@@ -1,32 +1,69 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heart
-from fedcore.store import Recorder, queries
+from fedcore.store import LOCAL, Recorder, Store, database
 from fedcore.store.database import reading, writing
 from fedcore.store.lease import claim
 from fedcore.store.liveness import RUNS, TASKS, host_id, new_owner
-from fedcore.store.statements import STATEMENTS
 from tests.support import fake_engine
 
-VALUES = {
-    "ids": "[1,2]",
-    "id": 1,
-    "run": 1,
-    "split": 2,
-    "point": 1,
-    "round": 3,
-    "name": "alpha",
-    "archived": 0,
-    "latest": 200,
+QUERIES: dict[str, Callable[[Store], object]] = {
+    "experiments.all": lambda store: store.experiments.all(),
+    "experiments.get": lambda store: store.experiments.get(1),
+    "experiments.to_json": lambda store: store.experiments.to_json([1]),
+    "runs.get": lambda store: store.runs.get([1, 2]),
+    "runs.of_experiments": lambda store: store.runs.of_experiments([1]),
+    "runs.newest_id": lambda store: store.runs.newest_id(),
+    "runs.count_after": lambda store: store.runs.count_after(1),
+    "runs.versions": lambda store: store.runs.versions([1, 2]),
+    "runs.versions_in_experiment": lambda store: store.runs.versions_in_experiment(1),
+    "runs.config": lambda store: store.runs.config(1),
+    "runs.configs": lambda store: store.runs.configs([1, 2]),
+    "runs.environment": lambda store: store.runs.environment(1),
+    "runs.error": lambda store: store.runs.error(1),
+    "runs.peak_memory": lambda store: store.runs.peak_memory(),
+    "runs.folder": lambda store: store.runs.folder(1),
+    "runs.log_path": lambda store: store.runs.log_path(1),
+    "runs.newest_checkpoint": lambda store: store.runs.newest_checkpoint(1),
+    "queue.ids": lambda store: store.queue.ids(),
+    "queue.runs": lambda store: store.queue.runs(),
+    "rounds.of_runs": lambda store: store.rounds.of_runs([1, 2]),
+    "rounds.traffic": lambda store: store.rounds.traffic([1, 2]),
+    "rounds.clients": lambda store: store.rounds.clients(1),
+    "rounds.evaluated": lambda store: store.rounds.evaluated(1),
+    "rounds.last_evaluated": lambda store: store.rounds.last_evaluated([1, 2]),
+    "rounds.mean_accuracy": lambda store: store.rounds.mean_accuracy([1, 2]),
+    "cells.entities": lambda store: store.cells.entities(1),
+    "cells.heatmap": lambda store: store.cells.heatmap(1),
+    "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
+    "cells.of_runs": lambda store: store.cells.of_runs([1, 2]),
+    "cells.at_rounds": lambda store: store.cells.at_rounds({1: 3, 2: 3}),
+    "cells.own_and_domains": lambda store: store.cells.own_and_domains({1: [3], 2: [3]}),
+    "diagnostics.names": lambda store: store.diagnostics.names(1),
+    "diagnostics.means": lambda store: store.diagnostics.means([1, 2], "alpha"),
+    "diagnostics.of_run": lambda store: store.diagnostics.of_run(1, "alpha"),
+    "diagnostics.at_round": lambda store: store.diagnostics.at_round(1, "alpha", 3),
 }
-VALUES["pairs"] = "[[1,3],[2,3]]"
+"""A call of every query."""
+
+CHANGES = {
+    "experiments": {"create", "create_claimed", "edit", "archive", "delete", "clone"},
+    "runs": {"stop", "resume", "retry"},
+    "queue": {"set_priority", "move"},
+    "imports": {"csv", "json", "database", "file"},
+}
+"""Methods that write: by experiment or run, found by its key."""
+
 LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entities")
 
 
@@ -40,20 +77,49 @@ def trained(db, queued):
     return db
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
+def test_every_query_is_among_those_whose_plans_are_read(db):
+    methods = {
+        f"{subject}.{name}"
+        for subject, part in vars(Store(db)).items()
+        for name in dir(part)
+        if not name.startswith("_") and subject != "path" and name not in CHANGES.get(subject, ())
+    }
+    assert methods == set(QUERIES)
+
+
+def statements_of(query: Callable[[Store], object], db: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The SELECTs that a query sends, with their parameters filled in."""
+    sent: list[str] = []
+    connect = database._read_only
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.set_trace_callback(sent.append)
+        return connection
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "_read_only", traced)
+        query(Store(db))
+    return sent
+
+
+@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("analysed", [False, True])
-def test_no_statement_scans_a_large_table(trained, name, analysed):
+def test_no_query_scans_a_large_table(trained, name, analysed, monkeypatch):
     """SEARCH uses an index or a primary key; SCAN reads everything."""
     if analysed:  # the planner decides otherwise once it has seen the sizes
         with writing(trained) as connection:
             connection.execute("ANALYZE")
-    with reading(trained) as connection:
-        plan = [row["detail"] for row in connection.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], VALUES)]
-    assert plan
+    statements = statements_of(QUERIES[name], trained, monkeypatch)
+    assert statements
     aliases = {"a": "accuracy", "m": "entities", "t": "entities"}
-    scanned = {aliases.get(step.split()[1], step.split()[1]) for step in plan if step.startswith("SCAN")}
-    assert not scanned & set(LARGE), plan
-    assert "accuracy" not in STATEMENTS[name] or any("SEARCH a" in step for step in plan), plan
+    for statement in statements:
+        with reading(trained) as connection:
+            plan = [row["detail"] for row in connection.execute("EXPLAIN QUERY PLAN " + statement)]
+        assert plan
+        scanned = {aliases.get(step.split()[1], step.split()[1]) for step in plan if step.startswith("SCAN")}
+        assert not scanned & set(LARGE), plan
+        assert "accuracy" not in statement or any("SEARCH a" in step for step in plan), plan
 
 
 def test_the_check_of_plans_would_catch_a_scan(trained):
@@ -70,35 +136,35 @@ def test_looking_for_live_work_uses_its_index(trained, work, index):
 
 
 def test_heatmap_defaults_to_the_last_round(trained):
-    last = queries.heatmap(trained, 1)
-    assert last == queries.heatmap(trained, 1, 4) != queries.heatmap(trained, 1, 3)
+    last = Store(trained).cells.heatmap(1)
+    assert last == Store(trained).cells.heatmap(1, 4) != Store(trained).cells.heatmap(1, 3)
     assert [(c.model, c.test_set) for c in last] == [(m, t) for m in range(4) for t in (1, 2, 3)]
-    assert queries.heatmap(trained, 1, 99) == []
-    assert queries.heatmap(trained, 1, point=queries.LOCAL) == []
+    assert Store(trained).cells.heatmap(1, 99) == []
+    assert Store(trained).cells.heatmap(1, point=LOCAL) == []
 
 
 def test_curves_agree_with_the_cells(trained):
-    for point in queries.curves(trained, [1, 2]):
-        cells = queries.heatmap(trained, point.run_id, point.round)
+    for point in Store(trained).rounds.mean_accuracy([1, 2]):
+        cells = Store(trained).cells.heatmap(point.run_id, point.round)
         own = [c.correct / c.total for c in cells if c.model == c.test_set]
         assert point.personal_mean == pytest.approx(sum(own) / 3)
         assert point.personal_worst == min(own)
         assert point.global_mean == pytest.approx(sum(c.correct / c.total for c in cells if c.model == 0) / 3)
-    assert [(p.run_id, p.round) for p in queries.curves(trained, [1, 2])] == [
+    assert [(p.run_id, p.round) for p in Store(trained).rounds.mean_accuracy([1, 2])] == [
         (r, t) for r in (1, 2) for t in range(5)
     ]
 
 
 def test_own_accuracy_is_the_diagonal(trained):
-    rows = queries.own_accuracy(trained, 1)
+    rows = Store(trained).cells.own_accuracy(1)
     assert [(r.round, r.client) for r in rows] == [(t, c) for t in range(5) for c in (1, 2, 3)]
-    diagonal = [c for c in queries.heatmap(trained, 1, 2) if c.model == c.test_set]
+    diagonal = [c for c in Store(trained).cells.heatmap(1, 2) if c.model == c.test_set]
     assert [r.correct for r in rows if r.round == 2] == [c.correct for c in diagonal]
 
 
 def test_cells_by_name_and_at_chosen_rounds(trained):
-    everything = queries.cells(trained, [1, 2])
-    chosen = queries.cells_at(trained, {1: 2, 2: 4})
+    everything = Store(trained).cells.of_runs([1, 2])
+    chosen = Store(trained).cells.at_rounds({1: 2, 2: 4})
     assert chosen == [c for c in everything if (c.run_id, c.round) in {(1, 2), (2, 4)}]
     assert {(c.model, c.model_kind) for c in chosen} == {
         ("global", "global"),
@@ -108,28 +174,28 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
 
 
 def test_diagnostics_and_participants(trained):
-    assert queries.diagnostic_names(trained, 1) == ["alpha", "drift"]
-    assert [(d.round, d.a, d.b) for d in queries.diagnostics(trained, 1, "alpha")] == [
+    assert Store(trained).diagnostics.names(1) == ["alpha", "drift"]
+    assert [(d.round, d.a, d.b) for d in Store(trained).diagnostics.of_run(1, "alpha")] == [
         (t, 1, 2) for t in range(5)
     ]
-    assert [(r.round, r.client) for r in queries.client_rounds(trained, 1)] == [
+    assert [(r.round, r.client) for r in Store(trained).rounds.clients(1)] == [
         (t, c) for t in range(1, 5) for c in (1, 2, 3)
     ]
-    assert [r.round for r in queries.rounds(trained, [2])] == [0, 1, 2, 3, 4]
+    assert [r.round for r in Store(trained).rounds.of_runs([2])] == [0, 1, 2, 3, 4]
 
 
 def test_round_tokens_change_with_every_round(db, queued):
     (run_id,) = queued(rounds=3)
-    tokens = [queries.round_tokens(db, [run_id])]
+    tokens = [Store(db).runs.versions([run_id])]
     lease = claim(db, new_owner(), "cpu")
     with Heart(db, lease.owner) as heart:
         job.execute(
             lease,
             heart,
             train=fake_engine.train,
-            listen=lambda e: tokens.append(queries.round_tokens(db, [run_id])),
+            listen=lambda e: tokens.append(Store(db).runs.versions([run_id])),
         )
-    tokens.append(queries.round_tokens(db, [run_id]))
+    tokens.append(Store(db).runs.versions([run_id]))
     counts = [t[run_id][1] for t in tokens]
     assert counts == sorted(counts) and set(counts) == {0, 1, 2, 3}
     assert tokens[-1][run_id][:2] == ("done", 3)
@@ -157,7 +223,7 @@ def test_state_is_the_truth_and_status_what_was_written(db, queued, values, stat
     (run_id,) = queued()
     claim(db, new_owner(), "cpu")
     set_row(db, run_id, **values)
-    (run,) = queries.runs(db, [run_id])
+    (run,) = Store(db).runs.get([run_id])
     assert run.state == state
     assert run.status == values.get("status", "running")
 
@@ -171,24 +237,24 @@ def test_a_process_id_given_to_somebody_else_is_not_ours(db, queued):
     claim(db, new_owner(), "cpu")
     started = psutil.Process().create_time()
     set_row(db, run_id, pid=os.getpid(), pid_started=started, heartbeat_at=time.time() - 3600)
-    assert queries.runs(db, [run_id])[0].state == "running"  # a sleeping laptop is not a dead one
+    assert Store(db).runs.get([run_id])[0].state == "running"  # a sleeping laptop is not a dead one
     set_row(db, run_id, pid_started=started - 60)
-    assert queries.runs(db, [run_id])[0].state == "interrupted"
+    assert Store(db).runs.get([run_id])[0].state == "interrupted"
     assert new_owner().startswith(host_id() + "/")
 
 
 def test_unknown_ids_are_named_or_left_out(db, queued):
     queued()
-    assert [r.id for r in queries.runs(db, [1, 77])] == [1]
+    assert [r.id for r in Store(db).runs.get([1, 77])] == [1]
     with pytest.raises(FedLensError, match="no run 77"):
-        queries.run_config(db, 77)
+        Store(db).runs.config(77)
     with pytest.raises(FedLensError, match="no experiment 77"):
-        queries.experiment(db, 77)
+        Store(db).experiments.get(77)
 
 
 def test_a_thousand_ids_are_one_parameter(trained):
     assert len(json.dumps(list(range(5000)))) > 999
-    assert [r.id for r in queries.runs(trained, range(5000))] == [1, 2]
+    assert [r.id for r in Store(trained).runs.get(range(5000))] == [1, 2]
 
 
 def test_the_named_view_serves_other_tools(trained):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore import store
 from fedcore.config import Experiment, MethodEntry, PartitionConfig
 from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Stage, Started
 from fedcore.methods import registry
 from fedcore.seeds import numpy_generator
-from fedcore.store.database import prepare, writing
+from fedcore.store import Created, Store
+from fedcore.store.database import writing
 from fedcore.store.lease import Lease, claim
 from fedcore.store.liveness import new_owner
 
@@ -131,10 +131,10 @@ def a_round(
     )
 
 
-def start(db: Path, experiment: Experiment) -> tuple[store.Created, list[Lease]]:
+def start(db: Path, experiment: Experiment) -> tuple[Created, list[Lease]]:
     """Record an experiment and claim all of its runs for this process."""
-    prepare(db)
-    created = store.create_experiment(db, experiment)
+    Store(db).prepare()
+    created = Store(db).experiments.create(experiment)
     owner = new_owner()
     leases = []
     for _ in created.run_ids:

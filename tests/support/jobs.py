@@ -9,16 +9,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedcore import store
 from fedcore.config import Experiment, parse
 from fedcore.jobs import processes
+from fedcore.store import Store
 from fedcore.store.database import reading
 
 
 @pytest.fixture
 def db(tmp_path: Path) -> Path:
     path = tmp_path / "runs.db"
-    store.prepare(path)
+    Store(path).prepare()
     return path
 
 
@@ -41,7 +41,7 @@ def queued(db: Path, make: Callable[..., Experiment]) -> Callable[..., list[int]
     """Queue an experiment; returns the ids of its runs."""
 
     def build(**options: object) -> list[int]:
-        return list(store.create_experiment(db, make(**options)).run_ids)
+        return list(Store(db).experiments.create(make(**options)).run_ids)
 
     return build
 

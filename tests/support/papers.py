@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore import config, store
+from fedcore import config
 from fedcore.config import Experiment
 from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.papers import experiments, published
 from fedcore.papers.beside import Beside
 from fedcore.papers.published import Figure
 from fedcore.seeds import numpy_generator
-from fedcore.store.database import prepare
+from fedcore.store import Store
 from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fill
@@ -62,8 +62,8 @@ def finished(run: config.RunConfig, round_: int, clients: list[str]) -> RoundFin
 
 def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | None = None) -> None:
     """Record finished runs of an experiment; of some held-out domains only, where given."""
-    prepare(db)
-    created = store.create_experiment(db, experiment)
+    Store(db).prepare()
+    created = Store(db).experiments.create(experiment)
     owner = new_owner()
     for _ in created.run_ids:
         lease = claim(db, owner, "cpu", experiment_id=created.experiment_id)

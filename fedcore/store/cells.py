@@ -1,0 +1,166 @@
+"""The accuracy cells of a store: one per model and test set, at each evaluated round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from fedcore.store.database import CHOSEN, DatabaseFile, as_json
+from fedcore.store.rounds import BROADCAST, EVALUATED, TEST
+
+NAMED_CELL = """
+a.run_id, a.split, a.point, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
+t.kind AS test_set_kind, t.domain, a.correct, a.total, a.loss
+"""
+
+# CROSS JOIN keeps the order of the tables: 0.7 ms against 65 for the planner's own choice at a million rows
+NAMES = """
+CROSS JOIN entities m ON m.run_id=a.run_id AND m.entity=a.model
+CROSS JOIN entities t ON t.run_id=a.run_id AND t.entity=a.test_set
+"""
+
+
+class EntityRow(NamedTuple):
+    """A model or test set: global model (0), clients, domains, class sets. class_counts: training samples."""
+
+    entity: int
+    kind: str
+    name: str
+    domain: str | None
+    samples: int | None
+    class_counts: tuple[int, ...] | None
+
+
+class HeatCell(NamedTuple):
+    """One cell of a run's accuracy matrix; model and test_set are entity codes."""
+
+    model: int
+    test_set: int
+    correct: int
+    total: int
+    loss: float | None
+
+
+class OwnAccuracy(NamedTuple):
+    """The accuracy of one client's own model on its own samples in one round."""
+
+    round: int
+    client: int
+    correct: int
+    total: int
+    loss: float | None
+
+
+class NamedCell(NamedTuple):
+    """An accuracy cell with names, for tables and exports."""
+
+    run_id: int
+    split: int
+    point: int
+    round: int
+    model: str
+    model_kind: str
+    test_set: str
+    test_set_kind: str
+    domain: str | None
+    correct: int
+    total: int
+    loss: float | None
+
+
+class Cells:
+    """The accuracy cells of a store (``Store.cells``)."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def entities(self, run_id: int) -> list[EntityRow]:
+        """Return models and test sets of a run by code: global model, clients, domains, class sets."""
+        rows = self._file.rows(
+            """
+            SELECT entity, kind, name, domain, samples, class_counts FROM entities
+            WHERE run_id=:run ORDER BY entity
+            """,
+            {"run": run_id},
+        )
+        return [
+            EntityRow(*r[:5], tuple(json.loads(r["class_counts"])) if r["class_counts"] else None)
+            for r in rows
+        ]
+
+    def heatmap(
+        self, run_id: int, round_: int | None = None, split: int = TEST, point: int = BROADCAST
+    ) -> list[HeatCell]:
+        """Return the accuracy matrix of a round, by default the last evaluated one; it may be empty."""
+        where = {"run": run_id, "split": split, "point": point}
+        with self._file.reading() as connection:
+            if round_ is None:
+                rounds = connection.execute(EVALUATED, where).fetchall()
+                if not rounds:
+                    return []
+                round_ = rounds[-1]["round"]
+            rows = connection.execute(
+                """
+                SELECT model, test_set, correct, total, loss FROM accuracy
+                WHERE run_id=:run AND split=:split AND point=:point AND round=:round ORDER BY model, test_set
+                """,
+                {**where, "round": round_},
+            )
+            return [HeatCell(*row) for row in rows]
+
+    def own_accuracy(self, run_id: int, split: int = TEST, point: int = BROADCAST) -> list[OwnAccuracy]:
+        """Return the accuracy of every client's own model on its own samples, by round, then client."""
+        rows = self._file.rows(
+            """
+            SELECT round, model AS client, correct, total, loss FROM accuracy
+            WHERE run_id=:run AND split=:split AND point=:point AND model=test_set ORDER BY round, model
+            """,
+            {"run": run_id, "split": split, "point": point},
+        )
+        return [OwnAccuracy(*row) for row in rows]
+
+    def of_runs(self, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST) -> list[NamedCell]:
+        """Return all cells of some runs in every round, with names: the long export."""
+        rows = self._file.rows(
+            f"""
+            SELECT {NAMED_CELL} FROM runs r
+            CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.point=:point {NAMES}
+            WHERE r.id IN {CHOSEN} ORDER BY a.run_id, a.round, a.model, a.test_set
+            """,
+            {"ids": as_json(run_ids), "split": split, "point": point},
+        )
+        return [NamedCell(*row) for row in rows]
+
+    def at_rounds(
+        self, round_by_run: Mapping[int, int], split: int = TEST, point: int = BROADCAST
+    ) -> list[NamedCell]:
+        """Return the cells of one round per run, with names: a comparison's tables and heatmaps."""
+        pairs = json.dumps([[int(run), int(round_)] for run, round_ in round_by_run.items()])
+        rows = self._file.rows(
+            f"""
+            SELECT {NAMED_CELL} FROM json_each(:pairs) p
+            CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
+              AND a.point=:point AND a.round=json_extract(p.value, '$[1]') {NAMES}
+            ORDER BY a.run_id, a.model, a.test_set
+            """,
+            {"pairs": pairs, "split": split, "point": point},
+        )
+        return [NamedCell(*row) for row in rows]
+
+    def own_and_domains(
+        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, point: int = BROADCAST
+    ) -> list[NamedCell]:
+        """Return the cells of own models on own samples and of the global model on the domains' test sets."""
+        pairs = json.dumps([[int(run), int(r)] for run, rounds in rounds_by_run.items() for r in rounds])
+        rows = self._file.rows(
+            f"""
+            SELECT {NAMED_CELL} FROM json_each(:pairs) p
+            CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
+              AND a.point=:point AND a.round=json_extract(p.value, '$[1]')
+              AND (a.model=a.test_set OR a.model=0) {NAMES}
+            WHERE a.model<>0 OR t.kind='domain' ORDER BY a.run_id, a.round, a.model, a.test_set
+            """,
+            {"pairs": pairs, "split": split, "point": point},
+        )
+        return [NamedCell(*row) for row in rows]

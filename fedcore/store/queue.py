@@ -1,0 +1,76 @@
+"""The queue of a store: which run starts next, and how a user moves runs within it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from fedcore.store.database import DatabaseFile
+from fedcore.store.runs import change_runs
+
+QUEUE = "SELECT id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
+
+NEEDED_MEMORY = """
+(SELECT max(o.peak_memory) FROM runs o WHERE o.group_hash=r.group_hash AND o.peak_memory IS NOT NULL)
+"""
+"""The largest memory that a run of the same setting has used, in bytes; NULL where none was measured."""
+
+
+class QueuedRun(NamedTuple):
+    """A queued run; needed_memory is the most that a run of its setting has used, bytes, None if unknown."""
+
+    id: int
+    experiment: str
+    label: str
+    seed: int
+    held_out: str | None
+    device_asked: str
+    rounds_total: int
+    needed_memory: int | None
+
+
+class Queue:
+    """The queue of a store (``Store.queue``)."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def ids(self) -> list[int]:
+        """Return the queued runs in the order in which they will start."""
+        return [row["id"] for row in self._file.rows(QUEUE)]
+
+    def runs(self) -> list[QueuedRun]:
+        """Return the queued runs in the order in which they will start, described for a reader."""
+        return [
+            QueuedRun(*row)
+            for row in self._file.rows(f"""
+                SELECT r.id, e.name, r.label, r.seed, r.held_out, r.device_asked, r.rounds_total,
+                  {NEEDED_MEMORY} AS needed_memory
+                FROM runs r JOIN experiments e ON e.id=r.experiment_id
+                WHERE r.status='queued' ORDER BY r.priority DESC, r.id
+                """)
+        ]
+
+    def set_priority(self, run_ids: Iterable[int], priority: int) -> list[int]:
+        """Set the priority of queued runs (default 0, higher starts first); return those that changed."""
+        with self._file.writing() as database:
+            return change_runs(database, run_ids, f"priority={int(priority)}", "status='queued'")
+
+    def move(self, run_ids: Iterable[int], to: Literal["top", "up", "down", "bottom"] = "top") -> list[int]:
+        """Move queued runs within the queue and keep their order; runs queued later come after all of them.
+
+        Returns: the runs that were moved; the others had started or ended meanwhile.
+        """
+        wanted = set(run_ids)
+        with self._file.writing() as database:
+            order = [row["id"] for row in database.execute(QUEUE)]
+            moved = [run for run in order if run in wanted]
+            if not moved:
+                return []
+            rest = [run for run in order if run not in wanted]
+            first, last = order.index(moved[0]), order.index(moved[-1]) - len(moved) + 1
+            place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}
+            rest[place[to] : place[to]] = moved
+            for priority, run in enumerate(reversed(rest)):
+                database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])
+        return moved

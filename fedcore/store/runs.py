@@ -1,0 +1,263 @@
+"""The runs of a store: their state, config and files, and what a user does with them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedcore.config import RunConfig
+from fedcore.errors import FedLensError
+from fedcore.store.database import CHOSEN, DatabaseFile, as_json, remove_folder
+from fedcore.store.liveness import state
+from fedcore.store.writer import delete_rounds_after, update_summary
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+LOG_NAME = "log.txt"
+
+RUN_COLUMNS = """
+r.id, r.experiment_id, r.method, r.label, r.seed, r.held_out, r.group_hash, r.origin, r.status, r.device,
+r.attempt, r.owner, r.pid, r.pid_started, r.heartbeat_at, r.created_at, r.started_at, r.finished_at,
+r.rounds_total, r.rounds_done, r.last_test, r.best_round, r.best_test, r.worst_client, r.message, r.notices,
+r.reason
+"""
+
+RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
+
+QUEUED_AGAIN = (
+    "status='queued', owner=NULL, pid=NULL, pid_started=NULL, heartbeat_at=NULL, finished_at=NULL, "
+    "reason=NULL, error=NULL, message=NULL"
+)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run as the pages show it. Times are seconds since 1970, accuracies are fractions of one.
+
+    ``state`` is the truth: ``status`` as stored, except that a run whose process is gone shows as
+    ``interrupted`` (``stopped`` where a stop had been requested) even before the database says so.
+    """
+
+    id: int
+    experiment_id: int
+    method: str
+    label: str
+    seed: int
+    held_out: str | None
+    group_hash: str
+    origin: str
+    state: str
+    status: str
+    device: str | None
+    attempt: int
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    heartbeat_at: float | None
+    rounds_total: int
+    rounds_done: int
+    last_test: float | None
+    best_round: int | None
+    best_test: float | None
+    worst_client: float | None
+    message: str | None
+    notices: tuple[dict[str, Any], ...]
+    reason: str | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is neither queued nor running."""
+        return self.state in ("done", "failed", "stopped", "interrupted")
+
+
+class RunVersion(NamedTuple):
+    """These values change whenever there is something new to show of a run."""
+
+    status: str
+    rounds_done: int
+    attempt: int
+    message: str | None
+
+
+class Runs:
+    """The runs of a store (``Store.runs``)."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def get(self, run_ids: Iterable[int]) -> list[RunRow]:
+        """Return the runs with these ids, in order of id; ids that do not exist are left out."""
+        return run_rows(
+            self._file.rows(
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.id IN {CHOSEN} ORDER BY r.id",
+                {"ids": as_json(run_ids)},
+            )
+        )
+
+    def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
+        """Return the runs of these experiments, in order of id."""
+        return run_rows(
+            self._file.rows(
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {CHOSEN} ORDER BY r.id",
+                {"ids": as_json(experiment_ids)},
+            )
+        )
+
+    def newest_id(self) -> int:
+        """Return the highest id of a run, 0 where there is none."""
+        (row,) = self._file.rows("SELECT max(id) AS newest FROM runs")
+        return int(row["newest"] or 0)
+
+    def count_after(self, run_id: int) -> int:
+        """Count the runs with a higher id, those of archived experiments included."""
+        (row,) = self._file.rows("SELECT count(*) AS number FROM runs WHERE id > :id", {"id": run_id})
+        return int(row["number"])
+
+    def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
+        """Return the version of each of these runs."""
+        return _versions(
+            self._file.rows(
+                f"SELECT id, status, rounds_done, attempt, message FROM runs WHERE id IN {CHOSEN}",
+                {"ids": as_json(run_ids)},
+            )
+        )
+
+    def versions_in_experiment(self, experiment_id: int) -> dict[int, RunVersion]:
+        """Return the version of each run of an experiment."""
+        return _versions(
+            self._file.rows(
+                "SELECT id, status, rounds_done, attempt, message FROM runs WHERE experiment_id=:id "
+                "ORDER BY id",
+                {"id": experiment_id},
+            )
+        )
+
+    def config(self, run_id: int) -> RunConfig:
+        """Return the stored config that repeats a run."""
+        return RunConfig.model_validate_json(self._texts(run_id)["config"])
+
+    def configs(self, run_ids: Iterable[int]) -> dict[int, RunConfig]:
+        """Return the stored configs of some runs, by run."""
+        rows = self._file.rows(
+            f"SELECT id, config FROM runs WHERE id IN {CHOSEN} ORDER BY id", {"ids": as_json(run_ids)}
+        )
+        return {row["id"]: RunConfig.model_validate_json(row["config"]) for row in rows}
+
+    def environment(self, run_id: int) -> dict[str, Any]:
+        """Return versions, device, threads and chunk that a run used; empty before it started."""
+        found: dict[str, Any] = json.loads(self._texts(run_id)["environment"] or "{}")
+        return found
+
+    def error(self, run_id: int) -> str | None:
+        """Return the traceback of a failed run."""
+        found: str | None = self._texts(run_id)["error"]
+        return found
+
+    def peak_memory(self, latest: int = 200) -> dict[int, int]:
+        """Return the largest memory that runs used, in bytes, for the newest runs that were measured."""
+        rows = self._file.rows(
+            "SELECT id, peak_memory FROM runs WHERE peak_memory IS NOT NULL ORDER BY id DESC LIMIT :latest",
+            {"latest": latest},
+        )
+        return {row["id"]: row["peak_memory"] for row in rows}
+
+    def folder(self, run_id: int) -> Path:
+        """Return the folder of a run's checkpoints and log; it may not exist yet.
+
+        Raises:
+            FedLensError: when there is no such run.
+        """
+        return self._file.run_folder(run_id)
+
+    def log_path(self, run_id: int) -> Path:
+        """Return the path of a run's log file; it may not exist yet."""
+        return self.folder(run_id) / LOG_NAME
+
+    def newest_checkpoint(self, run_id: int) -> tuple[int, Path] | None:
+        """Return round and file of the newest checkpoint whose round is in the database, if any.
+
+        A crash may leave a checkpoint one round ahead of the database; its round is then trained again.
+        """
+        # not rounds_done: its 0 means both "round 0" and "nothing yet"
+        (row,) = self._file.rows("SELECT max(round) AS last FROM rounds WHERE run_id=:run", {"run": run_id})
+        if row["last"] is None:
+            return None
+        checkpoints = [
+            (int(path.stem.removeprefix("round-")), path)
+            for path in self.folder(run_id).glob("round-*.safetensors")
+            if path.stem.removeprefix("round-").isdigit()
+        ]
+        return max((item for item in checkpoints if item[0] <= row["last"]), default=None)
+
+    def stop(self, run_ids: Iterable[int]) -> list[int]:
+        """Stop runs: a queued run at once, a running one between two training steps.
+
+        Returns: the runs that this concerned; the others had ended already.
+        """
+        return self._change(
+            run_ids,
+            "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END, "
+            "finished_at = CASE status WHEN 'queued' THEN :now ELSE NULL END, "
+            "reason = CASE status WHEN 'queued' THEN 'stopped before it began' ELSE 'stop asked for' END",
+            "status IN ('queued','running')",
+        )
+
+    def resume(self, run_ids: Iterable[int]) -> list[int]:
+        """Queue stopped, interrupted and failed runs again; they continue from the last checkpoint."""
+        return self._change(run_ids, QUEUED_AGAIN, RESUMABLE)
+
+    def retry(self, run_ids: Iterable[int]) -> list[int]:
+        """Queue stopped, interrupted and failed runs from the beginning; their rounds are deleted."""
+        with self._file.writing() as database:
+            ids = change_runs(
+                database,
+                run_ids,
+                f"{QUEUED_AGAIN}, rounds_done=0, environment=NULL, notices='[]', started_at=NULL",
+                RESUMABLE,
+            )
+            for run_id in ids:
+                delete_rounds_after(database, run_id, None)
+                # tasks analysed the rounds that are deleted
+                database.execute("DELETE FROM tasks WHERE run_id=?", [run_id])
+                update_summary(database, run_id)
+                # before the commit makes it 'queued' for others: a worker may use the folder a moment later
+                remove_folder(self.folder(run_id))
+        return ids
+
+    def _change(self, run_ids: Iterable[int], assignments: str, condition: str) -> list[int]:
+        with self._file.writing() as database:
+            return change_runs(database, run_ids, assignments, condition)
+
+    def _texts(self, run_id: int) -> sqlite3.Row:
+        rows = self._file.rows("SELECT config, environment, error FROM runs WHERE id=:id", {"id": run_id})
+        if not rows:
+            raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
+        return rows[0]
+
+
+def run_rows(rows: Iterable[sqlite3.Row]) -> list[RunRow]:
+    """Turn rows with RUN_COLUMNS into ``RunRow``, with the state that their process is in now."""
+    now, runs = time.time(), []
+    for row in rows:
+        values = dict(row)
+        values["state"] = state(values, now)
+        values["notices"] = tuple(json.loads(values["notices"]))
+        runs.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
+    return runs
+
+
+def change_runs(database: Database, run_ids: Iterable[int], assignments: str, condition: str) -> list[int]:
+    """Update those runs that meet a condition, within the caller's transaction; return their ids."""
+    statement = f"UPDATE runs SET {assignments} WHERE id=:id AND {condition}"
+    now = time.time()
+    return [i for i in run_ids if database.execute(statement, {"id": int(i), "now": now}).rowcount]
+
+
+def _versions(rows: Iterable[sqlite3.Row]) -> dict[int, RunVersion]:
+    return {r["id"]: RunVersion(r["status"], r["rounds_done"], r["attempt"], r["message"]) for r in rows}

@@ -1,0 +1,48 @@
+"""The ``Store``: everything that pages, reports and the command line ask of ``runs.db``. They hold no SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcore.store.cells import Cells
+from fedcore.store.database import Access, DatabaseFile, artifacts_folder, prepare, resolve
+from fedcore.store.diagnostics import Diagnostics
+from fedcore.store.experiments import Experiments
+from fedcore.store.imports import Imports
+from fedcore.store.queue import Queue
+from fedcore.store.rounds import Rounds
+from fedcore.store.runs import Runs
+
+
+class Store:
+    """The runs and results in one database file, by subject: ``store.runs.get([1])``.
+
+    A store is cheap to make and holds no connection. None of its queries scans the accuracy table; a test
+    reads the query plans of all of them.
+
+    Args:
+        path: the database; default: FEDLENS_DB, or ``runs.db``.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = resolve(path)
+        file = DatabaseFile(self.path)
+        self.experiments = Experiments(file)
+        self.runs = Runs(file)
+        self.queue = Queue(file)
+        self.rounds = Rounds(file)
+        self.cells = Cells(file)
+        self.diagnostics = Diagnostics(file)
+        self.imports = Imports(file)
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of checkpoints, logs and encodings, beside the database."""
+        return artifacts_folder(self.path)
+
+    def prepare(self) -> Access:
+        """Create or migrate the database; call it once before any read (see ``database.prepare``)."""
+        return prepare(self.path)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r})"
