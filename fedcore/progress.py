@@ -1,8 +1,9 @@
-"""How far slow work is. A function that works for long yields ``Progress`` and returns its result."""
+"""Progress of slow work: a function that works for long yields ``Progress`` and returns its result."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,3 +27,45 @@ class Progress:
 
 Work = Generator[Progress, None, _Result]
 """Slow work in progress: ``result = yield from work`` passes its progress on and takes its result."""
+
+
+def result_of(work: Generator[object, None, _Result]) -> _Result:
+    """Run slow work to its end and return its result; its progress goes unseen."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+
+
+class Pace:
+    """The speed of slow work since its first report.
+
+    What was done before that report, e.g. by an interrupted attempt, does not count.
+    """
+
+    def __init__(self, unit: str = "images", clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit, self._clock = unit, clock
+        self._first: tuple[float, int] | None = None
+
+    def text(self, done: int, total: int) -> str:
+        """Return ``312 images/s, 25 s left``, or an empty text until the speed is known."""
+        now = self._clock()
+        if self._first is None:
+            self._first = (now, done)
+        seconds, steps = now - self._first[0], done - self._first[1]
+        if seconds <= 0 or steps <= 0:
+            return ""
+        rate = steps / seconds
+        shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+        return f"{shown} {self._unit}/s, {duration((total - done) / rate)} left"
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as ``25 s``, ``4 min 10 s`` or ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -158,7 +158,7 @@ def picture(found: Plan) -> None:
         st.caption(
             f"Heterogeneity {found.heterogeneity:.2f}: mean Jensen-Shannon distance between two clients' "
             "training labels, from 0 (equal shares) to 1 (no class in common). Label entropy "
-            f"{found.entropy:.2f} bits in the mean, of {found.most_entropy:.2f} with all classes alike."
+            f"{found.entropy:.2f} bits in the mean, of {found.max_entropy:.2f} with all classes alike."
         )
 
 

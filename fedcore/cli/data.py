@@ -132,7 +132,7 @@ def encode(
     from fedcore.cli.progress import prepared, track
     from fedcore.clip.facts import facts
     from fedcore.engine import setup
-    from fedcore.engine.plan import read_images
+    from fedcore.engine.prepare import read_images
     from fedcore.jobs.devices import default_device, torch_name
     from fedcore.store import Store, database
 
@@ -191,12 +191,12 @@ def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
     planned = prepared(lambda: plan(experiment))
     width = max(map(len, (*planned.clients, "client")))
     print(f"{'client':<{width}}  samples  classes  entropy (bits)")
-    for name, samples, classes, entropy in planned.client_figures()[:MOST_LINES]:
+    for name, samples, classes, entropy in planned.client_statistics()[:MOST_LINES]:
         print(f"{name:<{width}}  {samples:>7,}  {classes:>7}  {entropy:>14.2f}")
     if len(planned.clients) > MOST_LINES:
         print(f"... and {len(planned.clients) - MOST_LINES} more")
     print(
-        f"{len(planned.clients)} clients; label entropy {planned.entropy:.2f} of {planned.most_entropy:.2f} "
+        f"{len(planned.clients)} clients; label entropy {planned.entropy:.2f} of {planned.max_entropy:.2f} "
         f"bits; mean Jensen-Shannon distance {planned.heterogeneity:.2f} (0 equal, 1 disjoint)"
     )
     for warning in planned.warnings:

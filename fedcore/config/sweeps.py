@@ -45,8 +45,8 @@ class Variant:
     shared: dict[str, Any]
     entry: MethodEntry
 
-    def blame(self, error: FedLensError) -> FedLensError:
-        """An error of this combination, at the swept field if it is that field's, with the values named."""
+    def located(self, error: FedLensError) -> FedLensError:
+        """Return an error of this combination with its values named, and its field as the sweep names it."""
         if not self.values:
             return error
         field = error.field

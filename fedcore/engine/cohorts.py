@@ -1,16 +1,52 @@
-"""Clients that differ in backbone or training budget: whether a method can train them together. No torch."""
+"""Cohorts: clients that differ in backbone or training budget, and whether a method can train them together.
+
+Clients with different backbones hold a method to its word (``Method.backbones``). Its first state must not
+depend on one of the backbones. Its diagnostics, which see all clients at once, must not read samples: the
+server knows these only as the first cohort's backbone encodes them. Importing this module loads no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, NoReturn
 
 from fedcore.clip.facts import BackboneFacts, facts, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
 from fedcore.errors import FedLensError
+from fedcore.federation import LocalData
+from fedcore.lazy import torch
 from fedcore.methods import registry
-from fedcore.methods.base import Method, MethodConfig, RunContext
+from fedcore.methods.base import FedLensMethodError, Method, MethodConfig, RunContext
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import Federation
+
+PARTS = ("shared", "personal", "local", "server")
+"""Parts of ``State`` that hold parameters."""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Clients that share a backbone and a training budget.
+
+    Its method and federation know all clients of the run, so that indices mean the same everywhere; it trains
+    and evaluates its own.
+
+    Attributes:
+        method: made for this cohort's backbone, with its batch size and local epochs.
+        federation: all samples as this cohort's backbone encodes them.
+        clients: its clients, a stretch of the client order.
+        max_steps: most local steps of a client in one round; None: no limit.
+    """
+
+    method: Method
+    federation: Federation
+    clients: range
+    max_steps: int | None = None
 
 
 def first_facts(run: RunConfig) -> BackboneFacts:
@@ -109,3 +145,65 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFa
 
 def _called(backbone: BackboneConfig) -> str:
     return f"{backbone.name} ({backbone.pretrained})" if backbone.pretrained else backbone.name
+
+
+def is_mixed(cohorts: Sequence[Cohort]) -> bool:
+    """Whether the cohorts have different backbones.
+
+    Raises:
+        FedLensMethodError: when they do, and the method's first state depends on which one makes it.
+    """
+    first, *rest = {id(c.federation.problem.backbone): c for c in cohorts}.values()
+    for other in rest:
+        _check_state(first, other)
+    return bool(rest)
+
+
+def _check_state(one: Cohort, other: Cohort) -> None:
+    with torch.no_grad():
+        states = [c.method.init(c.federation.problem.generator) for c in (one, other)]
+    for part in PARTS:
+        left, right = (getattr(state, part) for state in states)
+        for name in dict.fromkeys([*left, *right]):
+            if not _equal(left.get(name), right.get(name)):
+                names = [c.federation.problem.backbone.facts.name for c in (one, other)]
+                raise FedLensMethodError(
+                    f"{type(one.method).__name__} declares backbones = '{one.method.backbones}', but its "
+                    f"{part} '{name}' starts as {_shape(left.get(name))} with {names[0]} and "
+                    f"{_shape(right.get(name))} with {names[1]}; declare backbones = 'one'"
+                )
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is not None and other is not None and torch.equal(one, other.to(one))
+
+
+def _shape(value: Tensor | None) -> str:
+    return "nothing" if value is None else f"{tuple(value.shape)} of norm {value.double().norm():.4g}"
+
+
+@dataclass(frozen=True)
+class WithoutSamples(LocalData):
+    """Some clients' data without their images: labels and counts are the same through every backbone."""
+
+    method: str = ""
+
+    @property
+    def x(self) -> NoReturn:
+        """Refused.
+
+        Raises:
+            FedLensMethodError: always.
+        """
+        raise FedLensMethodError(
+            f"the diagnostics of {self.method} read samples, but its clients have different backbones and "
+            "these samples are encoded by the first one; measure in a phase (Step.terms) or in upload, which "
+            "run through each client's own, or declare backbones = 'one'"
+        )
+
+
+def without_samples(data: LocalData, method: object) -> LocalData:
+    """The same data, for figures over clients of different backbones."""
+    kept = {f.name: getattr(data, f.name) for f in fields(LocalData)}
+    kept["pool"] = replace(data.pool, values=data.pool.values[:0])
+    return WithoutSamples(**kept, method=type(method).__name__)

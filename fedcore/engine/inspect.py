@@ -1,31 +1,31 @@
-"""What a trained run knows, looked at once it is there: predictions, feature space, evidence, nearest words.
+"""Inspections of a trained run: predictions, feature space, Grad-CAM maps, words nearest to prompts.
 
-All of it is computed from a run's newest checkpoint, on demand and outside the training loop. Nothing here
-changes a figure of the run.
+All of them are computed from a run's newest checkpoint, on demand and outside the training loop. Nothing here
+changes a recorded value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcore.clip.backbone import Backbone
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
-from fedcore.engine import setup
+from fedcore.engine.cohorts import Cohort
 from fedcore.engine.evaluate import Evaluator
 from fedcore.engine.events import GLOBAL, Notice
-from fedcore.engine.loop import Cohort, loop_of
-from fedcore.engine.plan import load_images
+from fedcore.engine.setup import RunSetup, set_up
+from fedcore.engine.train import make_loop, resolve_environment
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State
-from fedcore.progress import Progress
+from fedcore.progress import Progress, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,12 +61,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run as it was after one round.
+    """The state of a run after one round.
 
     Attributes:
-        cohorts: how its clients predict.
-        state: what it remembers.
-        images: its data set's pixels.
+        cohorts: its clients' methods and federations.
+        images: the pixels of its data set.
     """
 
     cohorts: tuple[Cohort, ...]
@@ -120,9 +119,9 @@ class Snapshot:
 
 
 def restore(
-    run: RunConfig, checkpoint: Path, artifacts: Path, device: str, environment: dict | None
-) -> Iterator[Progress | Notice | Snapshot]:
-    """A run as a checkpoint of it remembers; the snapshot comes last.
+    run: RunConfig, checkpoint: Path, artifacts: Path, device: str, environment: Mapping[str, Any] | None
+) -> Work[Snapshot]:
+    """Restore a run as a checkpoint of it remembers.
 
     Args:
         environment: what the run was resolved to (threads...), so that it predicts as it did.
@@ -130,20 +129,29 @@ def restore(
     Raises:
         FedLensError: when data, weights or the checkpoint are not those of the run.
     """
-    resolved = setup.resolve_environment(run, device, environment)
-    for step in setup.make_ready(run, artifacts, device):
-        if isinstance(step, setup.Ready):
-            loop = loop_of(run, step, int(resolved["chunk"]))
-            loop.resume(checkpoint)
-            yield Snapshot(loop.cohorts, loop.state, load_images(run)[0], loop.done)
-        else:
+    resolved = resolve_environment(run, device, environment)
+    setup = yield from _without_notices(set_up(run, artifacts, device))
+    loop = make_loop(run, setup, int(resolved["chunk"]))
+    loop.resume(checkpoint)
+    return Snapshot(loop.cohorts, loop.state, setup.images, loop.done)
+
+
+def _without_notices(steps: Generator[Progress | Notice, None, RunSetup]) -> Work[RunSetup]:
+    """Pass the progress on; the notices are in the run's record already."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+        if isinstance(step, Progress):
             yield step
 
 
-def predictions(at: Snapshot) -> Iterator[Progress | Arrays]:
-    """What every client's model says of its own test samples, and the global one of all domains' test sets.
+def predictions(at: Snapshot) -> Work[Arrays]:
+    """Predict every client's own test samples with its model, and all domains' test sets with the global one.
 
-    Last: sample (pool row), label, predicted, model and test_set as entity codes. Shape: (predictions,) each.
+    Returns:
+        sample (pool row), label, predicted, model and test_set as entity codes. Shape: (predictions,) each.
     """
     clients = len(at.federation.problem.clients)
     pairs = [(code, code) for code in range(1, clients + 1)]
@@ -163,11 +171,11 @@ def predictions(at: Snapshot) -> Iterator[Progress | Arrays]:
             found["predicted"].append(predicted.numpy())
             found["model"].append(np.full(len(rows), model))
             found["test_set"].append(np.full(len(rows), test_set))
-    yield {name: np.concatenate(parts).astype(np.int32) for name, parts in found.items()}
+    return {name: np.concatenate(parts).astype(np.int32) for name, parts in found.items()}
 
 
-def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> Iterator[Progress | Arrays]:
-    """t-SNE of one model's image features, class features and centroids, in one plane (FedDEAP, Figure 4).
+def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
+    """Embed one model's image features, class features and centroids in a plane by t-SNE (FedDEAP, Figure 4).
 
     Features are normalised, as cosines compare them; a centroid is the mean of a class's images among
     those shown. Neighbourhoods mean something in the picture, distances between far points do not.
@@ -175,8 +183,9 @@ def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> I
     Args:
         most: images shown; more are drawn by seed.
 
-    Last: xy (points, 2), kind (points,) 0 image, 1 class feature, 2 centroid, label (points,), predicted
-    (points,) -1 but for images.
+    Returns:
+        xy (points, 2), kind (points,) 0 image, 1 class feature, 2 centroid, label (points,), predicted
+        (points,) -1 except for images, sample (images,) pool row.
 
     Raises:
         FedLensError: where the method compares no features, or there is too little to embed.
@@ -210,7 +219,7 @@ def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> I
     label = np.concatenate([labels.numpy(), np.arange(len(classes)), present.numpy()])
     guess = np.full(len(points), -1)
     guess[: len(images)] = predicted.numpy()
-    yield {
+    return {
         "xy": xy.astype(np.float32),
         "kind": kind,
         "label": label,
@@ -219,15 +228,16 @@ def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> I
     }
 
 
-def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Iterator[Progress | Arrays]:
-    """Grad-CAM (Selvaraju et al., 2017) of a model's prediction and of a method's own networks.
+def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:
+    """Compute Grad-CAM maps (Selvaraju et al., 2017) of a model's prediction and of a method's own networks.
 
     The map is relu(sum_c a_c A_c) with a_c the mean gradient of the score over positions. A are the tokens
     entering the last layer of a ViT, or those entering the first layer that the method adapts; for a
     ResNet the last feature map. Each map is scaled to a maximum of 1.
 
-    Last: pixels (images, side, side, 3) uint8 as the model saw them, label, predicted (images,), and one
-    ``map/<score>`` (images, side, side) float16 for each score.
+    Returns:
+        pixels (images, side, side, 3) uint8 as the model saw them, label, predicted and sample (images,), and
+        one ``map/<score>`` (images, side, side) float16 for each score.
 
     Raises:
         FedLensError: for image towers without a map of positions.
@@ -254,7 +264,7 @@ def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Iterato
     for name, score in scores.items():
         (gradient,) = torch.autograd.grad(score.sum(), hidden, retain_graph=True)
         found[f"map/{name}"] = _map(hidden.detach(), gradient, pixels.shape[-1])
-    yield found
+    return found
 
 
 def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -10,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.config import RunConfig
-from fedcore.config.grouping import lasting
 from fedcore.engine import checkpoint
+from fedcore.engine.cohorts import Cohort, is_mixed, without_samples
 from fedcore.engine.evaluate import Evaluator
 from fedcore.engine.events import (
     FULL_MATRIX_CLIENTS,
@@ -23,10 +21,8 @@ from fedcore.engine.events import (
     Finished,
     Notice,
     RoundFinished,
-    Started,
 )
-from fedcore.engine.local import Stopped, Trained, train_clients
-from fedcore.engine.mixed import is_mixed, without_samples
+from fedcore.engine.local import Trained, train_clients
 from fedcore.engine.optimisers import ClientOptimiser
 from fedcore.engine.transport import Transport, traffic
 from fedcore.lazy import torch
@@ -36,31 +32,10 @@ from fedcore.seeds import numpy_generator
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.engine.setup import Ready
     from fedcore.federation import Federation
 
 CHUNK = 32
 """Clients trained at once unless memory asks for fewer."""
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Clients that share a backbone and a training budget.
-
-    Its method and federation know all clients of the run, so that indices mean the same everywhere; it trains
-    and evaluates its own.
-
-    Attributes:
-        method: made for this cohort's backbone, with its batch size and local epochs.
-        federation: all samples as this cohort's backbone encodes them.
-        clients: its clients, a stretch of the client order.
-        max_steps: most local steps of a client in one round; None: no limit.
-    """
-
-    method: Method
-    federation: Federation
-    clients: range
-    max_steps: int | None = None
 
 
 @dataclass
@@ -302,67 +277,6 @@ class Loop:
         return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key))
 
 
-def train(
-    run: RunConfig,
-    *,
-    artifacts: Path,
-    folder: Path,
-    device: str = "cpu",
-    resume_from: str | None = None,
-    environment: dict | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Iterator[Event]:
-    """Run one RunConfig from its beginning, or from a checkpoint.
-
-    Args:
-        artifacts: where encodings are cached (shared by all runs).
-        folder: where this run's checkpoints go.
-        environment: what an earlier attempt resolved (threads, chunk...), reused so that it repeats exactly.
-
-    Raises:
-        FedLensError: when the config cannot run or a resource is missing.
-        Stopped: when ``should_stop`` says so.
-    """
-    from fedcore.engine import setup
-
-    resolved = setup.resolve_environment(run, device, environment)
-    ready: setup.Ready | None = None
-    for item in setup.make_ready(run, artifacts, device, should_stop):
-        if isinstance(item, setup.Ready):
-            ready = item
-        else:
-            yield item
-    assert ready is not None
-    loop = loop_of(run, ready, int(resolved["chunk"]), folder, should_stop)
-    if resume_from is not None:
-        loop.resume(resume_from)
-    yield Started(entities=ready.entities, rounds_total=run.rounds, environment={**resolved, **ready.content})
-    yield from (Notice(text, repeats_exactly=False) for text in setup.differences(environment, resolved))
-    yield from loop.events()
-
-
-def loop_of(
-    run: RunConfig,
-    ready: Ready,
-    chunk: int = CHUNK,
-    folder: Path | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Loop:
-    """The loop of a run before its first round; ``resume`` takes it to a checkpoint."""
-    return Loop(
-        ready.method,
-        ready.federation,
-        run.rounds,
-        run.participation,
-        run.evaluate_every,
-        chunk=chunk,
-        folder=folder,
-        run_key=json.dumps([lasting(run), ready.content], sort_keys=True),
-        should_stop=should_stop,
-        cohorts=ready.cohorts,
-    )
-
-
 def _join(parts: list[Tensor | Ragged]) -> Tensor | Ragged:
     """Uploads of several chunks on one client axis; ragged ones are padded to the longest."""
     if not isinstance(parts[0], Ragged):
@@ -401,6 +315,3 @@ def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
             (name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)
         ]
     return [Diagnostic(n, v, client_a=a, client_b=b) for n, v, a, b in found if math.isfinite(v)]
-
-
-__all__ = ["Cohort", "Loop", "Stopped", "loop_of", "train"]

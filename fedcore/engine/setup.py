@@ -1,150 +1,95 @@
-"""From a stored config to a method and an encoded federation, ready for round 0."""
+"""From a run's config to its method and its encoded federation, all that the round loop starts from."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from fedcore.clip import backbone as backbones
 from fedcore.clip import features
-from fedcore.config import BackboneConfig, RunConfig, backbone_names
-from fedcore.config import backbones as backbones_of
+from fedcore.clip.backbone import Backbone, load
+from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.readers.prepare import Prepared
-from fedcore.engine.cohorts import cohort_config
+from fedcore.engine.cohorts import Cohort, cohort_config
 from fedcore.engine.events import GLOBAL, Entity, Notice
 from fedcore.engine.local import Stopped
-from fedcore.engine.loop import CHUNK, Cohort
-from fedcore.engine.pace import Pace
-from fedcore.engine.plan import assign, load_images, resolve
+from fedcore.engine.prepare import load_images, prepare_inputs, resolve
 from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
 from fedcore.methods import registry
-from fedcore.methods.base import Method, RunContext
-from fedcore.progress import Progress
+from fedcore.methods.base import Method
+from fedcore.progress import Pace, Progress, Work
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Ready:
+class RunSetup:
     """All that the round loop needs.
 
     Attributes:
         method, federation: the server's; they belong to the first cohort's backbone.
         cohorts: how the clients train and predict; a single one where all are alike.
-        content: identity of the weights, of the data set wherever it lies, and of its pixels as cached here:
-            stored with the run, and a checkpoint made with others is refused.
+        images: the data set's pixels.
+        content: identity of the weights, of the data set wherever it lies, and of its pixels as cached here.
+            It is stored with the run, and a checkpoint made with other content is refused.
     """
 
     method: Method
     federation: Federation
     cohorts: tuple[Cohort, ...]
     entities: tuple[Entity, ...]
+    images: ImageSet
     content: dict[str, str]
 
 
-def resolve_environment(run: RunConfig, device: str, earlier: dict | None) -> dict[str, object]:
-    """Fix what decides the bits: threads, chunk, precision, TF32; an earlier attempt's choices are kept.
-
-    Returns them with the versions and the machine, to be stored with the run.
-    """
-    earlier = earlier or {}
-    threads = int(earlier.get("threads") or os.environ.get("FEDLENS_THREADS") or torch.get_num_threads())
-    torch.set_num_threads(threads)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    if device.startswith("cuda"):
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    return {
-        "threads": threads,
-        "chunk": int(earlier.get("chunk") or CHUNK),
-        "precision": "+".join(dict.fromkeys(b.precision for b in backbones_of(run))),
-        "tf32": False,
-        "device": device,
-        "device_name": torch.cuda.get_device_name()
-        if device.startswith("cuda")
-        else platform.processor() or "cpu",
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }
-
-
-def differences(earlier: dict | None, now: dict[str, object]) -> list[str]:
-    """What an attempt that resumes does not share with the one before, though the bits depend on it."""
-    names = ("device_name", "torch", "numpy", "platform", "tf32", "precision")
-    return [
-        f"resumed with another {name.replace('_', ' ')}: {earlier[name]} before, {now[name]} now"
-        for name in names
-        if earlier and name in earlier and earlier[name] != now[name]
-    ]
-
-
-def make_ready(
+def set_up(
     run: RunConfig, artifacts: Path, device: str, should_stop: Callable[[], bool] = lambda: False
-) -> Iterator[Progress | Notice | Ready]:
-    """Load, split, partition and encode; progress and notices first, ``Ready`` last.
+) -> Generator[Progress | Notice, None, RunSetup]:
+    """Load, split, partition and encode the data of a run, and make its method.
 
     Raises:
-        FedLensError: when a part of the config cannot be had.
-        Stopped: when asked to, while encoding.
+        FedLensError: when the data, the weights or the method of the config cannot be had.
+        Stopped: when ``should_stop`` says so, while reading or encoding.
     """
     if run.method.file:
         registry.load_as_planned(run.method.file, run.method.sha256)
-    reading = Prepared(lambda: load_images(run))
-    for step in reading:
-        if should_stop():
-            raise Stopped
-        yield Progress(step.message, step.done, step.total)
-    images, left_out = reading.result
+    images, left_out = yield from _stoppable(_read(run), should_stop)
     yield from (Notice(line) for line in left_out)
-    assignment = assign(run, images)
-    yield Progress("loading " + backbone_names(run), 0, 1)
-    loaded = load_backbones(backbones_of(run), device)
-    first = next(iter(loaded.values()))
-    context = RunContext(
-        first.facts,
-        images.classes,
-        len(assignment.clients),
-        images.domains,
-        images.template,
-        tuple(assignment.client_domain.tolist()),
-        catalog.Described(run.data.name, run.data.root, images.classes),
-        catalog.entry(run.data.name).embedded,
-    )
-    run = resolve(run, context, "method")
+    inputs = prepare_inputs(run, images)
+    run = resolve(run, inputs.context, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
-    yield from (Notice(line) for line in cls.plan_warnings(config, context))
-    folder = artifacts / "encodings"
+    yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
+    yield Progress("loading " + backbone_names(run), 0, 1)
+    loaded = load_backbones(backbones(run), device)
     federations = {}
     for wanted, backbone in loaded.items():
         reads = cls.reads(config, backbone.facts)
-        with closing(encode(backbone, images, reads, folder)) as steps:
-            for step in steps:
-                if should_stop():
-                    raise Stopped
-                yield step
-        values = features.read(features.cache_path(folder, backbone, images, reads))
-        federations[wanted] = build_federation(images, assignment, values, backbone, run.seed, run.data.root)
+        encoding = encode(backbone, images, reads, artifacts / "encodings")
+        values = features.read((yield from _stoppable(encoding, should_stop)))
+        federations[wanted] = build_federation(
+            images, inputs.assignment, values, backbone, run.seed, run.data.root
+        )
     federation = next(iter(federations.values()))
     method = cls(config, federation.problem)
-    yield from _drawn(method)
-    yield Ready(
-        method,
-        federation,
-        build_cohorts(run, federations) or (Cohort(method, federation, range(context.clients)),),
-        entities(federation, assignment),
-        {
+    yield from _drawn_texts_notice(method)
+    everyone = range(len(inputs.assignment.clients))
+    return RunSetup(
+        method=method,
+        federation=federation,
+        cohorts=build_cohorts(run, federations) or (Cohort(method, federation, everyone),),
+        entities=entities(federation, inputs.assignment),
+        images=images,
+        content={
             "weights": "+".join(b.fingerprint for b in loaded.values()),
             "data": content_hash(images),
             "pixels": images.fingerprint,
@@ -152,29 +97,61 @@ def make_ready(
     )
 
 
-_TOLD = 12
-"""Classes whose drawn texts are a notice: notices are read with every list of runs."""
+def _read(run: RunConfig) -> Work[tuple[ImageSet, list[str]]]:
+    """Load the images, after what their files may need once (unpacking, converting)."""
+    reading = Prepared(lambda: load_images(run))
+    for step in reading:
+        yield Progress(step.message, step.done, step.total)
+    return reading.result
 
 
-def _drawn(method: Method) -> Iterator[Notice]:
-    """The texts that a run drew; of more than a few classes most in the log alone."""
+def _stoppable(work: Work[_Result], should_stop: Callable[[], bool]) -> Work[_Result]:
+    """Pass slow work on, and leave it when the user asks to stop.
+
+    Raises:
+        Stopped: when ``should_stop`` says so.
+    """
+    with closing(work):
+        while True:
+            try:
+                step = next(work)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+            if should_stop():
+                raise Stopped
+            yield step
+
+
+_TEXTS_IN_NOTICE = 12
+"""Drawn texts that a notice names; notices are read with every list of runs, so the rest is in the log."""
+
+
+def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
+    """Say which texts a run drew by its seed."""
     texts = [f'{name}: "{text}"' for name, text in method.drawn_texts.items()]
     if texts:
-        more = f"; and {len(texts) - _TOLD} more, in the log" if len(texts) > _TOLD else ""
-        head = f"{method.title} drew one text per class by the run's seed: {'; '.join(texts[:_TOLD])}{more}"
-        yield Notice(head, detail="\n".join(["", *texts[_TOLD:]]) if more else "")
+        shown, rest = texts[:_TEXTS_IN_NOTICE], texts[_TEXTS_IN_NOTICE:]
+        more = f"; and {len(rest)} more, in the log" if rest else ""
+        yield Notice(
+            f"{method.title} drew one text per class by the run's seed: {'; '.join(shown)}{more}",
+            detail="\n".join(["", *rest]) if rest else "",
+        )
 
 
-def encode(backbone: backbones.Backbone, images: ImageSet, reads: str, folder: Path) -> Iterator[Progress]:
-    """Make the encoding of a data set where it is not cached, saying how fast and how long still.
+def encode(backbone: Backbone, images: ImageSet, reads: str, folder: Path) -> Work[Path]:
+    """Encode a data set where its encoding is not cached; the progress names speed and time left.
 
-    Close it when you leave it early: it holds the encoding's lock.
+    Close the generator when you leave it early: it holds the encoding's lock.
+
+    Returns:
+        the encoding's file.
     """
     pace = Pace()
     with closing(features.fill(backbone, images, reads, folder)) as steps:
         for done, total in steps:
             speed = pace.text(done, total)
             yield Progress(f"encoding {images.name}" + (f" ({speed})" if speed else ""), done, total)
+    return features.cache_path(folder, backbone, images, reads)
 
 
 def build_cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation]) -> tuple[Cohort, ...]:
@@ -196,23 +173,21 @@ def content_hash(images: ImageSet) -> str:
     return digest.hexdigest()[:16]
 
 
-_LOADED: dict[tuple, backbones.Backbone] = {}
+_LOADED: dict[tuple[str, str | None, str, str], Backbone] = {}
 
 
-def load_backbones(
-    wanted: tuple[BackboneConfig, ...], device: str
-) -> dict[BackboneConfig, backbones.Backbone]:
+def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[BackboneConfig, Backbone]:
     """The backbones of a run, kept in memory for the next run of the same process, and only these."""
     keys = {b: (b.name, b.pretrained, device, b.precision) for b in wanted}
     for key in set(_LOADED) - set(keys.values()):
         del _LOADED[key]  # a ViT-L that this run does not use helps nobody
     for key in keys.values():
         if key not in _LOADED:
-            _LOADED[key] = backbones.load(*key)
+            _LOADED[key] = load(*key)
     return {b: _LOADED[key] for b, key in keys.items()}
 
 
-def load_backbone(name: str, pretrained: str | None, device: str, precision: str) -> backbones.Backbone:
+def load_backbone(name: str, pretrained: str | None, device: str, precision: str) -> Backbone:
     """One backbone, as ``load_backbones`` keeps it."""
     wanted = BackboneConfig(name=name, pretrained=pretrained, precision=precision)
     return load_backbones((wanted,), device)[wanted]
@@ -222,7 +197,7 @@ def build_federation(
     images: ImageSet,
     assignment: Assignment,
     values: torch.Tensor,
-    backbone: backbones.Backbone,
+    backbone: Backbone,
     seed: int,
     root: str | None = None,
 ) -> Federation:

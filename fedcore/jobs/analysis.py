@@ -12,9 +12,6 @@ from fedcore.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import numpy as np
-
 What = Literal["predictions", "feature_space", "evidence", "nearest_words"]
 KIND = "analyse"
 
@@ -49,7 +46,7 @@ def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress |
     Raises:
         FedLensError: when the run has no checkpoint, or there is nothing of that kind to see.
     """
-    from fedcore.engine import inspect as looking
+    from fedcore.engine import inspect
 
     db, run_id = context.db, args["run"]
     found = Store(db).runs.newest_checkpoint(run_id)
@@ -58,28 +55,16 @@ def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress |
             f"run {run_id} has no checkpoint to look into: it was deleted, or the run was trained elsewhere; "
             "run it again to look into it"
         )
-    at = None
     config, environment = Store(db).runs.config(run_id), Store(db).runs.environment(run_id)
-    for step in looking.restore(config, found[1], context.artifacts, context.device, environment):
-        if isinstance(step, looking.Snapshot):
-            at = step
-        elif isinstance(step, Progress):
-            yield step
-    assert at is not None, "the snapshot comes last"
+    at = yield from inspect.restore(config, found[1], context.artifacts, context.device, environment)
     result = {"round": at.round, "classes": list(at.federation.problem.classes)}
     if args["what"] == "nearest_words":
-        yield result | {"rows": looking.nearest_words(at, args["model"])}
+        yield result | {"rows": inspect.nearest_words(at, args["model"])}
         return
-    steps = {
-        "predictions": lambda: looking.predictions(at),
-        "feature_space": lambda: looking.feature_space(at, args["model"], args["test_set"]),
-        "evidence": lambda: looking.evidence(at, args["model"], args["test_set"]),
-    }[args["what"]]
-    arrays: dict[str, np.ndarray] = {}
-    for step in steps():
-        if isinstance(step, Progress):
-            yield step
-        else:
-            arrays = step
-    context.write_arrays(**arrays)
+    analyses = {
+        "predictions": lambda: inspect.predictions(at),
+        "feature_space": lambda: inspect.feature_space(at, args["model"], args["test_set"]),
+        "evidence": lambda: inspect.evidence(at, args["model"], args["test_set"]),
+    }
+    context.write_arrays(**(yield from analyses[args["what"]]()))
     yield result

@@ -53,7 +53,7 @@ def encode(args: dict[str, Any], context: Context) -> Steps:
     from fedcore.config import DataConfig
     from fedcore.data.readers.prepare import Prepared
     from fedcore.engine import setup
-    from fedcore.engine.plan import read_images
+    from fedcore.engine.prepare import read_images
 
     yield Progress(f"reading {args['name']}", 0, 0)
     said = {k: args[k] for k in ("name", "root", "domains", "columns", "decode") if args.get(k) is not None}

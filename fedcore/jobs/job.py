@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Train(Protocol):
-    """The engine as a job sees it; ``fedcore.engine.loop.train`` is the real one."""
+    """The engine as a job sees it; ``fedcore.engine.train.train`` is the real one."""
 
     def __call__(
         self,
@@ -51,7 +51,7 @@ class Train(Protocol):
 
 def engine() -> Train:
     """The real engine; importing it is what loads torch."""
-    from fedcore.engine.loop import train
+    from fedcore.engine.train import train
 
     return train
 

@@ -19,7 +19,8 @@ from PIL import Image
 from fedcore.config import DataConfig, Experiment
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.prepare import put_off
-from fedcore.engine.plan import Plan, plan, read_images
+from fedcore.engine.plan import Plan, plan
+from fedcore.engine.prepare import read_images
 from fedcore.errors import FedLensError
 
 PATIENCE = 1.2

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from fedcore.config import loads
+from fedcore.engine.cohorts import Cohort
 from fedcore.engine.events import GLOBAL, RoundFinished, Started
-from fedcore.engine.loop import Cohort, Loop, train
+from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
+from fedcore.engine.train import train
 from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods import registry

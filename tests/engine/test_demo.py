@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.events import GLOBAL, Cell, RoundFinished, Started
-from fedcore.engine.loop import train
 from fedcore.engine.plan import plan
+from fedcore.engine.train import train
 from fedcore.papers.experiments import preset
 
 Rounds = list[tuple[Cell, ...]]

@@ -6,8 +6,8 @@ import pytest
 
 from fedcore import config
 from fedcore.engine.events import Finished, RoundFinished
-from fedcore.engine.loop import train
 from fedcore.engine.plan import plan
+from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 
 METHODS = ("zero-shot", "promptfl", "fedot", "sdfed", "fedalign", "feddeap")

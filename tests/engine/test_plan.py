@@ -118,7 +118,7 @@ def test_where_the_data_lie_does_not_split_a_group():
 
 
 def test_a_resume_on_other_software_is_said():
-    from fedcore.engine.setup import differences
+    from fedcore.engine.train import environment_differences
 
     before = {"torch": "2.14", "device_name": "cpu"}
     now = {
@@ -129,15 +129,15 @@ def test_a_resume_on_other_software_is_said():
         "tf32": False,
         "precision": "fp32",
     }
-    assert differences(before, now) == ["resumed with another torch: 2.14 before, 2.15 now"]
-    assert differences(None, now) == []
+    assert environment_differences(before, now) == ["resumed with another torch: 2.14 before, 2.15 now"]
+    assert environment_differences(None, now) == []
 
 
 def test_a_plan_says_how_mixed_its_clients_labels_are():
     one_class = _experiment('[partition]\nkind = "pathological"\nclients = 10\nclasses_per_client = 1')
     assert plan(one_class).entropy == 0
     iid = plan(_experiment('[partition]\nkind = "iid"\nclients = 4'))
-    assert iid.most_entropy == pytest.approx(3.3219, abs=1e-3) and iid.entropy > 3.2
+    assert iid.max_entropy == pytest.approx(3.3219, abs=1e-3) and iid.entropy > 3.2
 
 
 @pytest.mark.parametrize("leftover", ["drop", "spread"])
@@ -192,14 +192,14 @@ def test_classes_that_nobody_described_are_named_before_launch(tmp_path, describ
 def test_the_log_repeats_which_classes_take_the_prompt(tmp_path):
     """So that a run that was started long ago still says that it is not GT's."""
     from fedcore.engine.events import Notice
-    from fedcore.engine.setup import make_ready
+    from fedcore.engine.setup import set_up
 
     (tmp_path / "data").mkdir()
     iid = '[partition]\nkind = "iid"\nclients = 2'
     (run,) = plan(
         _experiment(iid, 'name = "fedalign"', _pictures(tmp_path / "data", {"cat": ["a pet."]}))
     ).runs
-    said = [e.message for e in make_ready(run, tmp_path, "cpu") if isinstance(e, Notice)]
+    said = [e.message for e in set_up(run, tmp_path, "cpu") if isinstance(e, Notice)]
     assert [line for line in said if "1 of 2 classes have no written description (fire engine)" in line]
 
 

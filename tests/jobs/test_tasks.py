@@ -308,7 +308,7 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     from fedcore.clip import features
     from fedcore.config import DataConfig
     from fedcore.engine import setup
-    from fedcore.engine.plan import read_images
+    from fedcore.engine.prepare import read_images
 
     for i in range(2):
         Image.new("RGB", (96, 96), (90 * i, 9, 9)).save(tmp_path / f"{i}.jpg")

@@ -15,13 +15,14 @@ from fedcore.config import MethodEntry
 from fedcore.config.grouping import group_hash, lasting
 from fedcore.engine.events import Notice
 from fedcore.engine.plan import plan
-from fedcore.engine.setup import make_ready
+from fedcore.engine.setup import set_up
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini
 from tests.engine.test_plan import _pictures
 from tests.support.against import build
+from tests.support.work import collect
 
 CLASSES = ("cat", "fire_engine")
 WHOLE = {"cat": ["a pet.", "a small tiger."], "fire engine": ["a red van."]}
@@ -80,9 +81,9 @@ def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_p
     for content in ("{", json.dumps({"cat": ["other."]}), None):
         path = tmp_path / "data" / "descriptions.json"
         path.unlink() if content is None else path.write_text(content)
-        *notices, ready = [e for e in make_ready(again, tmp_path / "x", "cpu") if not hasattr(e, "done")]
-        assert ready.method.texts == ["a picture of a cat.", "a red van."]
-        said = [e.message for e in notices if isinstance(e, Notice)]
+        steps, setup = collect(set_up(again, tmp_path / "x", "cpu"))
+        assert setup.method.texts == ["a picture of a cat.", "a red van."]
+        said = [e.message for e in steps if isinstance(e, Notice)]
         assert any("1 of 2 classes have no written description (cat)" in line for line in said)
         assert any("drew one text per class" in s and 'fire engine: "a red van."' in s for s in said)
 
@@ -92,8 +93,8 @@ def test_a_run_planned_before_texts_were_kept_still_reads_the_file(tmp_path):
     old = {k: v for k, v in run.method.config.items() if k != "descriptions"}
     older = run.model_copy(update={"method": run.method.model_copy(update={"config": old})})
     assert "descriptions" not in lasting(older)["method"]["config"], "its checkpoint's identity"
-    ready = list(make_ready(older, tmp_path / "x", "cpu"))[-1]
-    assert ready.method.texts[1] == "a red van."
+    _, setup = collect(set_up(older, tmp_path / "x", "cpu"))
+    assert setup.method.texts[1] == "a red van."
 
 
 def test_given_texts_are_the_whole_truth(tmp_path):

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedcore.engine.cohorts import Cohort
 from fedcore.engine.events import RoundFinished
-from fedcore.engine.loop import Cohort, Loop
+from fedcore.engine.loop import Loop
 from fedcore.engine.transport import Transport
 from fedcore.federation import Federation
 from fedcore.methods import registry

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import DataConfig
 from fedcore.data.images import ImageSet
-from fedcore.engine.plan import read_images
+from fedcore.engine.prepare import read_images
 from pages.forms import planning
 from tests.pages.conftest import Opened
 from tests.pages.test_domains import folder, own, widget

@@ -12,8 +12,9 @@ import torch
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.facts import BackboneFacts
 from fedcore.clip.features import parse_reads
+from fedcore.engine.cohorts import Cohort
 from fedcore.engine.events import RoundFinished
-from fedcore.engine.loop import Cohort, Loop
+from fedcore.engine.loop import Loop
 from fedcore.federation import Federation, Pool, Problem, Rows, TestSet
 from fedcore.methods.base import Method, MethodConfig
 

@@ -10,7 +10,7 @@ from fedcore.data import catalog
 from fedcore.data.check.pictures import decode
 from fedcore.data.images import drafted
 from fedcore.data.readers import folders
-from fedcore.engine.plan import load_images
+from fedcore.engine.prepare import load_images
 
 
 @pytest.fixture

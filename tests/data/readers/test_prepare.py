@@ -127,7 +127,7 @@ def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
     with put_off(), pytest.raises(NotPrepared):
         plan(wanted)
     run = expand(wanted)[0]
-    for event in setup.make_ready(run, tmp_path, "cpu"):
+    for event in setup.set_up(run, tmp_path, "cpu"):
         assert isinstance(event, Progress) and event.message.startswith("unpacking")
         if event.done and event.done == event.total:
             break

@@ -5,8 +5,7 @@ import pytest
 
 from fedcore.clip import encodings, tags
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, expand
-from fedcore.engine import ahead
-from fedcore.engine.plan import plan
+from fedcore.engine.plan import plan, storage_warnings
 from fedcore.errors import FedLensError
 from fedcore.papers.experiments import preset
 
@@ -18,18 +17,18 @@ def runs(method: str, **backbone: str) -> list:
 def test_a_download_is_announced_once_and_only_where_it_happens(monkeypatch):
     asked = runs("zero-shot", name="ViT-B-32", pretrained="openai") * 3
     monkeypatch.setattr(tags, "cached", lambda name, tag: None)
-    (note,) = ahead.notes(asked, 100)
+    (note,) = storage_warnings(asked, 100)
     assert note.startswith("the weights 'openai' of ViT-B-32 will be downloaded from huggingface.co/timm/")
     monkeypatch.setattr(tags, "cached", lambda name, tag: Path("/here"))
-    assert ahead.notes(asked, 100) == []
+    assert storage_warnings(asked, 100) == []
 
 
 def test_large_encodings_are_announced_with_their_size(tmp_path):
     (tmp_path / "w.pt").write_bytes(b"w")
     asked = runs("fedavg-lora", name="ViT-B-32", pretrained=str(tmp_path / "w.pt"))
-    (note,) = ahead.notes(asked, 40_000)
+    (note,) = storage_warnings(asked, 40_000)
     assert "encoding 40,000 images with ViT-B-32 ('layer:" in note and "writes 3.1 GB" in note
-    assert ahead.notes(asked, 1_000) == []
+    assert storage_warnings(asked, 1_000) == []
 
 
 def test_an_encoding_over_the_limit_stops_the_plan(monkeypatch):

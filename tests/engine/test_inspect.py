@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 
 from fedcore.clip.backbone import Backbone, load
-from fedcore.engine import inspect as analyse
+from fedcore.engine import inspect
 from fedcore.engine.inspect import Snapshot
 from fedcore.engine.loop import Loop
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
-from fedcore.progress import Progress
+from fedcore.progress import result_of
 from tests.support.against import build
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
 
@@ -46,16 +46,10 @@ def looked_at(
     return Snapshot(loop.cohorts, loop.state, SimpleNamespace(), 1), loop
 
 
-def last(events: object) -> dict[str, np.ndarray]:
-    *before, result = list(events)
-    assert all(isinstance(e, Progress) for e in before)
-    return result
-
-
 @pytest.mark.parametrize("name", ["promptfl", "fedot", "sdfed", "feddeap"])
 def test_predictions_are_those_that_the_run_has_counted(name):
     at, loop = looked_at(name, {**COSINE, **PRODUCT}[name])
-    found = last(analyse.predictions(at))
+    found = result_of(inspect.predictions(at))
     right = found["label"] == found["predicted"]
     cells = {
         (c.model, c.test_set): c
@@ -93,7 +87,7 @@ def test_features_are_what_the_scores_compare(name):
 
 def test_feature_space_holds_images_classes_and_centroids_and_repeats():
     at, _ = looked_at("promptfl", SMALL)
-    found, again = (last(analyse.feature_space(at, 0, 4)) for _ in range(2))
+    found, again = (result_of(inspect.feature_space(at, 0, 4)) for _ in range(2))
     images = at.test_rows(4).shape[1]
     present = len(np.unique(found["label"][:images]))
     assert found["kind"].tolist() == [0] * images + [1] * 3 + [2] * present
@@ -105,7 +99,7 @@ def test_feature_space_holds_images_classes_and_centroids_and_repeats():
 
 def test_feature_space_takes_at_most_so_many_images():
     at, _ = looked_at("promptfl", SMALL)
-    assert int((last(analyse.feature_space(at, 0, 4, most=5))["kind"] == 0).sum()) == 5
+    assert int((result_of(inspect.feature_space(at, 0, 4, most=5))["kind"] == 0).sum()) == 5
 
 
 def test_words_nearest_to_known_vectors_are_those_words():
@@ -114,35 +108,35 @@ def test_words_nearest_to_known_vectors_are_those_words():
     ids = backbone.tokenizer.encode("dog cat")
     table = backbone.model.token_embedding.weight
     at.state.local["local_prompt"][0, :2] = table[ids]
-    rows = analyse.nearest_words(at, 1, top=3)
+    rows = inspect.nearest_words(at, 1, top=3)
     local = [r for r in rows if r["prompt"] == "local prompt"]
     assert [r["words"][0] for r in local] == ["dog", "cat"]
     assert [r["distances"][0] for r in local] == [0.0, 0.0]
     assert [len(r["words"]) for r in rows] == [3] * len(rows)
     assert len([r for r in rows if r["prompt"] == "global prompt"]) == 4
-    assert len([r for r in analyse.nearest_words(at, 2) if r["prompt"] == "local prompt"]) == 5
+    assert len([r for r in inspect.nearest_words(at, 2) if r["prompt"] == "local prompt"]) == 5
 
 
 def test_prompts_of_each_class_name_their_class():
     at, _ = looked_at("feddeap", COSINE["feddeap"])
-    rows = analyse.nearest_words(at, 1)
+    rows = inspect.nearest_words(at, 1)
     assert [(r["prompt"], r["class"], r["position"]) for r in rows[:3]] == [
         ("p_s", "cat", 1),
         ("p_s", "cat", 2),
         ("p_s", "snow owl", 1),
     ]
     assert {r["prompt"] for r in rows} == {"p_s", "p_d"}
-    assert {r["prompt"] for r in analyse.nearest_words(at, 0)} == {"p_s"}
+    assert {r["prompt"] for r in inspect.nearest_words(at, 0)} == {"p_s"}
 
 
 @pytest.mark.parametrize(
     ("name", "call", "message"),
     [
-        ("fedot", lambda at: analyse.nearest_words(at, 1), "learns no prompts"),
+        ("fedot", lambda at: inspect.nearest_words(at, 1), "learns no prompts"),
         ("coop", lambda at: at.model(0), "no global model; choose a client"),
         ("fedot", lambda at: at.model(7), "clients are 1 to 3"),
         ("fedot", lambda at: at.test_rows(6), "there are 1 to 5"),
-        ("promptfl", lambda at: last(analyse.feature_space(at, 0, 1, most=1)), "too few"),
+        ("promptfl", lambda at: result_of(inspect.feature_space(at, 0, 1, most=1)), "too few"),
     ],
 )
 def test_what_there_is_not_is_said(name, call, message):
@@ -158,7 +152,7 @@ def test_a_map_weighs_channels_by_their_mean_gradient():
     gradient = torch.zeros(1, 5, 2)
     gradient[0, 1:, 0], gradient[0, 1:, 1] = 1.0, -1.0
     gradient[0, 0] = 100.0  # the class token has no place
-    found = analyse._map(hidden, gradient, 2)
+    found = inspect._map(hidden, gradient, 2)
     assert found[0].tolist() == [[1, 0], [0, 0]]
 
 
@@ -183,7 +177,7 @@ def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, mod
     pictures = [Image.new("RGB", (side, side), (40 * (i % 5), 200, 90)) for i in range(40)]
     images = SimpleNamespace(read=lambda i: pictures[i])
     at = Snapshot(loop.cohorts, loop.state, images, 0)
-    found = last(analyse.evidence(at, 1, 1, count=3))
+    found = result_of(inspect.evidence(at, 1, 1, count=3))
     assert {n.removeprefix("map/") for n in found if n.startswith("map/")} == maps
     for i, row in enumerate(found["sample"].tolist()):
         assert found["pixels"][i, side // 2, side // 2].tolist() == [40 * (row % 5), 200, 90]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcore.engine.cohorts import is_mixed, without_samples
 from fedcore.engine.loop import Loop
-from fedcore.engine.mixed import is_mixed, without_samples
 from fedcore.methods.base import FedLensMethodError, State
 from fedcore.methods.baselines.coop import CoOp, CoOpConfig
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig

@@ -1,4 +1,4 @@
-from fedcore.engine.pace import Pace, span
+from fedcore.progress import Pace, duration
 
 
 def test_speed_and_time_left_count_from_the_first_look():
@@ -10,7 +10,7 @@ def test_speed_and_time_left_count_from_the_first_look():
 
 
 def test_spans_are_said_in_two_units():
-    assert [span(s) for s in (0, 59, 60, 3599, 7500)] == [
+    assert [duration(s) for s in (0, 59, 60, 3599, 7500)] == [
         "0 s",
         "59 s",
         "1 min 0 s",

@@ -1,0 +1,140 @@
+"""What is known of a run before anything heavy is loaded: images, partition, and the method's checked config.
+
+A plan stops here; the job of a run goes on from here (``setup``). Importing this module loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedcore.clip.facts import facts
+from fedcore.config import DataConfig, Experiment, RunConfig, backbones
+from fedcore.data import catalog
+from fedcore.data.images import ImageSet, drafted
+from fedcore.data.partition import Assignment, partition
+from fedcore.data.splits import split
+from fedcore.engine.cohorts import check_cohorts, first_facts
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.methods.base import Method, MethodConfig, RunContext
+
+Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
+"""A function like ``read_images``."""
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """The data of a run as its method meets them.
+
+    Attributes:
+        assignment: the samples of every client.
+        context: the facts that the method's config is checked against.
+    """
+
+    assignment: Assignment
+    context: RunContext
+
+
+def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, list[str]]:
+    """Load the data set of a run (labels only, pixels are read later).
+
+    Args:
+        read: used in place of ``read_images``, e.g. by a caller that keeps what was read.
+
+    Returns:
+        the images, and a line for each thing that was left out.
+
+    Raises:
+        FedLensError: naming the field under ``data``.
+    """
+    # a wrong backbone is not the data's fault: its own check names its field
+    side = max(facts(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
+    return (read or read_images)(run.data, side)
+
+
+def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
+    """Read a data set as ``[data]`` describes it, for backbones that see ``side`` pixels.
+
+    Returns:
+        the images, and a line for each thing that was left out.
+
+    Raises:
+        FedLensError: naming the field under ``data``.
+    """
+    images, left_out = catalog.load_checked(data.name, data.root, data.domains, data.template, data.columns)
+    return (drafted(images, side) if data.decode == "draft" else images), left_out
+
+
+def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
+    """Split and partition the images of a run, and collect the facts that its method's config depends on.
+
+    The same call serves the plan and the job, so that the previewed clients are those that train.
+
+    Raises:
+        FedLensError: naming the field under ``backbone``, ``cohorts`` or ``partition``.
+    """
+    sizes = first_facts(run)
+    assignment = partition(
+        images,
+        split(images, run.data.split, run.seed),
+        held_out=run.held_out,
+        shots=run.data.shots,
+        seed=run.seed,
+        **run.partition.model_dump(),
+    )
+    context = RunContext(
+        sizes,
+        images.classes,
+        len(assignment.clients),
+        images.domains,
+        images.template,
+        tuple(assignment.client_domain.tolist()),
+        catalog.Described(run.data.name, run.data.root, images.classes),
+        catalog.entry(run.data.name).embedded,
+    )
+    return RunInputs(assignment, context)
+
+
+def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
+    """Return the run with every hyper-parameter of its method written out, checked in its context.
+
+    Raises:
+        FedLensError: naming ``field.<hyper-parameter>``, or what is wrong with a cohort.
+    """
+    method = registry.get(run.method.name, f"{field}.name")
+    config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
+    try:
+        check_cohorts(run, context)
+        _check(method, config, context)
+        config = method.freeze_config(config, context)
+    except FedLensError as error:
+        raise FedLensError(str(error), _field_of(error, field)) from error
+    file = run.method.file or registry.file_of(run.method.name)
+    entry = run.method.model_copy(
+        update={
+            "config": config.model_dump(mode="json"),
+            "label": run.method.label or method.title,
+            "file": file,
+            "sha256": registry.file_hash(file) if file else None,
+        }
+    )
+    return run.model_copy(update={"method": entry})
+
+
+def _check(method: type[Method], config: MethodConfig, context: RunContext) -> None:
+    """Run the method's own check; its message names the method, as an experiment may have several."""
+    try:
+        method.check(config, context)
+    except FedLensError as error:
+        if method.title in str(error):
+            raise
+        raise FedLensError(f"{method.title}: {error}", error.field) from error
+
+
+def _field_of(error: FedLensError, field: str) -> str:
+    """Find the field of a method's error: its own hyper-parameter, or a part of the experiment."""
+    if error.field is None:
+        return field
+    part = error.field.partition(".")[0]
+    return error.field if part in Experiment.model_fields else f"{field}.config.{error.field}"
