@@ -9,10 +9,10 @@ import streamlit as st
 
 from fedcore.config.field_names import field_title
 from fedcore.papers.printed import printed_values
-from fedcore.plots import comparisons as comparison_figures
 from fedcore.plots import heatmaps
-from fedcore.plots import lines as figures
 from fedcore.plots.chart import Chart
+from fedcore.plots.cost import NARROW_COST_PLOT, WIDE_COST_PLOT, cost_chart, cost_table
+from fedcore.plots.lines import line_chart, series_table
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import (
     Comparison,
@@ -233,8 +233,8 @@ def curve_tab(path: str, found: Comparison) -> None:
     for i, (setting, title) in enumerate(found.settings.items()):
         series = curves.mean_curves(Store(path), found, setting, metric, axis)
         st.markdown(f"**{common.md(title)}**")
-        chart = figures.line_chart(series, common.theme(), curves.AXES[axis], METRICS[metric], height=460)
-        common.draw(chart, f"compare_curves_{i}", figures.series_table(series, curves.AXES[axis], "%"))
+        chart = line_chart(series, common.theme(), curves.AXES[axis], METRICS[metric], height=460)
+        common.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
 
 
@@ -248,9 +248,9 @@ def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
         costs = curves.row_costs(Store(path), found, setting, metric)
         best = curves.pareto_front(costs, against)
         st.markdown(f"**{common.md(title)}**")
-        width = comparison_figures.NARROW_COST_PLOT if common.narrow() else comparison_figures.WIDE_COST_PLOT
-        chart = comparison_figures.cost_chart(costs, common.theme(), against, METRICS[metric], width)
-        common.draw(chart, f"compare_cost_{i}", comparison_figures.cost_table(costs, best))
+        width = NARROW_COST_PLOT if common.narrow() else WIDE_COST_PLOT
+        chart = cost_chart(costs, common.theme(), against, METRICS[metric], width)
+        common.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
         if st.session_state.get("as_tables"):
             continue
         header = [

@@ -10,8 +10,8 @@ from fedcore import jobs
 from fedcore.config import backbone_names
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
-from fedcore.plots import lines as figures
 from fedcore.plots.chart import Chart
+from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.panels import Panel
@@ -78,9 +78,9 @@ def lines(
         chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
         series = diagnostics.diagnostic_series(Store(path), until, chosen)
         title, note, per_cent = chosen.heading, diagnostics.chart_note(chosen, series), chosen.unit == "%"
-    chart = figures.line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
+    chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
     content = live_chart.payload(chart, f"{list(until)} {what}")
-    return chart, content, dict(figures.series_table(series, "round")), note
+    return chart, content, dict(series_table(series, "round")), note
 
 
 def moment(now: Snapshot, paused: bool) -> Snapshot:

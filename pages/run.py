@@ -12,7 +12,7 @@ from fedcore.config import Experiment, loads
 from fedcore.config.field_names import reason_words
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
-from fedcore.plots import lines as figures
+from fedcore.plots.lines import line_chart, series_table
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.artifacts import run_toml
 from fedcore.results.run_panels import run_panel
@@ -180,10 +180,8 @@ def curve(
 ) -> None:
     """One figure over rounds."""
     with where:
-        chart = figures.line_chart(
-            series, common.theme(), "Round", "", per_cent=per_cent, height=320, name=title
-        )
-        table = figures.series_table(series, "round", "%" if per_cent else "")
+        chart = line_chart(series, common.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
+        table = series_table(series, "round", "%" if per_cent else "")
         common.draw(chart, f"run_{title}", table, title)
         if note:
             st.caption(common.md(note))

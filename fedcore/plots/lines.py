@@ -12,8 +12,9 @@ from fedcore.plots.chart import Chart, escape
 from fedcore.plots.theme import Theme, dash, marker, rgba
 from fedcore.results.curves import Series, show_ranges
 
-FEW_ROUNDS = 8  # up to here every round has its mark on the axis
+FEW_ROUNDS = 8  # up to so many rounds each has its tick on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
+LEGEND_GAP = 64  # pixels of an axis with its labels and title, below which a legend begins
 OPEN_MARKERS = (
     "circle-open",
     "square-open",
@@ -23,11 +24,10 @@ OPEN_MARKERS = (
     "hexagon-open",
     "x-open",
 )
-"""Marks of the further variants of a method; with four dashes 32 lines of one colour stay apart."""
-LEGEND_ROOM = 64  # pixels of an axis with its labels and title, below which a legend begins
+"""Markers of further variants of a method; with four dashes 32 lines of one colour stay distinct."""
 SMALL_VALUE = 1e-3  # below it a number is written with its power of ten
 CONSTANT_TOLERANCE = 1e-5
-"""Values that differ by less, relatively, differ by float32's rounding: a line of them does not move."""
+"""Values that differ relatively by less differ by the rounding of float32: their line is constant."""
 
 
 def line_chart(
@@ -40,74 +40,77 @@ def line_chart(
     height: int = 380,
     name: str = "",
 ) -> Chart:
-    """Lines with a band of one standard deviation where there are several seeds."""
+    """Draw a line per series, with a band of one standard deviation where there are several seeds.
+
+    Args:
+        height: in pixels, without the rows of a long legend.
+        name: title above the chart; without it the chart has none, and a legend as plotly decides.
+    """
     data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
-    seen: dict[str, int] = {}
-    apart = show_ranges(series)
-    tiny = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
+    lines_of_method: dict[str, int] = {}
+    with_range = show_ranges(series)
+    small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
-        nth = seen.setdefault(s.method, 0)
-        seen[s.method] += 1
-        data += _line(s, theme, nth, apart, ".2e" if tiny else ".2f")
+        variant = lines_of_method.setdefault(s.method, 0)
+        lines_of_method[s.method] += 1
+        data += _line(s, theme, variant, with_range, ".2e" if small else ".2f")
     rows = _legend_rows(series)
-    height += LEGEND_ROW * max(0, rows - 2)  # many names make the figure longer, not its plot flatter
-    shared = {"gridcolor": theme.grid, "zeroline": False, "linecolor": theme.grid, "color": theme.ink}
-    shared["automargin"] = True
+    height += LEGEND_ROW * max(0, rows - 2)  # many names make the chart longer, not its plot flatter
     last = max((x for s in series for x in s.x), default=0)
     few = x_title == "Round" and last <= FEW_ROUNDS
-    across = {**shared, "title": {"text": x_title}, "dtick": 1 if few else None}
-    # from 0, but with room for a mark there: rangemode "tozero" would cut it in half
+    x_axis = {**theme.axis, "title": {"text": x_title}, "dtick": 1 if few else None}
+    # from 0, but with room for a marker there: rangemode "tozero" would cut it in half
     # with round 0 alone the axis would go from -1 to 1
-    across["autorangeoptions"] = {"include": 0} if last else {"include": 0, "clipmin": -0.1}
-    down = {**shared, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
-    if tiny:
-        down["exponentformat"] = "power"  # a number without a unit is no "0.9µ"
+    x_axis["autorangeoptions"] = {"include": 0} if last else {"include": 0, "clipmin": -0.1}
+    y_axis = {**theme.axis, "title": {"text": y_title}, "ticksuffix": " %" if per_cent else ""}
+    if small:
+        y_axis["exponentformat"] = "power"  # a number without a unit is no "0.9µ"
     # not a range: where a chart is updated in place, one that had a range never finds its own again
-    still = _range_of_constant([y for line in data for y in line["y"]], 105 if per_cent else None)
-    down["autorangeoptions"] = {"include": still}
+    included = _range_of_constant([y for line in data for y in line["y"]], 105 if per_cent else None)
+    y_axis["autorangeoptions"] = {"include": included}
     layout: dict[str, Any] = {
+        **theme.layout,
         "height": height,
         "margin": {"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
         "title": _title(name, theme) if name else None,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": theme.ink},
         "hovermode": "x unified",
-        "legend": {"orientation": "h", "yanchor": "top", "y": _below_axis(height, rows), "x": 0},
-        "showlegend": len(series) > 1 if name else None,  # one line is what the title says
+        "legend": {"orientation": "h", "yanchor": "top", "y": _legend_top(height, rows), "x": 0},
+        "showlegend": len(series) > 1 if name else None,  # the title names a single line
         "uirevision": "curves",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.faint, "activecolor": theme.ink},
     }
     if not any(s.x for s in series):
         middle = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
         layout["annotations"] = [{**middle, "text": "nothing recorded yet", "showarrow": False}]
         bare = {"showticklabels": False, "showgrid": False}
-        across, down = {**across, **bare}, {**down, **bare}
-    figure = go.Figure({"data": data, "layout": {**layout, "xaxis": across, "yaxis": down}})
-    return Chart(figure, _end_values(series, y_title or name, " %" if per_cent else ""))
+        x_axis, y_axis = {**x_axis, **bare}, {**y_axis, **bare}
+    figure = go.Figure({"data": data, "layout": {**layout, "xaxis": x_axis, "yaxis": y_axis}})
+    return Chart(figure, _last_values(series, y_title or name, " %" if per_cent else ""))
 
 
 def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:
-    """From 0 to beyond lines that do not move: plotly would show one to both sides, or what was rounded."""
+    """Values that the axis of constant lines includes, from 0 on; None where lines are not constant.
+
+    Plotly alone would show one unit to both sides of a constant, or magnify rounding errors.
+    """
     low, high = min(values, default=0.0), max(values, default=0.0)
     size = max(abs(low), abs(high))
     if not values or high - low > CONSTANT_TOLERANCE * size:
         return None
     end = 1.25 * size if most is None else min(1.25 * size, most)
     if not size:
-        return [-0.08, 1.0]  # with room for marks at 0
+        return [-0.08, 1.0]  # with room for markers at 0
     return [-end, 0.0] if high < 0 else [0.0, end]
 
 
 def _legend_rows(series: Sequence[Series]) -> int:
-    """Rows that a legend takes below a chart of a third of the page: long names stand alone in theirs."""
+    """Rows of a legend below a chart of a third of the page; a long name has a row of its own."""
     longest = max((len(s.label) for s in series), default=0)
     return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
 
 
-def _below_axis(height: int, rows: int) -> float:
-    """Where a legend begins, in shares of the plot's height, which shrinks with every row of the legend."""
-    return -LEGEND_ROOM / max(60, height - 130 - LEGEND_ROW * (rows - 1))
+def _legend_top(height: int, rows: int) -> float:
+    """Top of the legend in shares of the plot's height, which shrinks with every row of the legend."""
+    return -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
 
 
 def _title(text: str, theme: Theme) -> dict[str, object]:
@@ -115,34 +118,33 @@ def _title(text: str, theme: Theme) -> dict[str, object]:
     return {"text": f"<b>{escape(text)}</b>", "font": font, "x": 0, "xanchor": "left"}
 
 
-def _line(s: Series, theme: Theme, nth: int, reach: bool, digits: str) -> list[dict[str, Any]]:
-    """A line, behind it its band where it has one."""
+def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:
+    """Traces of one series: its line, and behind it its band where it has one."""
     colour = theme.colour(s.method)
-    marks = [marker(s.method), *OPEN_MARKERS]
+    markers = [marker(s.method), *OPEN_MARKERS]
     dashes = [dash(s.method), "dash", "dot", "dashdot"]
-    text = f"{escape(s.label)}" + (f" (n = {s.n})" if s.n > 1 else "")
     line = {
         "type": "scatter",
         "x": s.x,
         "y": s.y,
-        "name": text,
+        "name": escape(s.label) + (f" (n = {s.n})" if s.n > 1 else ""),
         "legendgroup": s.label,
         "mode": "lines+markers" if len(s.x) <= 60 else "lines",
-        "line": {"color": colour, "width": 2, "dash": dashes[(nth + nth // len(marks)) % 4]},
+        "line": {"color": colour, "width": 2, "dash": dashes[(variant + variant // len(markers)) % 4]},
         "marker": {
-            "symbol": marks[nth % len(marks)],
+            "symbol": markers[variant % len(markers)],
             "size": 7,
             "color": colour,
             "line": {"width": 1.5, "color": colour},
         },
-        "customdata": _hover_ranges(s, digits),
+        "customdata": _hover_texts(s, digits),
         "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
     }
-    return [*(_band(s, colour) if reach or not s.low else []), line]
+    return [*(_band(s, colour) if with_range or not s.low else []), line]
 
 
 def _band(s: Series, colour: str) -> list[dict[str, Any]]:
-    """From the smallest to the largest, or one standard deviation to both sides."""
+    """Area from the minimum to the maximum, or one standard deviation to both sides."""
     low, high = list(s.low), list(s.high)
     if any(d is not None for d in s.std):
         high = [y + (d or 0) for y, d in zip(s.y, s.std, strict=True)]
@@ -165,26 +167,27 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
     ]
 
 
-def _hover_ranges(s: Series, digits: str) -> list[str]:
-    """What follows a value under the pointer."""
+def _hover_texts(s: Series, digits: str) -> list[str]:
+    """Range or spread of each value, which follows the value when hovered over."""
     if s.low:
         return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
     return [f" ± {d:.1f}" if d is not None else "" for d in s.std]
 
 
-def _end_values(series: Sequence[Series], y_title: str, unit: str) -> str:
-    ends = [(s.y[-1], s.label) for s in series if s.y]
-    if not ends:
+def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
+    """Alternative text: the last value of every line, largest first."""
+    last = [(s.y[-1], s.label) for s in series if s.y]
+    if not last:
         return f"{y_title}: no data yet."
-    said = [
+    texts = [
         f"{label} {y:.1f}{unit}" if unit or abs(y) >= 1 else f"{label} {y:.3g}"
-        for y, label in sorted(ends, reverse=True)
+        for y, label in sorted(last, reverse=True)
     ]
-    return f"{y_title} at the end: {'; '.join(said)}."
+    return f"{y_title} at the end: {'; '.join(texts)}."
 
 
 def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapping[str, list[object]]:
-    """Lines as a table: a row per point and line; spread and reach where there are some."""
+    """Lines as a table: a row per value and line, with spread and range where they are known."""
     rows = [(s, i) for s in series for i in range(len(s.x))]
     mean = f"mean, {unit}" if unit else "mean"
     table: dict[str, list[object]] = {
@@ -195,13 +198,13 @@ def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapp
     if any(d is not None for s in series for d in s.std):
         table["std"] = [_rounded(s.std[i]) for s, i in rows]
     if any(s.low for s in series):
-        table["smallest"] = [_rounded(s.low[i]) if s.low else None for s, i in rows]
-        table["largest"] = [_rounded(s.high[i]) if s.high else None for s, i in rows]
+        table["minimum"] = [_rounded(s.low[i]) if s.low else None for s, i in rows]
+        table["maximum"] = [_rounded(s.high[i]) if s.high else None for s, i in rows]
     return table
 
 
 def _rounded(value: float | None) -> float | None:
-    """Two decimals, or three digits of what is smaller: an error of 0.0000009 is not 0."""
+    """Round to two decimals, smaller values to three digits: an error of 0.0000009 is not 0."""
     if value is None:
         return None
     return round(value, 2) if abs(value) >= 0.01 else float(f"{value:.3g}")

@@ -32,11 +32,11 @@ class SweepFamily:
     title: str
     method: str
     fields: tuple[str, ...]
-    points: tuple[SweepRow, ...]
+    rows: tuple[SweepRow, ...]
 
     def values(self, field: str) -> list[FieldValue]:
         """What a field was set to, smallest first."""
-        return sorted_values(p.values[field] for p in self.points)
+        return sorted_values(p.values[field] for p in self.rows)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:
     """Accuracy over one field: a line for each combination of the others."""
     others = [f for f in family.fields if f != field]
     apart: dict[str, list[SweepRow]] = {}
-    for p in family.points:
+    for p in family.rows:
         label = ", ".join(f"{field_words(f)} {value_text(f, p.values[f])}" for f in others)
         apart.setdefault(label, []).append(p)
     found = []
@@ -146,7 +146,7 @@ def sweep_grid(
     family: SweepFamily, row_field: str, column_field: str, fixed: Mapping[str, FieldValue]
 ) -> SweepGrid:
     """The rows of a family on a grid of two fields. ``fixed``: the value of every other field."""
-    kept = [p for p in family.points if all(p.values[f] == v for f, v in fixed.items())]
+    kept = [p for p in family.rows if all(p.values[f] == v for f, v in fixed.items())]
     rows, columns = family.values(row_field), family.values(column_field)
     at = {(json.dumps(p.values[row_field]), json.dumps(p.values[column_field])): p.stat for p in kept}
     stats = tuple(tuple(at.get((json.dumps(r), json.dumps(c))) for c in columns) for r in rows)

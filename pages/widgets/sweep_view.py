@@ -8,7 +8,7 @@ from functools import partial
 import streamlit as st
 
 from fedcore.config.field_names import field_title, field_words, value_text
-from fedcore.plots import comparisons as comparison_figures
+from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, RULES, Metric
@@ -30,7 +30,7 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
         )
         return
     st.markdown(f"**{METRICS[metric]} of all combinations**")
-    chart = comparison_figures.parallel_chart(families, common.theme(), METRICS[metric])
+    chart = parallel_chart(families, common.theme(), METRICS[metric])
     common.draw(chart, "sweep_parallel", table(families, metric))
     st.caption(common.md(chart.alt) + " Drag along an axis to keep only lines that pass there.")
     family = families[0]
@@ -49,7 +49,7 @@ def _name(families: Sequence[SweepFamily], index: int) -> str:
     """Titles may be equal where settings differ."""
     family = families[index]
     fields = ", ".join(field_words(f) for f in family.fields)
-    return f"{family.title} over {fields} ({len(family.points)} combinations)"
+    return f"{family.title} over {fields} ({len(family.rows)} combinations)"
 
 
 def over_one(family: SweepFamily, metric: Metric) -> None:
@@ -59,7 +59,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
         field = st.selectbox("Over", family.fields, format_func=field_title, key="sweep_over")
     lines = sweeps.sweep_lines(family, field)
     shown = lines[:MOST_LINES]
-    chart = comparison_figures.sweep_line_chart(shown, common.theme(), field, METRICS[metric])
+    chart = sweep_line_chart(shown, common.theme(), field, METRICS[metric])
     name = field_title(field)
     cells = [
         (line.label, value_text(field, x), s)
@@ -95,7 +95,7 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
             if f != column
         }
     found = sweeps.sweep_grid(family, row, column, fixed)
-    chart = comparison_figures.sweep_heatmap(found, common.theme(), METRICS[metric])
+    chart = sweep_heatmap(found, common.theme(), METRICS[metric])
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
         name = f"{field_words(column)} {value_text(column, value)}"
@@ -106,7 +106,7 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
 
 def table(families: Sequence[SweepFamily], metric: Metric) -> dict[str, list[object]]:
     """Every combination as a row."""
-    points = [(f, p) for f in families for p in f.points]
+    points = [(f, p) for f in families for p in f.rows]
     columns: dict[str, list[object]] = {"method": [f.title for f, _ in points]}
     for field in dict.fromkeys(field for f in families for field in f.fields):
         columns[field_title(field)] = [

@@ -187,7 +187,7 @@ def test_a_sweep_is_drawn_three_ways(open_page: Opened, tmp_path: Path) -> None:
     family = sweeps.sweep_families(compare(Store(db), [1]), "personal", [sweep])[0]
     heat = json.loads(app.get("plotly_chart")[2].proto.spec)["data"][0]
     shown = {t for row in heat["text"] for t in row}
-    assert shown == {p.stat.text() for p in family.points}
+    assert shown == {p.stat.text() for p in family.rows}
     app = show(app, "Sweep", as_tables=True)
     assert not app.get("plotly_chart") and len(app.dataframe) == 3
     assert len(app.dataframe[0].value) == 6, "four of FedOT, two of PromptFL"

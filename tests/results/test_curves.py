@@ -6,8 +6,8 @@ import re
 import plotly.graph_objects as go
 import pytest
 
-from fedcore.plots import comparisons as comparison_figures
-from fedcore.plots import lines as figures
+from fedcore.plots.cost import NARROW_COST_PLOT, WIDE_COST_PLOT, cost_chart
+from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import Theme
 from fedcore.results import curves
 from fedcore.results.comparison import compare
@@ -52,7 +52,7 @@ def test_the_front_by_hand():
 
 def test_the_front_is_drawn_cheapest_first():
     found = [a_cost("dear", 80.0, 10.0), a_cost("cheap <b>", 70.0, 1.0), a_cost("poor", 60.0, 5.0)]
-    chart = comparison_figures.cost_chart(found, Theme(), "megabytes", "Personal accuracy, %")
+    chart = cost_chart(found, Theme(), "megabytes", "Personal accuracy, %")
     line, *points = chart.figure.data
     assert (list(line.x), list(line.y)) == ([2.0, 20.0], [70.0, 80.0])
     assert [p.text[0] for p in points] == ["<b>dear</b>", "<b>cheap &lt;b&gt;</b>", "poor"]
@@ -67,7 +67,7 @@ def test_names_alike_once_cut_are_not_written_over_each_other() -> None:
         "PromptFL",
     )
     found = [a_cost(label, 70.0 + i, 1.0 + i, 1.0) for i, label in enumerate(labels)]
-    figure = comparison_figures.cost_chart(found, Theme(), "megabytes", "Personal accuracy, %").figure
+    figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy, %").figure
     marks = {t.name: t.text[0] for t in figure.data if t.mode == "markers+text"}
     assert marks[labels[0]] == marks[labels[1]] == ""
     assert "PromptFL" in marks["PromptFL"]
@@ -93,14 +93,14 @@ def covered(figure: go.Figure, width: float) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("width", [comparison_figures.WIDE_COST_PLOT, comparison_figures.NARROW_COST_PLOT])
+@pytest.mark.parametrize("width", [WIDE_COST_PLOT, NARROW_COST_PLOT])
 def test_names_of_marks_that_lie_close_do_not_cover_each_other(width: float) -> None:
     """Six methods of which four reach the same for the same; the front's two keep their names."""
     found = [
         a_cost("Zero-shot CLIP", 52.0, 0.0), a_cost("FedOT", 86.0, 1.0), a_cost("FedDEAP", 85.8, 1.02),
         a_cost("FedAlign", 85.9, 1.03), a_cost("SDFed", 85.7, 1.01), a_cost("PromptFL", 66.0, 0.4),
     ]  # fmt: skip
-    figure = comparison_figures.cost_chart(found, Theme(), "megabytes", "Personal accuracy", width).figure
+    figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy", width).figure
     assert not covered(figure, width)
     named = [t.text[0] for t in figure.data if t.text and t.text[0]]
     assert "<b>FedOT</b>" in named and len(named) >= (5 if width > 1000 else 4)
@@ -109,10 +109,10 @@ def test_names_of_marks_that_lie_close_do_not_cover_each_other(width: float) -> 
 
 def test_a_name_without_room_is_under_the_pointer_alone() -> None:
     found = [a_cost(f"{i} of a dozen marks", 70.0, 1.0) for i in range(12)]
-    figure = comparison_figures.cost_chart(found, Theme(), "megabytes", "Personal accuracy").figure
+    figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy").figure
     marks = [t for t in figure.data if t.mode == "markers+text"]
     assert len(marks) == 12 and 0 < sum(bool(t.text[0]) for t in marks) < 12
-    assert not covered(figure, comparison_figures.WIDE_COST_PLOT)
+    assert not covered(figure, WIDE_COST_PLOT)
     assert all(t.name.endswith("of a dozen marks") for t in marks)
 
 
@@ -133,7 +133,7 @@ def test_a_line_that_does_not_move_stands_above_zero(
 ) -> None:
     rounds = tuple(float(i) for i in range(len(values)))
     line = curves.Series("a", "fedot", rounds, values, (None,) * len(values), 1)
-    figure = figures.line_chart([line], Theme(), "Round", "", per_cent=per_cent).figure
+    figure = line_chart([line], Theme(), "Round", "", per_cent=per_cent).figure
     assert figure.layout.yaxis.range is None
     found = figure.layout.yaxis.autorangeoptions.include
     assert found is None if expected is None else found == pytest.approx(expected)
@@ -141,13 +141,13 @@ def test_a_line_that_does_not_move_stands_above_zero(
 
 def test_a_table_of_lines_has_what_the_chart_has_and_no_empty_column() -> None:
     reach = curves.Series("a", "fedot", (1.0, 2.0), (9.1e-7, 0.5), (None, None), 1, (8e-7, 0.4), (1e-6, 0.6))
-    table = figures.series_table([reach], "round")
+    table = series_table([reach], "round")
     assert table == {
         "line": ["a", "a"], "round": [1.0, 2.0], "mean": [9.1e-7, 0.5],
-        "smallest": [8e-7, 0.4], "largest": [1e-6, 0.6],
+        "minimum": [8e-7, 0.4], "maximum": [1e-6, 0.6],
     }  # fmt: skip
     seeds = curves.Series("a", "fedot", (1.0,), (70.123,), (0.456,), 3)
-    assert figures.series_table([seeds], "Round", "%") == {
+    assert series_table([seeds], "Round", "%") == {
         "line": ["a"], "Round": [1.0], "mean, %": [70.12], "std": [0.46],
     }  # fmt: skip
 
@@ -162,7 +162,7 @@ def variants(count: int) -> list[curves.Series]:
 
 
 def test_sixteen_variants_of_a_method_stay_apart_and_leave_the_plot_its_height():
-    few, many = (figures.line_chart(variants(n), Theme(), "Round", "", height=300).figure for n in (1, 16))
+    few, many = (line_chart(variants(n), Theme(), "Round", "", height=300).figure for n in (1, 16))
     looks = [(t.line.dash, t.marker.symbol) for t in many.data]
     assert len(set(looks)) == 16
     assert few.layout.height == 300

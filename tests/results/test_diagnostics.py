@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.engine.events import Diagnostic
 from fedcore.methods import DiagnosticChart, MatrixChart, Method, registry
-from fedcore.plots import lines as figures
+from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics
 from fedcore.store import Store
@@ -110,17 +110,17 @@ def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
         (reach[:2], 2, "Lower is better. Line: mean over clients, band: smallest to largest."),
         (reach, 0, "Lower is better. Line: mean over clients; point at it for smallest and largest."),
     ):
-        figure = figures.line_chart(lines, Theme(), "Round", "", per_cent=False, name="Terms").figure
+        figure = line_chart(lines, Theme(), "Round", "", per_cent=False, name="Terms").figure
         assert sum(t.fill == "toself" for t in figure.data) == bands
         assert diagnostics.chart_note(chart, lines) == how
         assert figure.data[-1].customdata[0] == " (1.00 to 3.00)"
     single = [replace(reach[0], y=(2e-6,), low=(), high=())]
-    figure = figures.line_chart(single, Theme(), "Round", "", per_cent=False, name="Error").figure
+    figure = line_chart(single, Theme(), "Round", "", per_cent=False, name="Error").figure
     assert diagnostics.chart_note(chart, single) == "Lower is better."
     assert figure.layout.showlegend is False, "the title says what one line is"
     assert figure.layout.yaxis.exponentformat == "power", "no 2µ"
     assert figure.data[0].hovertemplate == "%{y:.2e}%{customdata}", "nor 0.00"
-    chart = figures.line_chart(single, Theme(), "Round", "", per_cent=False, name="Error")
+    chart = line_chart(single, Theme(), "Round", "", per_cent=False, name="Error")
     assert chart.alt == "Error at the end: 0 2e-06."
 
 

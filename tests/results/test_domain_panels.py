@@ -10,7 +10,7 @@ import pytest
 
 from fedcore.engine.events import ClientRound, Diagnostic
 from fedcore.plots import heatmaps
-from fedcore.plots import lines as figures
+from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import compare
@@ -190,7 +190,7 @@ def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:
     (line,) = diagnostics.diagnostic_series(Store(partly), {runs[0].id: 3}, groups[0])
     assert (line.x, line.y, line.low, line.high) == ((1.0,), (6.0,), (4.0,), (8.0,))
     assert not diagnostics.diagnostic_series(Store(partly), {runs[0].id: 0}, groups[0])
-    chart = figures.line_chart([line], Theme(), "Round", "", per_cent=False, name=groups[0].title)
+    chart = line_chart([line], Theme(), "Round", "", per_cent=False, name=groups[0].title)
     assert "Prototypes a client sends at the end: FedAlign 6.0." in chart.alt
 
 

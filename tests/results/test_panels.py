@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedcore.plots import heatmaps
-from fedcore.plots import lines as figures
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
+from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import DARK_COLOURS, LIGHT_COLOURS, Theme, apply_theme, dash, marker
 from fedcore.results import curves
 from fedcore.results.comparison import compare
@@ -118,7 +118,7 @@ def test_curves_hold_mean_and_spread_over_seeds(filled: Path) -> None:
         if s.label == "FedOT"
     )
     assert sent.x[-1] == pytest.approx(10 * 6 * 2 * fill.BYTES["fedot"] / 1e6)
-    chart = figures.line_chart([line], Theme(), "Round", "Personal accuracy")
+    chart = line_chart([line], Theme(), "Round", "Personal accuracy")
     assert f"FedOT {line.y[-1]:.1f} %" in chart.alt
 
 
@@ -163,18 +163,18 @@ def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
 def test_a_mark_at_round_0_is_whole(filled: Path) -> None:
     experiment = Store(filled).experiments.all()[-1]
     rounds = {r.id: r.rounds_total for r in experiment.runs}
-    chart = figures.line_chart(curves.accuracy_by_round(Store(filled), rounds), Theme(), "Round", "")
+    chart = line_chart(curves.accuracy_by_round(Store(filled), rounds), Theme(), "Round", "")
     axis = chart.figure.layout.xaxis
     assert axis.rangemode != "tozero"  # which ends the axis at the middle of the mark
     assert axis.autorangeoptions.include == 0 and axis.autorangeoptions.clipmin is None
-    begun = figures.line_chart(
+    begun = line_chart(
         curves.accuracy_by_round(Store(filled), dict.fromkeys(rounds, 0)), Theme(), "Round", ""
     )
     assert begun.figure.layout.xaxis.autorangeoptions.clipmin < 0, "from round 0 on, with room for its mark"
 
 
 def test_axes_are_written_in_the_colour_of_text(filled: Path) -> None:
-    chart = figures.line_chart([], Theme(), "Round", "Accuracy")
+    chart = line_chart([], Theme(), "Round", "Accuracy")
     apply_theme(chart.figure, Theme())
     for axis in (chart.figure.layout.xaxis, chart.figure.layout.yaxis):
         assert axis.tickfont.color == axis.title.font.color == Theme().ink

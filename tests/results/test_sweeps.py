@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedcore.config import Experiment, MethodEntry, parse
-from fedcore.plots import comparisons as comparison_figures
+from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.plots.theme import Theme
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison, compare
@@ -36,8 +36,8 @@ def test_a_family_has_the_swept_fields_that_concern_its_method(swept):
     assert (fedot.title, promptfl.title) == ("FedOT", "PromptFL")
     assert set(fedot.fields) == {"method.config.blocks", "partition.alpha"}
     assert promptfl.fields == ("partition.alpha",)
-    assert len(fedot.points) == 4 and len(promptfl.points) == 2
-    for point in fedot.points:
+    assert len(fedot.rows) == 4 and len(promptfl.rows) == 2
+    for point in fedot.rows:
         assert point.values["partition.alpha"] == point.group.config.partition.alpha
         assert point.values["method.config.blocks"] == point.group.config.method.config["blocks"]
         assert point.stat == point.group.stats["personal"] and point.stat.n == 2
@@ -51,7 +51,7 @@ def test_lines_run_over_one_field_and_fix_the_others(swept):
     for line, alpha in zip(found, (0.1, 0.5), strict=True):
         for x, stat in zip(line.x, line.stats, strict=True):
             (point,) = [
-                p for p in fedot.points if p.values == {"method.config.blocks": x, "partition.alpha": alpha}
+                p for p in fedot.rows if p.values == {"method.config.blocks": x, "partition.alpha": alpha}
             ]
             assert stat is point.stat
 
@@ -60,9 +60,9 @@ def test_a_grid_has_every_combination_once(swept):
     fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
     found = sweeps.sweep_grid(fedot, "method.config.blocks", "partition.alpha", {})
     assert (found.rows, found.columns) == ((1, 2), (0.1, 0.5))
-    assert {s for row in found.stats for s in row} == {p.stat for p in fedot.points}
+    assert {s for row in found.stats for s in row} == {p.stat for p in fedot.rows}
     assert found.stats[1][0] == next(
-        p.stat for p in fedot.points if list(p.values.values()) in ([2, 0.1], [0.1, 2])
+        p.stat for p in fedot.rows if list(p.values.values()) in ([2, 0.1], [0.1, 2])
     )
 
 
@@ -93,10 +93,10 @@ def test_one_row_for_each_method_is_no_sweep(filled):
 
 def test_a_missing_combination_is_a_gap(swept):
     fedot = sweeps.sweep_families(swept[1], "personal", [SWEEP])[0]
-    less = sweeps.SweepFamily(fedot.title, fedot.method, fedot.fields, fedot.points[1:])
+    less = sweeps.SweepFamily(fedot.title, fedot.method, fedot.fields, fedot.rows[1:])
     found = sweeps.sweep_grid(less, "method.config.blocks", "partition.alpha", {})
     assert sum(s is None for row in found.stats for s in row) == 1
-    chart = comparison_figures.sweep_heatmap(found, Theme(), "Personal accuracy")
+    chart = sweep_heatmap(found, Theme(), "Personal accuracy")
     assert np.isnan(np.array(chart.figure.data[0].z, dtype=float)).sum() == 1
     assert "1 combination was not run" in chart.alt
 
@@ -110,15 +110,15 @@ def test_figures_show_the_means_of_the_table(swept):
     families = sweeps.sweep_families(swept[1], "personal", [SWEEP])
     fedot = families[0]
     (line, *_) = sweeps.sweep_lines(fedot, "partition.alpha")
-    chart = comparison_figures.sweep_line_chart([line], Theme(), "partition.alpha", "Personal accuracy")
+    chart = sweep_line_chart([line], Theme(), "partition.alpha", "Personal accuracy")
     assert list(chart.figure.data[0].y) == [s.mean for s in line.stats]
     assert list(chart.figure.data[0].error_y.array) == [s.std for s in line.stats]
-    chart = comparison_figures.parallel_chart(families, Theme(), "Personal accuracy")
+    chart = parallel_chart(families, Theme(), "Personal accuracy")
     dimensions = {d.label: d for d in chart.figure.data[0].dimensions}
     assert set(dimensions) == {"Method", "Blocks", "Dirichlet alpha", "Personal accuracy"}
-    means = [p.stat.mean for f in families for p in f.points]
+    means = [p.stat.mean for f in families for p in f.rows]
     assert list(dimensions["Personal accuracy"].values) == means
     assert list(dimensions["Dirichlet alpha"].ticktext) == ["0.1", "0.5"]
     assert list(dimensions["Blocks"].ticktext) == ["n/a", "1", "2"], "PromptFL has no blocks"
-    best = max((p for f in families for p in f.points), key=lambda p: p.stat.mean)
+    best = max((p for f in families for p in f.rows), key=lambda p: p.stat.mean)
     assert f"{best.stat.text()} %." in chart.alt

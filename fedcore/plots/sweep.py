@@ -1,0 +1,163 @@
+"""Charts of a sweep: accuracy over one field, over two, or over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.plots.chart import Chart, escape, short_name
+from fedcore.plots.theme import Theme, dash, marker
+from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, sorted_values
+
+NO_FIELD = "n/a"
+"""Text on the axis of a field that a method does not have."""
+LIGHT_LINES = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
+DARK_LINES = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
+"""The parts of Cividis in which thin lines are visible on the light and on the dark page."""
+
+
+def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str) -> Chart:
+    """Draw accuracy over one swept field, with the spread over seeds as error bars."""
+    figure = go.Figure()
+    values = sorted_values(v for line in lines for v in line.x)
+    numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    numeric = len(numbers) == len(values)
+    dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+    for i, line in enumerate(lines):
+        colour = theme.colour(line.method)
+        figure.add_trace(
+            go.Scatter(
+                x=list(line.x) if numeric else [value_text(field, v) for v in line.x],
+                y=[s.mean for s in line.stats],
+                error_y={"array": [s.std or 0.0 for s in line.stats], "color": colour, "thickness": 1.5},
+                name=escape(line.label),
+                mode="lines+markers",
+                line={"color": colour, "width": 2, "dash": dashes[i % 6] if i else dash(line.method)},
+                marker={"symbol": marker(line.method), "size": 8, "color": colour},
+                customdata=[f"{s.text(2)} (n = {s.n})" for s in line.stats],
+                hovertemplate="%{x}: %{customdata} %",
+            )
+        )
+    _apply_layout(figure, theme, 440)
+    figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
+    x_axis = _number_axis(field, numbers) if numeric else {"type": "category"}
+    figure.update_xaxes(title=escape(field_title(field)), **x_axis)
+    figure.update_yaxes(title=f"{metric_title} (%)")
+    highest = [(line, max(range(len(line.x)), key=lambda i: line.stats[i].mean)) for line in lines]
+    best = [f"{line.label} {line.stats[i].text()} % at {value_text(field, line.x[i])}" for line, i in highest]
+    return Chart(figure, f"{metric_title} over {field_words(field)}; best: {'; '.join(best)}.")
+
+
+def _number_axis(field: str, values: Sequence[float]) -> dict[str, object]:
+    """An axis with a tick at every value, logarithmic where the values span more than a factor of 30."""
+    ticks = {
+        "tickmode": "array",
+        "tickvals": list(values),
+        "ticktext": [value_text(field, v) for v in values],
+    }
+    wide = all(v > 0 for v in values) and max(values) / min(values) > 30
+    return {**ticks, "type": "log" if wide else "linear"}
+
+
+def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str) -> Chart:
+    """Draw accuracy over two swept fields, with the value in every cell."""
+    z = np.array([[np.nan if s is None else s.mean for s in row] for row in grid.stats])
+    texts = [["" if s is None else s.text() for s in row] for row in grid.stats]
+    hover = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in grid.stats]
+    row, column = field_words(grid.row_field), field_words(grid.column_field)
+    row_names = [value_text(grid.row_field, v) for v in grid.rows]
+    column_names = [value_text(grid.column_field, v) for v in grid.columns]
+    figure = go.Figure(
+        go.Heatmap(
+            z=z,
+            x=column_names,
+            y=row_names,
+            text=texts,
+            texttemplate="%{text}",
+            customdata=hover,
+            hovertemplate=f"{escape(row)} %{{y}}, {escape(column)} %{{x}}<br>"
+            "<b>%{customdata}</b><extra></extra>",
+            colorscale="Cividis",
+            colorbar={"title": {"text": "%"}, "thickness": 14, "tickfont": {"color": theme.ink}},
+            xgap=2,
+            ygap=2,
+            hoverongaps=False,
+        )
+    )
+    _apply_layout(figure, theme, max(260, 120 + 56 * len(grid.rows)))
+    figure.update_layout(plot_bgcolor=theme.no_data)
+    right, bottom = len(grid.columns) - 0.5, len(grid.rows) - 0.5  # no margin in the colour of "not run"
+    shared = {"type": "category", "showgrid": False}
+    figure.update_xaxes(title=escape(field_title(grid.column_field)), range=[-0.5, right], **shared)
+    figure.update_yaxes(title=escape(field_title(grid.row_field)), range=[bottom, -0.5], **shared)
+    known = [
+        (s.mean, f"{s.text()} % at {row} {r}, {column} {c}")
+        for r, stats in zip(row_names, grid.stats, strict=True)
+        for c, s in zip(column_names, stats, strict=True)
+        if s is not None
+    ]
+    gaps = z.size - len(known)
+    missing = f" {gaps} combination{'s were' if gaps > 1 else ' was'} not run." if gaps else ""
+    best = f"best {max(known)[1]}, worst {min(known)[1]}." if known else "nothing to show."
+    return Chart(figure, f"{metric_title} over {row} and {column}: {best}{missing}")
+
+
+def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: str) -> Chart:
+    """Draw every row of a sweep as a line through the values of its fields to its accuracy."""
+    rows = [(family, row) for family in families for row in family.rows]
+    fields = list(dict.fromkeys(field for f in families for field in f.fields))
+    dimensions = []
+    if len(families) > 1:
+        dimensions.append(_text_dimension("Method", [f.title for f, _ in rows]))
+    for field in fields:
+        names = [value_text(field, r.values[field]) if field in r.values else NO_FIELD for _, r in rows]
+        values = sorted_values(r.values[field] for _, r in rows if field in r.values)
+        order = [NO_FIELD, *(value_text(field, v) for v in values)]
+        dimensions.append(_text_dimension(field_title(field), names, order))
+    means = [r.stat.mean for _, r in rows]
+    dimensions.append({"label": metric_title, "values": means, "tickformat": ".1f"})
+    figure = go.Figure(
+        go.Parcoords(
+            dimensions=dimensions,
+            line={
+                "color": means,
+                "colorscale": DARK_LINES if theme.dark else LIGHT_LINES,
+                "showscale": True,
+                "colorbar": {"title": {"text": "%"}},
+            },
+            labelfont={"color": theme.ink},
+            tickfont={"color": theme.ink},
+            rangefont={"color": theme.faint},
+            unselected={"line": {"color": theme.faint, "opacity": 0.15}},
+        )
+    )
+    _apply_layout(figure, theme, 420)
+    figure.update_layout(margin={"l": 60, "r": 40, "t": 60, "b": 30})
+    family, best = max(rows, key=lambda pair: pair[1].stat.mean)
+    values_text = ", ".join(f"{field_words(f)} {value_text(f, v)}" for f, v in best.values.items())
+    alt = f"{metric_title} of {len(rows)} combinations; best: {family.title} with {values_text}, "
+    return Chart(figure, f"{alt}{best.stat.text()} %.")
+
+
+def _text_dimension(
+    label: str, names: Sequence[str], order: Sequence[str] | None = None
+) -> dict[str, object]:
+    """A dimension of texts, evenly spaced in the given order (default: that of ``names``)."""
+    present = [n for n in dict.fromkeys(order or names) if n in set(names)]
+    position = {n: i for i, n in enumerate(present)}
+    return {
+        "label": escape(label),
+        "values": [position[n] for n in names],
+        "tickvals": list(range(len(present))),
+        "ticktext": [short_name(n) for n in present],
+        "range": [-0.2, max(1, len(present) - 1) + 0.2] if len(present) > 1 else [-1, 1],
+    }
+
+
+def _apply_layout(figure: go.Figure, theme: Theme, height: int) -> None:
+    figure.update_layout(**theme.layout, height=height, margin={"l": 8, "r": 8, "t": 24, "b": 8, "pad": 0})
+    figure.update_xaxes(**theme.axis)
+    figure.update_yaxes(**theme.axis)
