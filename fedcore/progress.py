@@ -29,13 +29,15 @@ Work = Generator[Progress, None, _Result]
 """Slow work in progress: ``result = yield from work`` passes its progress on and takes its result."""
 
 
-def result_of(work: Generator[object, None, _Result]) -> _Result:
-    """Run slow work to its end and return its result; its progress goes unseen."""
+def result_of(work: Work[_Result], report: Callable[[Progress], None] | None = None) -> _Result:
+    """Do slow work to its end and return its result; ``report``, if given, is called with its progress."""
     while True:
         try:
-            next(work)
+            progress = next(work)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+        if report is not None:
+            report(progress)
 
 
 class Pace:

@@ -11,7 +11,7 @@ from PIL import Image
 from fedcore.clip import tags
 from fedcore.clip.facts import MINI_MODELS, config_files, facts
 from fedcore.data import catalog
-from fedcore.data.check import sheet
+from fedcore.data.check.contact_sheet import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.jobs import tasks
@@ -28,7 +28,7 @@ BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 def look_at(name: str) -> tuple[DataCounts, Image.Image]:
     """Counts and sample pictures of an embedded data set."""
     images, _ = catalog.load_checked(name)
-    return count_images(images), sheet.contact_sheet(images)
+    return count_images(images), contact_sheet(images)
 
 
 def known_sets() -> None:

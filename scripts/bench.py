@@ -68,7 +68,7 @@ def measure_folder(folder: Path, images: int = 10_000) -> None:
     import numpy as np
     from PIL import Image
 
-    from fedcore.data.readers import folders
+    from fedcore.data import catalog
 
     pixels = np.random.default_rng(0).integers(0, 256, (29, 29, 3), dtype=np.uint8)
     Image.fromarray(pixels).resize((227, 227)).save(folder / "one.jpg")
@@ -78,7 +78,7 @@ def measure_folder(folder: Path, images: int = 10_000) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     start = time.perf_counter()
-    found, _ = folders.read(folder / "set")
+    found = catalog.load("folder", str(folder / "set"))
     print(f"folder of {len(found)} JPEG files checked in {time.perf_counter() - start:.2f} s")
 
 

@@ -56,11 +56,11 @@ def main() -> int:
 def measure(folder: Path, options: argparse.Namespace) -> None:
     """Draw, then time the parts, the pipeline and a second run."""
     from fedcore.clip import decoding, encodings, features
-    from fedcore.data.readers import folders
+    from fedcore.data import catalog
 
     draw(folder / "set", options.images)
     begun = time.perf_counter()
-    images, _ = folders.read(folder / "set")
+    images = catalog.load("folder", str(folder / "set"))
     found = time.perf_counter() - begun
     backbone = load(options.backbone, folder)
     workers = decoding.default_workers(len(images)) if options.workers is None else options.workers
@@ -89,7 +89,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     print(f"memory: {peak['start'] / 1e6:.0f} MB before, at most {peak['most'] / 1e6:.0f} MB while encoding")
 
     begun = time.perf_counter()
-    again, _ = folders.read(folder / "set")
+    again = catalog.load("folder", str(folder / "set"))
     found = time.perf_counter() - begun
     features.encode(backbone, again, options.reads, folder / "cache")
     cached = time.perf_counter() - begun - found

@@ -58,16 +58,16 @@ def about(name: str) -> str:
     return "\n".join(f"- {title}: {text}" for title, text in facts.items() if text) + "\n"
 
 
-def _images(found: Entry) -> str:
-    return f"{sum(found.counts.values()):,}" if found.counts else "not agreed on"
+def _images(entry: Entry) -> str:
+    return f"{sum(entry.counts.values()):,}" if entry.counts else "not agreed on"
 
 
-def _classes(found: Entry) -> str:
-    return str(found.class_count or len(found.classes))
+def _classes(entry: Entry) -> str:
+    return str(entry.class_count or len(entry.classes))
 
 
-def _domains(found: Entry) -> str:
-    return ", ".join(found.domains) if len(found.domains) > 1 else "writers" if not found.domains else "-"
+def _domains(entry: Entry) -> str:
+    return ", ".join(entry.domains) if len(entry.domains) > 1 else "writers" if not entry.domains else "-"
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -83,25 +83,16 @@ def check(
     """Decode every image of a data set and list what is odd; exit status 2 if it cannot be used."""
     from fedcore.cli.progress import track
     from fedcore.data import catalog
-    from fedcore.data.check import check as checking
+    from fedcore.data.check.dataset import check_dataset
+    from fedcore.data.readers.loaders import detect_format
 
     built_in = not Path(path).expanduser().exists() and path in {e.name for e in catalog.entries()}
     if root is not None and not built_in:
         raise FedLensError(
             f"'{path}' is no built-in data set; give its folder as PATH, without --root", "root"
         )
-    name, where = (path, root) if built_in else (checking.kind_of(path), path)
-    reports: list[CheckReport] = []
-
-    def steps() -> Iterator[checking.Step]:
-        for step in checking.check(name, where, columns=_columns(columns)):
-            if isinstance(step, checking.Step):
-                yield step
-            else:
-                reports.append(step)
-
-    track(steps())
-    (report,) = reports
+    name, where = (path, root) if built_in else (detect_format(path), path)
+    report = track(check_dataset(name, where, columns=_columns(columns)))
     print(report.to_json() if json else text(report))
     if report.error:
         raise FedLensError(report.error, "data.root")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedcore.config import RunConfig
 from fedcore.engine.events import Cell, Event, Notice, RoundFinished, Started
 from fedcore.engine.events import Progress as Slow
+from fedcore.progress import Work, result_of
 
 _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")
@@ -80,28 +80,33 @@ def _figure(cells: Iterable[Cell]) -> str:
     return f"{100 * sum(own) / len(own):.1f} %" if own else ""
 
 
-def track(steps: Iterable[Slow], console: Console | None = None) -> None:
-    """A bar for something slow; a line every ten seconds where the output is no terminal."""
+def track(work: Work[_Result], console: Console | None = None) -> _Result:
+    """Do slow work with a bar, or with a line every ten seconds where the output is no terminal."""
     console = console or Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    said = time.monotonic()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-        for step in steps:
-            progress.update(task, description=step.message, completed=step.done, total=step.total)
-            if not console.is_terminal and time.monotonic() - said > _LINE_SECONDS:
-                said = time.monotonic()
-                console.print(
-                    f"{step.message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
-                )
+    bar = Progress(*columns, console=console, disable=not console.is_terminal)
+    task = bar.add_task("", total=None)
+    printed = time.monotonic()
+
+    def show(step: Slow) -> None:
+        nonlocal printed
+        bar.start()  # only here: work that turns out to need no step draws no bar
+        bar.update(task, description=step.message, completed=step.done, total=step.total)
+        if not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
+            printed = time.monotonic()
+            console.print(
+                f"{step.message} {step.done}/{step.total}", highlight=False, soft_wrap=True, markup=False
+            )
+
+    try:
+        return result_of(work, show)
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
 def prepared(attempt: Callable[[], _Result]) -> _Result:
     """Do something with a data set, with a bar where it must be unpacked, converted or measured first."""
-    from fedcore.data.readers.prepare import Prepared
+    from fedcore.data.slow_work import prepare_then
 
-    work = Prepared(attempt)
-    steps = iter(work)
-    for first in steps:
-        track(itertools.chain((first,), steps))
-    return work.result
+    return track(prepare_then(attempt))

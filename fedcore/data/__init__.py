@@ -1,1 +1,1 @@
-"""Data sets (embedded, folders, torchvision), their splits, and partitions into clients. No torch in here."""
+"""Data sets (embedded, folders, torchvision), their splits, and partitions into clients; no torch here."""

@@ -1,12 +1,15 @@
-"""What the catalog knows of one data set, and how its names are compared. Nothing is loaded."""
+"""The facts that the catalog holds of one data set, and how its names are compared; nothing is loaded."""
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
+from fedcore.errors import FedLensError
 from fedcore.paths import ASSETS
 
 CLASSES = ASSETS / "classes.json"
@@ -16,11 +19,11 @@ PICTURE = "a picture of a {}."
 PHOTO = "a photo of a {}."
 
 ONE_DOMAIN = "all"
-"""Name of the only domain of a data set that has no domains."""
+"""Name of the only domain of a data set without domains."""
 
 
 def squash(name: str) -> str:
-    """Equal for spellings of one name: ``Real World``, ``real_world``, ``RealWorld``."""
+    """Reduce the spellings of a name (``Real World``, ``real_world``, ``RealWorld``) to one."""
     return "".join(character for character in name.lower() if character.isalnum())
 
 
@@ -31,23 +34,23 @@ class Entry:
     Attributes:
         name: key in an experiment, e.g. ``pacs``.
         title: as shown.
-        domains: in the data set's order (folder names for data sets on disk); empty where any will do.
+        domains: in the data set's order (folder names for data sets on disk); empty where any are accepted.
         classes: the data set's own names, in the order of its labels (sorted for domain sets); empty where
             they are read from the folder.
         template: prompt with one ``{}`` for the class name.
-        source: who made it, and what it is.
+        source: what it is and where it comes from.
         citation: the reference to give.
         licence: what is known of its terms; a note, not advice.
         how: how to get it, for the error message and the page.
-        embedded: comes with FedLens, needs no folder.
-        loader: which reader of ``loaders`` knows its layout.
+        embedded: it comes with FedLens and needs no folder.
+        loader: name of the reader (a key of ``loaders.LOADERS``) that knows its layout.
         counts: images of each domain where the literature agrees on them; empty where it does not.
-        class_count: how many classes there are, where ``classes`` are read from the folder.
-        official: what its own split is; empty where it has none.
+        class_count: number of classes, where ``classes`` are read from the folder.
+        official: a description of its own split; empty where it has none.
         aliases: other spelling of a domain or class -> the data set's own name.
         subset: its folder may hold more classes than the data set uses.
-        torchvision: class of ``torchvision.datasets`` that downloads it; empty where none does.
-        megabytes: size of that download, about.
+        torchvision: class of ``torchvision.datasets`` that downloads it; empty where there is none.
+        megabytes: approximate size of that download.
     """
 
     name: str
@@ -72,5 +75,30 @@ class Entry:
 
 @cache
 def known_classes(name: str) -> tuple[str, ...]:
-    """The class names of a data set in the order of its labels, from ``CLASSES``."""
+    """Read the class names of a data set, in the order of its labels, from ``CLASSES``."""
     return tuple(json.loads(CLASSES.read_text(encoding="utf-8"))[name])
+
+
+def select_domains(
+    where: str | Path, known: Sequence[str], wanted: Iterable[str] | None, kind: str = "domain"
+) -> tuple[str, ...]:
+    """Return the wanted ones of a data set's domains, in its own order; all of them for None.
+
+    Args:
+        where: the data set's name or path, for the error message.
+        kind: what the names are called there.
+
+    Raises:
+        FedLensError: ``data.domains``, for an unknown domain or none at all.
+    """
+    if wanted is None:
+        return tuple(known)
+    chosen = set(wanted)
+    unknown = sorted(chosen - set(known))
+    if unknown or not chosen:
+        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.5) if unknown else []
+        listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+        problem = f"no {kind} '{unknown[0]}'" if unknown else "no domain chosen"
+        hint = f"did you mean '{near[0]}'?" if near else f"choose from {listed}"
+        raise FedLensError(f"{where}: {problem}; {hint}", "data.domains")
+    return tuple(name for name in known if name in chosen)

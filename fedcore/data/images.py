@@ -10,12 +10,13 @@ import numpy as np
 from PIL import Image
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
+"""Codes of the splits wherever a split is stored: values of ``ImageSet.split``, indices of ``SPLITS``."""
 SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Labelled images of several domains; pixels are made or decoded only when asked for.
+    """Labelled images of several domains; pixels are drawn or decoded only when they are read.
 
     Shape: labels, domain and split (samples,).
 
@@ -26,12 +27,12 @@ class ImageSet:
         template: prompt with one ``{}`` for the class name, e.g. ``a picture of the number: {}.``
         keys: one stable name per sample (a relative path, or a drawing's seed); draws are keyed by it.
         split: 0 train, 1 validation, 2 test where the data set brings a split, else None.
-        fingerprint: changes whenever any pixel or label would; part of the feature cache's key.
+        fingerprint: changes whenever any pixel or label does; part of the feature cache's key.
         read: index -> RGB image; may be called by several threads at once.
         owner: per sample the client that the data set itself names (FEMNIST's writer, a manifest's client),
             "" for none; None where it names no clients.
-        draft: (index, side) -> the same image, decoded at a smaller scale where that is quicker, but no side
-            shorter than ``side``; None where there are no files that could be.
+        draft: (index, side) -> the same image, decoded at a smaller scale where that is quicker, with no side
+            shorter than ``side``; None where the images are not files.
         decode: how ``read`` decodes, in words.
         root: the folder or file that it was read from, as it was given; empty for embedded data.
     """
@@ -52,10 +53,10 @@ class ImageSet:
     root: str = ""
 
     def __post_init__(self) -> None:
-        """Check that the parts agree.
+        """Check that the fields agree with each other.
 
         Raises:
-            ValueError: naming the data set and the part that does not fit.
+            ValueError: naming the data set and the field that does not fit.
         """
         n = len(self.labels)
         if not (len(self.domain) == len(self.keys) == n):
@@ -76,7 +77,7 @@ class ImageSet:
         return len(self.labels)
 
     def owners(self) -> tuple[tuple[str, ...], np.ndarray]:
-        """The clients that the data set names, sorted, and whose each sample is (-1: nobody's).
+        """Return the clients that the data set names, sorted, and each sample's index into them (-1: none).
 
         Shape: -> names, (samples,) int64.
         """
@@ -86,8 +87,18 @@ class ImageSet:
         code = {name: i for i, name in enumerate(names)}
         return names, np.array([code.get(name, -1) for name in self.owner], dtype=np.int64)
 
+    def class_counts(self) -> np.ndarray:
+        """Count the images of each class in each domain. Shape: -> (domains, classes) int64."""
+        counts = np.zeros((len(self.domains), len(self.classes)), dtype=np.int64)
+        np.add.at(counts, (self.domain, self.labels), 1)
+        return counts
+
+    def empty_cells(self) -> tuple[tuple[str, str], ...]:
+        """Return the pairs of a domain and a class without images."""
+        return tuple((self.domains[d], self.classes[c]) for d, c in np.argwhere(self.class_counts() == 0))
+
     def restrict(self, domains: tuple[str, ...]) -> ImageSet:
-        """Some domains, in the data set's own order; all classes stay.
+        """Return the images of some domains, given in the data set's own order; all classes stay.
 
         The fingerprint changes with the choice, since the rows do.
         """
@@ -113,8 +124,8 @@ class ImageSet:
         )
 
 
-def drafted(images: ImageSet, side: int) -> ImageSet:
-    """A data set read in draft for a backbone that sees ``side`` pixels: other pixels, so another key."""
+def with_draft_decoding(images: ImageSet, side: int) -> ImageSet:
+    """Return a data set that is decoded in draft for ``side`` pixels, under a fingerprint of its own."""
     draft = images.draft
     if draft is None:
         return images

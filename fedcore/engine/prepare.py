@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fedcore.clip.facts import facts
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
-from fedcore.data.images import ImageSet, drafted
+from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
 from fedcore.engine.cohorts import check_cohorts, first_facts
@@ -63,7 +63,7 @@ def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
         FedLensError: naming the field under ``data``.
     """
     images, left_out = catalog.load_checked(data.name, data.root, data.domains, data.template, data.columns)
-    return (drafted(images, side) if data.decode == "draft" else images), left_out
+    return (with_draft_decoding(images, side) if data.decode == "draft" else images), left_out
 
 
 def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
@@ -90,7 +90,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         images.domains,
         images.template,
         tuple(assignment.client_domain.tolist()),
-        catalog.Described(run.data.name, run.data.root, images.classes),
+        catalog.LazyDescriptions(run.data.name, run.data.root, images.classes),
         catalog.entry(run.data.name).embedded,
     )
     return RunInputs(assignment, context)

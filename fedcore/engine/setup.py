@@ -17,7 +17,7 @@ from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
-from fedcore.data.readers.prepare import Prepared
+from fedcore.data.slow_work import prepare_then
 from fedcore.engine.cohorts import Cohort, cohort_config
 from fedcore.engine.events import GLOBAL, Entity, Notice
 from fedcore.engine.local import Stopped
@@ -62,7 +62,7 @@ def set_up(
     """
     if run.method.file:
         registry.load_as_planned(run.method.file, run.method.sha256)
-    images, left_out = yield from _stoppable(_read(run), should_stop)
+    images, left_out = yield from _stoppable(prepare_then(lambda: load_images(run)), should_stop)
     yield from (Notice(line) for line in left_out)
     inputs = prepare_inputs(run, images)
     run = resolve(run, inputs.context, "method")
@@ -95,14 +95,6 @@ def set_up(
             "pixels": images.fingerprint,
         },
     )
-
-
-def _read(run: RunConfig) -> Work[tuple[ImageSet, list[str]]]:
-    """Load the images, after what their files may need once (unpacking, converting)."""
-    reading = Prepared(lambda: load_images(run))
-    for step in reading:
-        yield Progress(step.message, step.done, step.total)
-    return reading.result
 
 
 def _stoppable(work: Work[_Result], should_stop: Callable[[], bool]) -> Work[_Result]:
@@ -224,7 +216,7 @@ def build_federation(
         samples=train.counts,
         class_counts=torch.as_tensor(np.asarray(assignment.counts), dtype=torch.int64),
         seed=seed,
-        descriptions=catalog.Described(images.name, root, images.classes),
+        descriptions=catalog.LazyDescriptions(images.name, root, images.classes),
     )
     test = Rows.of([*assignment.test, *assignment.domain_test])
     return Federation(

@@ -23,23 +23,17 @@ def check(args: dict[str, Any], context: Context) -> Steps:
     can be used. Shape: (height, width, 3).
     """
     from fedcore.data import catalog
-    from fedcore.data.check import sheet
-    from fedcore.data.check.check import Step, kind_of
-    from fedcore.data.check.check import check as look_through
+    from fedcore.data.check.contact_sheet import contact_sheet
+    from fedcore.data.check.dataset import check_dataset
+    from fedcore.data.readers.loaders import detect_format
 
     root, domains, columns = args.get("root"), args.get("domains"), args.get("columns")
-    name = args.get("name") or kind_of(root)
-    report = None
-    for step in look_through(name, root, domains, columns):
-        if isinstance(step, Step):
-            yield Progress(step.message, step.done, step.total)
-        else:
-            report = step
-    assert report is not None, "the report comes last"
+    name = args.get("name") or detect_format(root)
+    report = yield from check_dataset(name, root, domains, columns)
     if report.error is None:
         yield Progress("drawing samples", report.images, report.images)
         images = catalog.load(name, root, domains, columns=columns)
-        context.write_arrays(sheet=np.asarray(sheet.contact_sheet(images)))
+        context.write_arrays(sheet=np.asarray(contact_sheet(images)))
     yield {"name": name, "report": report.to_dict()}
 
 
@@ -51,15 +45,15 @@ def encode(args: dict[str, Any], context: Context) -> Steps:
     from fedcore.clip import features
     from fedcore.clip.facts import facts
     from fedcore.config import DataConfig
-    from fedcore.data.readers.prepare import Prepared
+    from fedcore.data.slow_work import prepare_then
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
 
     yield Progress(f"reading {args['name']}", 0, 0)
     said = {k: args[k] for k in ("name", "root", "domains", "columns", "decode") if args.get(k) is not None}
-    reading = Prepared(lambda: read_images(DataConfig(**said), facts(args["backbone"]).image_size))
-    yield from (Progress(step.message, step.done, step.total) for step in reading)
-    images, left_out = reading.result
+    images, left_out = yield from prepare_then(
+        lambda: read_images(DataConfig(**said), facts(args["backbone"]).image_size)
+    )
     for line in left_out:
         _log.warning(line)
     yield Progress(f"loading {args['backbone']}", 0, 0)
@@ -76,8 +70,7 @@ def download(args: dict[str, Any], context: Context) -> Steps:
     """Fetch a data set through torchvision. args: name, root."""
     from fedcore.data import catalog
 
-    for step in catalog.download(args["name"], args["root"]):
-        yield Progress(step.message, step.done, step.total)
+    yield from catalog.download(args["name"], args["root"])
     yield {"name": args["name"], "root": args["root"]}
 
 

@@ -15,7 +15,7 @@ import streamlit as st
 
 from fedcore.clip.prompts import spoken
 from fedcore.data import catalog
-from fedcore.data.readers.prepare import put_off
+from fedcore.data.slow_work import defer_slow_work
 from fedcore.errors import FedLensError
 from pages.widgets import common
 
@@ -85,9 +85,9 @@ def _read_known(
     token: str,
 ) -> tuple[tuple[str, ...], Texts]:
     """Read again when the texts have changed. token: tells so."""
-    with put_off():
+    with defer_slow_work():
         classes = catalog.facts(name, root, domains, None, dict(columns)).classes
-    return classes, _tidy(catalog.described(name, root, classes), classes)
+    return classes, _tidy(catalog.descriptions_of(name, root, classes), classes)
 
 
 def _tidy(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Texts:

@@ -10,8 +10,8 @@ import streamlit as st
 from fedcore.config import DataConfig
 from fedcore.data import catalog
 from fedcore.data.catalog.entries import Entry
-from fedcore.data.check.check import kind_of
 from fedcore.data.check.findings import KINDS, CheckReport
+from fedcore.data.readers.loaders import detect_format
 from fedcore.jobs import tasks
 from fedcore.jobs.tasks import TaskRow
 from fedcore.papers import experiments
@@ -70,7 +70,7 @@ def fill(title: str, root: str) -> None:
 def columns_of(root: str) -> dict[str, str]:
     """Names of the columns of a manifest or Hugging Face data set, as given; nothing else has columns."""
     try:
-        kind = kind_of(root) if root else "folder"
+        kind = detect_format(root) if root else "folder"
     except OSError:  # a name too long, a folder that may not be read: the check says it
         return {}
     if kind == "folder":

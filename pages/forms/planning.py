@@ -18,7 +18,7 @@ from PIL import Image
 
 from fedcore.config import DataConfig, Experiment
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.prepare import put_off
+from fedcore.data.slow_work import defer_slow_work
 from fedcore.engine.plan import Plan, plan
 from fedcore.engine.prepare import read_images
 from fedcore.errors import FedLensError
@@ -68,7 +68,7 @@ class Planner:
 
     def _make(self, experiment: str) -> Made:
         try:
-            with put_off():
+            with defer_slow_work():
                 answer: Plan | Exception = plan(Experiment.model_validate_json(experiment), self._read)
         except Exception as error:  # noqa: BLE001 - one that nobody foresaw is for ``made`` to raise
             answer = error

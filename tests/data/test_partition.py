@@ -16,10 +16,10 @@ from PIL import Image
 from fedcore.data.heterogeneity import label_distance
 from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.partition import Assignment, partition
-from fedcore.data.readers import folders
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from tests.data.test_splits import drawn, grid
+from tests.support.layouts import read_folder
 
 KINDS = {
     "one client a domain": {"kind": "domain"},
@@ -318,7 +318,7 @@ def test_labels_follow_their_images_from_disk_to_the_clients(tmp_path: Path):
                 Image.new("RGB", (4, 4), (100 * d, 100 * c, i)).save(
                     tmp_path / domain / name / f"{9 - i}.png"
                 )
-    images, _ = folders.read(tmp_path)
+    images, _ = read_folder(tmp_path)
     a = partition(images, split(images, "60/20/20", 3), clients_per_domain=2, alpha=0.5, seed=3)
     seen = set()
     for k in range(len(a.clients)):

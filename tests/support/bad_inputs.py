@@ -319,7 +319,7 @@ BAD = {
     "a class too many": Bad(
         pacs,
         lambda r: [write(f"{d}/zebra/0.jpg", b"")(r) for d in catalog.entry("pacs").domains] and None,
-        ("unknown class folder 'zebra', which PACS has not", "load it as 'folder'"),
+        ("unknown class folder 'zebra', which PACS does not have", "load it as 'folder'"),
         "pacs",
     ),
     # images
@@ -370,7 +370,7 @@ BAD = {
     "semicolons": _csv(
         lambda p: p.write_text(p.read_text().replace(",", ";")) and None,
         "no column 'path'",
-        "separated by ';', save it with commas",
+        "separated by ';'; save it with commas",
     ),
     "two columns of one name": _csv(
         row(header="path,label,domain,label,split"), "two columns are called 'label'", "rename one"
@@ -394,7 +394,7 @@ BAD = {
     ),
     "one image twice": _csv(
         row("./photo/dog/0.png,snow_owl,photo,w,train"),
-        r"line 14: '\./photo/dog/0\.png' stands in line 6 already",
+        r"line 14: '\./photo/dog/0\.png' is already in line 6",
     ),
     "many bad rows": _csv(
         row(*[f"{i}.png,,photo,w,train" for i in range(9)]),
@@ -425,7 +425,7 @@ BAD = {
         options={"domains": ["foto"]},
         at="data.domains",
     ),
-    "a column that a list has not": _csv(
+    "a column that a list does not have": _csv(
         same, r"list\.csv: no column 'species' in line 1", options={"columns": {"label": "species"}}
     ),
     # Hugging Face data sets
@@ -496,7 +496,7 @@ BAD = {
         leaf(_wrong_label), r"all_data_2\.json: .*labels 0 to 61", "preprocess.sh again"
     ),
     "no LEAF json": _leaf(
-        lambda r: [p.unlink() for p in r.rglob("*.json")] and None, "leaf: no json files of LEAF's"
+        lambda r: [p.unlink() for p in r.rglob("*.json")] and None, "leaf: no json files of LEAF"
     ),
     "an unknown writer": _leaf(
         same, "no writer 'f9'; name one as LEAF does", options={"domains": ["f9"]}, at="data.domains"

@@ -1,12 +1,12 @@
-"""Data sets known by name: their facts, how to get them, and loading them."""
+"""The data sets that are known by name: their facts, how to get them, and loading them."""
 
 from fedcore.data.catalog.sets import (
     DataFacts,
-    Described,
+    LazyDescriptions,
     count_warnings,
-    described,
     descriptions,
     descriptions_file,
+    descriptions_of,
     descriptions_version,
     download,
     entries,
@@ -19,11 +19,11 @@ from fedcore.data.catalog.sets import (
 
 __all__ = [
     "DataFacts",
-    "Described",
+    "LazyDescriptions",
     "count_warnings",
-    "described",
     "descriptions",
     "descriptions_file",
+    "descriptions_of",
     "descriptions_version",
     "download",
     "entries",

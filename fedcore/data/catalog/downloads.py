@@ -1,75 +1,74 @@
-"""Fetching a data set through torchvision. The process that does it imports torch; the pages' never does."""
+"""Download a data set through torchvision, in a process that may import torch: never in the pages'."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 from fedcore.data.entry import Entry
-from fedcore.data.readers.archives import Step
 from fedcore.errors import FedLensError
+from fedcore.progress import Progress, Work
 
-LOOK_SECONDS = 0.5
-_PACKED = (".zip", ".gz", ".tgz", ".tar", ".mat")
+POLL_SECONDS = 0.5
+_ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
 
 
-def fetch(found: Entry, root: str | Path) -> Iterator[Step]:
-    """Download a data set into a folder and unpack it; yields how far it is, about.
+def fetch(entry: Entry, root: str | Path) -> Work[None]:
+    """Download a data set into a folder and unpack it; progress is in bytes, and approximate.
 
-    What is there already is not fetched again: torchvision compares checksums. Stopping early leaves the
-    download to end with this process.
+    Existing files are not downloaded again: torchvision compares checksums. If this work is stopped early,
+    the download goes on until the process ends.
 
     Raises:
-        FedLensError: ``data.name``, with how to get it, for a data set that torchvision does not fetch;
+        FedLensError: ``data.name``, with how to get it, for a data set that torchvision cannot download;
             ``data.root``, where the folder cannot be written or the download fails.
     """
-    if not found.torchvision:
-        if found.embedded:
-            raise FedLensError(f"{found.title} comes with FedLens; there is nothing to fetch", "data.name")
-        raise FedLensError(f"{found.title} cannot be fetched for you. {found.how}", "data.name")
+    if not entry.torchvision:
+        if entry.embedded:
+            raise FedLensError(f"{entry.title} comes with FedLens; there is nothing to download", "data.name")
+        raise FedLensError(f"{entry.title} cannot be downloaded automatically. {entry.how}", "data.name")
     folder = Path(root).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FedLensError(
-            f"cannot make the folder {folder} ({error.strerror}); choose another root", "data.root"
+            f"cannot create the folder {folder} ({error.strerror}); choose another root", "data.root"
         ) from error
-    total = (found.megabytes or 0) * 1_000_000
+    total = (entry.megabytes or 0) * 1_000_000
     failed: list[Exception] = []
-    thread = threading.Thread(target=_download, args=(found, folder, failed), daemon=True)
-    yield Step(f"downloading {found.title}", 0, total)
+    thread = threading.Thread(target=_download, args=(entry, folder, failed), daemon=True)
+    yield Progress(f"downloading {entry.title}", 0, total)
     thread.start()
     while thread.is_alive():
         done = min(_size(folder), total)
-        yield Step(f"{'downloading' if done < total else 'unpacking'} {found.title}", done, total)
-        thread.join(LOOK_SECONDS)
+        yield Progress(f"{'downloading' if done < total else 'unpacking'} {entry.title}", done, total)
+        thread.join(POLL_SECONDS)
     if failed:
-        why = f"{type(failed[0]).__name__}: {failed[0]}".splitlines()[0]
+        reason = f"{type(failed[0]).__name__}: {failed[0]}".splitlines()[0]
         raise FedLensError(
-            f"{found.title} cannot be downloaded into {folder} ({why}); try again where there is a network "
-            "and room, or fetch it by hand",
+            f"{entry.title} cannot be downloaded into {folder} ({reason}); try again with a network "
+            "connection and enough space, or download it yourself",
             "data.root",
         ) from failed[0]
-    yield Step(f"{found.title} is in {folder}", total, total)
+    yield Progress(f"{entry.title} is in {folder}", total, total)
 
 
-def _download(found: Entry, folder: Path, failed: list[Exception]) -> None:
+def _download(entry: Entry, folder: Path, failed: list[Exception]) -> None:
     try:
         import torchvision.datasets
 
-        getattr(torchvision.datasets, found.torchvision)(str(folder), download=True)
-    except Exception as error:  # noqa: BLE001 - the network library's, RuntimeError for a checksum, OSError
+        getattr(torchvision.datasets, entry.torchvision)(str(folder), download=True)
+    except Exception as error:  # noqa: BLE001 - errors of the network library, of checksums, of the disk
         failed.append(error)
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the archives so far; torchvision writes them one or two folders down."""
+    """Return the bytes of the archives so far; torchvision writes them one or two folders down."""
     size = 0
     for path in (*folder.glob("*"), *folder.glob("*/*")):
-        if path.name.endswith(_PACKED):
+        if path.name.endswith(_ARCHIVES):
             try:
                 size += path.stat().st_size
-            except FileNotFoundError:  # deleted once it is unpacked
+            except FileNotFoundError:  # deleted after unpacking
                 continue
     return size

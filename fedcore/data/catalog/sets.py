@@ -1,4 +1,4 @@
-"""Which data sets there are, how each is described to CLIP, and how to load one by name."""
+"""The known data sets by name: their facts, the written descriptions of their classes, and loading them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedcore.data.catalog.entries import ENTRIES, Entry
-from fedcore.data.entry import ONE_DOMAIN
+from fedcore.data.catalog.entries import ENTRIES
+from fedcore.data.entry import ONE_DOMAIN, Entry, select_domains
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.archives import Step
 from fedcore.errors import FedLensError
 from fedcore.paths import ASSETS
+from fedcore.progress import Work
 
 DESCRIPTIONS = ASSETS / "descriptions"
 _log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What is known of a data set without opening an image."""
+    """The facts of a data set that are known without opening an image."""
 
     classes: tuple[str, ...]
     domains: tuple[str, ...]
@@ -33,12 +34,12 @@ class DataFacts:
 
 
 def entries() -> list[Entry]:
-    """All data sets, the embedded ones first."""
+    """Return all data sets, the embedded ones first."""
     return list(ENTRIES)
 
 
 def entry(name: str) -> Entry:
-    """One data set by name.
+    """Return a data set by name.
 
     Raises:
         FedLensError: ``data.name``, with the nearest names.
@@ -58,19 +59,19 @@ def facts(
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> DataFacts:
-    """Classes, domains and template as ``load`` would give them, from names alone: fit for a form.
+    """Return classes, domains and template as ``load`` would give them, fast, from names alone.
 
     Raises:
         FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
     """
-    found = entry(name)
-    if found.embedded:
-        chosen = _embedded_domains(found, domains)
-        return DataFacts(found.classes, chosen, template or found.template)
+    known = entry(name)
+    if known.embedded:
+        chosen = select_domains(name, known.domains, domains)
+        return DataFacts(known.classes, chosen, template or known.template)
     from fedcore.data.readers import loaders
 
-    classes, chosen = loaders.names(found, _root(found, root), domains, columns)
-    return DataFacts(classes, chosen, template or found.template)
+    classes, chosen = loaders.names(known, _root(known, root), domains, columns)
+    return DataFacts(classes, chosen, template or known.template)
 
 
 def load(
@@ -80,11 +81,11 @@ def load(
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> ImageSet:
-    """A data set by name, ready to be split; what was left out of it is logged as a warning.
+    """Load a data set by name; images that are left out are logged as warnings.
 
     Args:
         root: folder on this machine, for all but the embedded data.
-        domains: those to use; None for all. Their order here does not matter: the data set has its own.
+        domains: the domains to use, None for all; the data set's own order is kept.
         template: prompt with one ``{}``; None for the data set's own.
         columns: names of the columns of a manifest or Hugging Face data set, where they are its own.
 
@@ -104,41 +105,42 @@ def load_checked(
     template: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> tuple[ImageSet, list[str]]:
-    """As ``load``, with the warnings (files left out, classes without images) handed back, not logged."""
-    found = entry(name)
-    if found.embedded:
-        images, warnings = _embedded(found, domains), []
+    """Load a data set as ``load`` does, and return the warnings instead of logging them."""
+    known = entry(name)
+    warnings: list[str] = []
+    if known.embedded:
+        images = _embedded(known, domains)
     else:
         from fedcore.data.readers import loaders
 
-        images, warnings = loaders.load(found, _root(found, root), domains, columns)
+        images, warnings = loaders.load(known, _root(known, root), domains, columns)
         images = replace(images, root=str(root))
-        warnings = [*warnings, *count_warnings(found, images)]
+        warnings = [*warnings, *count_warnings(known, images)]
     return (replace(images, template=template) if template else images), warnings
 
 
-def count_warnings(found: Entry, images: ImageSet) -> list[str]:
-    """A line where a data set is not as large as the literature says; none where nothing is known of it."""
-    if ONE_DOMAIN in found.counts:  # known of the whole set only
-        whole = images.domains == found.domains
-        pairs = [(ONE_DOMAIN, len(images), found.counts[ONE_DOMAIN])] if whole else []
+def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
+    """Warn where a data set does not have as many images or classes as the literature says."""
+    if ONE_DOMAIN in entry.counts:  # known for the whole set only
+        whole = images.domains == entry.domains
+        pairs = [(ONE_DOMAIN, len(images), entry.counts[ONE_DOMAIN])] if whole else []
     else:
         held = np.bincount(images.domain, minlength=len(images.domains)).tolist()
         known = zip(images.domains, held, strict=True)
-        pairs = [(name, n, found.counts[name]) for name, n in known if name in found.counts]
+        pairs = [(name, n, entry.counts[name]) for name, n in known if name in entry.counts]
     lines = []
     off = [f"{name} {n:,} of {expected:,}" for name, n, expected in pairs if n != expected]
     if off:
         n, expected = sum(n for _, n, _ in pairs), sum(expected for _, _, expected in pairs)
         detail = f" ({', '.join(off)})" if len(pairs) > 1 else ""
-        lines.append(f"{found.title}: {expected:,} images expected, {n:,} found{detail}")
-    if found.class_count not in (None, len(images.classes)):
-        lines.append(f"{found.title}: {found.class_count} classes expected, {len(images.classes)} found")
+        lines.append(f"{entry.title}: {expected:,} images expected, {n:,} found{detail}")
+    if entry.class_count not in (None, len(images.classes)):
+        lines.append(f"{entry.title}: {entry.class_count} classes expected, {len(images.classes)} found")
     return lines
 
 
-def download(name: str, root: str | Path) -> Iterator[Step]:
-    """Fetch a data set through torchvision, on the user's word only; yields how far it is.
+def download(name: str, root: str | Path) -> Work[None]:
+    """Download a data set through torchvision; call it only when the user asks for it.
 
     Raises:
         FedLensError: ``data.name`` or ``data.root``, as ``downloads.fetch``.
@@ -149,13 +151,13 @@ def download(name: str, root: str | Path) -> Iterator[Step]:
 
 
 def descriptions(name: str, root: str | None = None) -> dict[str, list[str]]:
-    """Written descriptions of each class (FedAlign's GT): embedded, or a folder's ``descriptions.json``.
+    """Read the written descriptions of each class (FedAlign's GT): embedded, or from ``descriptions.json``.
 
-    The file maps class names, as they enter the prompt, to lists of sentences. It stands in the data set's
-    folder or beside it; without one the result is empty.
+    The file maps class names, as they enter the prompt, to lists of sentences. It is in the data set's folder
+    or beside it; without one the result is empty.
 
     Raises:
-        FedLensError: ``data.root``, when the file is not such a mapping.
+        FedLensError: ``data.root``, if the file is not such a mapping.
     """
     path = descriptions_file(name, root)
     if path is None:
@@ -168,17 +170,17 @@ def descriptions(name: str, root: str | None = None) -> dict[str, list[str]]:
 
 
 def descriptions_file(name: str, root: str | None = None) -> Path | None:
-    """Where the written descriptions of a data set's classes are; None where nobody has described them."""
-    found = entry(name)
-    if found.embedded:
+    """Find the file with the written descriptions of a data set's classes; None where there is none."""
+    known = entry(name)
+    if known.embedded:
         return DESCRIPTIONS / f"{name}.json"
-    folder = Path(_root(found, root)).expanduser()
+    folder = Path(_root(known, root)).expanduser()
     paths = (folder / "descriptions.json", folder.parent / "descriptions.json")
     return next((path for path in paths if path.is_file()), None)
 
 
 def descriptions_version(name: str, root: str | None = None) -> str:
-    """Another text when the written descriptions change; empty where there are none, or no folder is set."""
+    """Return a text that changes with the written descriptions; empty without descriptions or a folder."""
     if not entry(name).embedded and not root:
         return ""
     path = descriptions_file(name, root)
@@ -189,8 +191,8 @@ def descriptions_version(name: str, root: str | None = None) -> str:
     return "" if stat is None else f"{path} {stat.st_mtime_ns} {stat.st_size}"
 
 
-def described(name: str, root: str | None, classes: Sequence[str]) -> dict[str, list[str]]:
-    """The written descriptions of these classes; ``fire_engine`` and ``fire engine`` are one name.
+def descriptions_of(name: str, root: str | None, classes: Sequence[str]) -> dict[str, list[str]]:
+    """Return the written descriptions of these classes; ``fire_engine`` and ``fire engine`` are one name.
 
     Raises:
         FedLensError: as ``descriptions``.
@@ -206,64 +208,56 @@ def described(name: str, root: str | None, classes: Sequence[str]) -> dict[str, 
     return {c: written[c.replace("_", " ")] for c in classes if c.replace("_", " ") in written}
 
 
-class Described(Mapping[str, Sequence[str]]):
-    """``described``, read when it is first looked into: a file that is not needed may be gone or broken."""
+class LazyDescriptions(Mapping[str, Sequence[str]]):
+    """``descriptions_of``, read at the first access: a file that is not needed may be missing or broken."""
 
     def __init__(self, name: str, root: str | None, classes: Sequence[str]) -> None:
-        self._which = name, root, classes
+        self._arguments = name, root, classes
 
     @cached_property
-    def _found(self) -> dict[str, list[str]]:
-        return described(*self._which)
+    def _texts(self) -> dict[str, list[str]]:
+        return descriptions_of(*self._arguments)
 
     def __getitem__(self, name: str) -> Sequence[str]:
-        return self._found[name]
+        return self._texts[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._texts)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._texts)
 
 
 def read_descriptions(content: bytes, where: str) -> dict[str, list[str]]:
-    """The content of a ``descriptions.json``. where: what it is called in an error.
+    """Read the content of a ``descriptions.json``.
+
+    Args:
+        where: name of the file in an error message.
 
     Raises:
-        FedLensError: ``data.root``, when it does not map classes to lists of texts.
+        FedLensError: ``data.root``, if it does not map classes to lists of texts.
     """
     try:
-        found = json.loads(content.decode("utf-8-sig"))
+        texts_of: Any = json.loads(content.decode("utf-8-sig"))
     except ValueError as error:
         raise FedLensError(f"{where}: not readable as JSON ({error})", "data.root") from error
-    fits = isinstance(found, dict) and all(
+    valid = isinstance(texts_of, dict) and all(
         isinstance(texts, list) and texts and all(isinstance(t, str) and t.strip() for t in texts)
-        for texts in found.values()
+        for texts in texts_of.values()
     )
-    if not fits:
+    if not valid:
         raise FedLensError(f'{where}: expected {{"class": ["a description", ...], ...}}', "data.root")
-    return found
+    return dict(texts_of)
 
 
-def _root(found: Entry, root: str | None) -> str:
+def _root(entry: Entry, root: str | None) -> str:
     if not root:
-        raise FedLensError(f"{found.title} needs its folder on this machine. {found.how}", "data.root")
+        raise FedLensError(f"{entry.title} needs its folder on this machine. {entry.how}", "data.root")
     return root
 
 
-def _embedded_domains(found: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:
-    """The chosen domains in the data set's order."""
-    if domains is None:
-        return found.domains
-    unknown = sorted(set(domains) - set(found.domains))
-    if unknown or not domains:
-        what = f"no domain '{unknown[0]}'" if unknown else "no domain chosen"
-        raise FedLensError(f"{found.name}: {what}; choose from {', '.join(found.domains)}", "data.domains")
-    return tuple(d for d in found.domains if d in domains)
-
-
-def _embedded(found: Entry, domains: Sequence[str] | None) -> ImageSet:
+def _embedded(entry: Entry, domains: Sequence[str] | None) -> ImageSet:
     from fedcore.data.drawn import digits, shapes
 
-    images = digits.load() if found.name == "rotated-digits" else shapes.load()
-    return images.restrict(_embedded_domains(found, domains))
+    images = digits.load() if entry.name == "rotated-digits" else shapes.load()
+    return images.restrict(select_domains(entry.name, entry.domains, domains))

@@ -1,1 +1,1 @@
-"""Checking a folder of images before anything is trained on it."""
+"""Check a data set before anything is trained on it."""

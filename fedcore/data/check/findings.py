@@ -1,4 +1,4 @@
-"""What a check found: one list of paths for each kind of trouble, with what happens to them."""
+"""The findings of a check: for each kind of problem a list of paths, and how FedLens treats them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedcore.data.check.pictures import Look
+from fedcore.data.image_files import FileCheck
 from fedcore.data.images import TEST, TRAIN
+from fedcore.data.readers.files import SUFFIXES
 from fedcore.data.readers.listing import Listing
-from fedcore.data.readers.walk import SUFFIXES
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "link": ("links that leave the folder", "refused: copy what they point to, or give that folder"),
@@ -22,44 +22,52 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "truncated": ("truncated images", "left out"),
     "unreadable": ("unreadable images", "left out"),
     "huge": ("images beyond the limit on pixels", "left out"),
-    "not an image": ("files that are no images in spite of their name", "left out"),
+    "not an image": ("files that are not images in spite of their name", "left out"),
     "no label": ("rows without a label", "left out"),
     "no grade": ("images that the data set itself calls ungradable", "left out"),
     "no images": (
         "classes without images in a domain",
-        "they stay; the domain has none to learn",
+        "kept: the domain has no images to learn them from",
     ),
     "train and test": (
         "groups of identical images in train and in test",
         "used as they are: remove one of each",
     ),
-    "labels": ("groups of identical images of different classes", "used as they are: decide for one"),
+    "labels": ("groups of identical images of different classes", "used as they are: decide on one class"),
     "domains": (
         "groups of identical images in different domains",
-        "used as they are: a held-out domain is not unseen",
+        "used as they are: a held-out domain shares them with training",
     ),
-    "copies": ("groups of identical images of one class", "used as they are: a seeded split may part them"),
+    "copies": (
+        "groups of identical images of one class",
+        "used as they are: a seeded split may separate them",
+    ),
     "animated": ("animated images", "their first frame is used"),
     "CMYK": ("images in CMYK", "converted to RGB"),
-    "16 bit": ("images of 16 bits a channel", "scaled to 8 bits"),
-    "turned": ("images with an EXIF rotation", "turned upright"),
-    "unused": ("images that belong to no domain and class in use", "not looked at"),
-    "other": ("files that are no images", "not looked at"),
+    "16 bit": ("images of 16 bits per channel", "scaled to 8 bits"),
+    "turned": ("images with an EXIF rotation", "rotated upright"),
+    "unused": ("images that belong to no domain and class in use", "ignored"),
+    "other": ("files that are not images", "ignored"),
 }
-"""Kind of finding -> what it is, what happens to it. In order of weight."""
+"""Kind of finding -> what it is and how it is treated; the most serious kinds first."""
 
 LEFT_OUT = ("missing", "empty", "truncated", "unreadable", "huge", "not an image", "no label", "no grade")
 
-LISTED = 50
-"""Paths (or groups of them) that a finding lists; it counts all."""
+MAX_LISTED = 50
+"""Paths (or groups of paths) that a finding lists; it counts all."""
 
 SAMPLES = 6
-"""Sample images of each domain."""
+"""Number of sample images of each domain in a report."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of trouble. paths: relative to the folder, identical files joined by `` = ``; the first."""
+    """One kind of problem, how often it occurs, and where.
+
+    Attributes:
+        kind: a key of ``KINDS``.
+        paths: the first ``MAX_LISTED``, relative to the folder; identical files are joined by `` = ``.
+    """
 
     kind: str
     count: int
@@ -67,7 +75,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """``3 truncated images (left out): a.jpg; b.jpg; ...``."""
+        """Return the finding in one line: ``3 truncated images (left out): a.jpg; b.jpg; ...``."""
         what, treatment = KINDS[self.kind]
         more = "; ..." if self.count > 3 else ""
         return f"{self.count:,} {what} ({treatment}): {'; '.join(self.paths[:3])}{more}"
@@ -75,15 +83,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a data set is like.
+    """The result of checking a data set.
 
     Attributes:
         error: why it cannot be used as it is, in one line; None where it can.
-        images: usable ones.
-        counts: usable images. Shape: (domains, classes).
-        samples: a few usable images of each domain: paths, or keys where they are no files.
+        images: number of usable images.
+        counts: numbers of usable images. Shape: (domains, classes).
+        samples: a few usable images of each domain: paths, or keys where they are not files.
         findings: in the order of ``KINDS``.
-        notes: what the loader says besides, e.g. that the literature knows more images.
+        notes: further warnings of the loader, e.g. that the data set should have more images.
     """
 
     name: str
@@ -99,20 +107,20 @@ class CheckReport:
 
     @property
     def left_out(self) -> int:
-        """How many images are not used."""
+        """The number of images that are not used."""
         return sum(f.count for f in self.findings if f.kind in LEFT_OUT)
 
     def finding(self, kind: str) -> Finding | None:
-        """The finding of one kind, or None."""
+        """Return the finding of one kind, or None."""
         return next((f for f in self.findings if f.kind == kind), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CheckReport:
-        """The report that ``to_dict`` wrote, also by way of JSON."""
+        """Read a report from what ``to_dict`` returned, also after a passage through JSON."""
         values = dict(content)
         values["findings"] = tuple(
             Finding(f["kind"], f["count"], tuple(f["paths"])) for f in values["findings"]
@@ -124,71 +132,71 @@ class CheckReport:
         return cls(**values)
 
     def to_json(self) -> str:
-        """As text."""
+        """Return the report as a JSON text."""
         return json.dumps(self.to_dict())
 
 
 _HIDDEN = (".", "__MACOSX", "unpacked-", "converted-", "fedlens-")
 
 
-class Tally:
-    """Findings as they come up."""
+class FindingCollector:
+    """Collects findings while a data set is checked; paths are shown relative to ``root``, if it is given."""
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
-        self._found: dict[str, list[str]] = defaultdict(list)
+        self._paths: dict[str, list[str]] = defaultdict(list)
 
     def shown(self, file: Path | str) -> str:
-        """A path as the report writes it."""
+        """Return a path as the report writes it."""
         if isinstance(file, Path) and self._root is not None and file.is_relative_to(self._root):
             return file.relative_to(self._root).as_posix()
         return str(file)
 
     def add(self, kind: str, file: Path | str) -> None:
-        """One more of a kind."""
-        self._found[kind].append(self.shown(file))
+        """Add a file to a kind of finding."""
+        self._paths[kind].append(self.shown(file))
 
-    def look(self, file: Path | str, look: Look) -> None:
-        """What one image file is like."""
-        marks = {
-            look.kind: look.reason is not None,
-            "animated": look.frames > 1,
-            "CMYK": look.mode == "CMYK",
-            "16 bit": look.deep,
-            "turned": look.turned,
+    def add_check(self, file: Path | str, check: FileCheck) -> None:
+        """Add the findings on one image file."""
+        applies = {
+            check.kind: check.reason is not None,
+            "animated": check.frames > 1,
+            "CMYK": check.mode == "CMYK",
+            "16 bit": check.sixteen_bit,
+            "turned": check.rotated,
         }
-        for kind, is_so in marks.items():
+        for kind, is_so in applies.items():
             if is_so:
                 self.add(kind, file)
 
-    def empty(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Classes without images in a domain."""
+    def add_empty_cells(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Add pairs of a domain and a class without images."""
         for domain, name in pairs:
             self.add("no images", f"{domain}/{name}")
 
-    def walk(self, root: Path, found: Listing | None) -> list[Path]:
-        """Note links that leave the folder, files that are no images, and images that are not in use.
+    def add_folder(self, root: Path, listing: Listing | None) -> list[Path]:
+        """Add links that leave a folder, files that are not images, and images that are not in use.
 
-        Returns: the image files, sorted.
+        Returns: the image files that are not in use, sorted.
         """
         used: set[Path] = set()
-        if found is not None:
-            used = {*found.files, *found.label_files, *(file for file, _ in found.left_out)}
-        pictures = []
+        if listing is not None:
+            used = {*listing.files, *listing.label_files, *(file for file, _ in listing.left_out)}
+        unused = []
         for file in _files(root) if root.is_dir() else ():
             if file.is_symlink() and not file.resolve().is_relative_to(root):
                 self.add("link", file)
             elif file.is_dir() or file in used:
                 continue
             elif file.suffix.lower() in SUFFIXES:
-                pictures.append(file)
-                if found is not None:
+                unused.append(file)
+                if listing is not None:
                     self.add("unused", file)
             else:
                 self.add("other", file)
-        return pictures
+        return unused
 
-    def twins(
+    def add_duplicates(
         self,
         digests: Mapping[int, str],
         paths: Mapping[int, str] | Sequence[str],
@@ -196,7 +204,7 @@ class Tally:
         domain: Sequence[int],
         split: Sequence[int] | None,
     ) -> None:
-        """Groups of identical images, each under the gravest of its kinds."""
+        """Add groups of identical images, each under its most serious kind only."""
         groups: dict[str, list[int]] = defaultdict(list)
         for row, digest in digests.items():
             groups[digest].append(row)
@@ -210,19 +218,19 @@ class Tally:
                 kind = "labels"
             else:
                 kind = "domains" if len({domain[r] for r in rows}) > 1 else "copies"
-            self._found[kind].append(" = ".join(sorted(paths[r] for r in rows)))
+            self._paths[kind].append(" = ".join(sorted(paths[r] for r in rows)))
 
     def findings(self) -> tuple[Finding, ...]:
-        """All of them, the gravest first."""
+        """Return all findings, the most serious kinds first."""
         return tuple(
-            Finding(kind, len(self._found[kind]), tuple(sorted(self._found[kind])[:LISTED]))
+            Finding(kind, len(self._paths[kind]), tuple(sorted(self._paths[kind])[:MAX_LISTED]))
             for kind in KINDS
-            if self._found[kind]
+            if self._paths[kind]
         )
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Files of a folder and links in it, sorted; hidden ones and what FedLens put there are passed over."""
+    """Yield the files of a folder and the links in it, sorted, without hidden ones and FedLens' own."""
     for folder, inside, names in os.walk(root):
         inside[:] = sorted(n for n in inside if not n.startswith(_HIDDEN))
         links = [n for n in inside if Path(folder, n).is_symlink()]

@@ -1,1 +1,1 @@
-"""Readers of the layouts in which data sets lie on disk."""
+"""Readers of the forms in which data sets are stored on disk."""

@@ -1,7 +1,7 @@
-"""Archives as data sets are handed out: unpacked once, safely, into a folder ``unpacked-...`` beside them.
+"""Unpack the archives in which data sets are distributed, once and safely, into ``unpacked-...`` beside them.
 
-A member whose path leads outside, a link or a device refuses the whole archive; hidden files are passed over.
-An interrupted unpacking goes on where it stopped. Archives inside archives are unpacked where they lie.
+An archive with a link, a device or a path that leads outside is refused as a whole; hidden files are skipped.
+Interrupted unpacking continues where it stopped. Archives inside archives are unpacked where they are.
 """
 
 from __future__ import annotations
@@ -14,45 +14,36 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from fedcore.errors import FedLensError
+from fedcore.progress import Progress, Work
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MAX_BYTES = 1_000_000_000_000
-"""Unpacked size beyond which an archive is refused, however much room there is."""
+"""Unpacked size beyond which an archive is refused, however much free space there is."""
 
-NESTED = 2
-"""Archives within archives within an archive, at most."""
+MAX_NESTING = 2
+"""Levels of archives within an archive that are unpacked."""
 
 _CHUNK = 1 << 20
 _BROKEN = (OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
-@dataclass(frozen=True)
-class Step:
-    """Progress of something slow in bytes; ``total`` 0 where nobody knows."""
-
-    message: str
-    done: int
-    total: int
-
-
 def is_archive(path: Path) -> bool:
-    """By name: it exists, is a file and ends like an archive."""
+    """Whether a path is a visible file with an archive's suffix."""
     return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".") and path.is_file()
 
 
-def packed_in(folder: Path) -> list[Path]:
-    """The archives that lie in a folder, sorted."""
+def archives_in(folder: Path) -> list[Path]:
+    """Return the archives in a folder, sorted."""
     return sorted(path for path in folder.iterdir() if is_archive(path))
 
 
-def target(archives: Sequence[Path]) -> Path:
-    """The folder that these archives are unpacked into: another one when one of them changes."""
+def unpacked_folder(archives: Sequence[Path]) -> Path:
+    """Return the folder that archives are unpacked into; it is another one when an archive changes."""
     content = hashlib.sha256()
     for path in archives:
         stat = path.stat()
@@ -60,43 +51,41 @@ def target(archives: Sequence[Path]) -> Path:
     return archives[0].parent / f"unpacked-{content.hexdigest()[:12]}"
 
 
-def unpack(archives: Sequence[Path]) -> Iterator[Step]:
-    """Unpack archives into ``target``; nothing is yielded where that was done before.
+def unpack(archives: Sequence[Path]) -> Work[None]:
+    """Unpack archives into ``unpacked_folder``, unless that was done before.
 
     Raises:
-        FedLensError: ``data.root``, for a damaged or unsafe archive, or for want of room or permission.
+        FedLensError: ``data.root``, for a damaged or unsafe archive, or without free space or permission.
     """
-    final = target(archives)
+    final = unpacked_folder(archives)
     if final.is_dir():
         return
-    making = final.with_name(f"{final.name}.part")
+    part = final.with_name(f"{final.name}.part")
     try:
-        making.mkdir(exist_ok=True)
+        part.mkdir(exist_ok=True)
         for path in archives:
-            yield Step(f"unpacking {path.name} into {final}", 0, 0)
-            for done, total in _into(path, making):
-                yield Step(f"unpacking {path.name}", done, total)
-        for _ in range(NESTED):
-            for path in [p for p in sorted(making.rglob("*")) if is_archive(p)]:
-                yield Step(f"unpacking {path.name}", 0, 0)
-                for done, total in _into(path, path.parent):
-                    yield Step(f"unpacking {path.name}", done, total)
+            yield Progress(f"unpacking {path.name} into {final}", 0, 0)
+            yield from _extract(path, part)
+        for _ in range(MAX_NESTING):
+            for path in [p for p in sorted(part.rglob("*")) if is_archive(p)]:
+                yield Progress(f"unpacking {path.name}", 0, 0)
+                yield from _extract(path, path.parent)
                 path.unlink()
-        making.rename(final)
+        part.rename(final)
     except FedLensError:
         raise
     except OSError as error:
-        if final.is_dir():  # another process was quicker
+        if final.is_dir():  # another process was faster
             return
         raise FedLensError(
-            f"cannot unpack {archives[0]} beside it ({error.strerror or error}); make room there, or unpack "
-            "it yourself and give the folder",
+            f"cannot unpack {archives[0]} beside it ({error.strerror or error}); free space there, or "
+            "unpack it yourself and give the folder",
             "data.root",
         ) from error
 
 
-def _into(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
-    """Unpack one archive; yields (bytes done, bytes in all) after every file."""
+def _extract(archive: Path, folder: Path) -> Work[None]:
+    """Unpack one archive; the progress after every file is in bytes."""
     try:
         if zipfile.is_zipfile(archive):
             yield from _unzip(archive, folder)
@@ -113,13 +102,13 @@ def _into(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
         ) from error
 
 
-def _unzip(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
+def _unzip(archive: Path, folder: Path) -> Work[None]:
     with zipfile.ZipFile(archive) as content:
         members = []
         for member in content.infolist():
             link = (member.external_attr >> 16) & 0o170000 == 0o120000
-            path = None if member.is_dir() else _inside(archive, folder, member.filename, not link)
-            if path is not None and not _whole(path, member.file_size):
+            path = None if member.is_dir() else _destination(archive, folder, member.filename, not link)
+            if path is not None and not _is_complete(path, member.file_size):
                 members.append((member, path))
         total, done = sum(member.file_size for member, _ in members), 0
         _refuse_size(archive, total, folder)
@@ -127,25 +116,25 @@ def _unzip(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
             with content.open(member) as source:
                 _write(source, path, member.file_size)
             done += member.file_size
-            yield done, total
+            yield Progress(f"unpacking {archive.name}", done, total)
 
 
-def _untar(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
+def _untar(archive: Path, folder: Path) -> Work[None]:
     size, done = archive.stat().st_size, 0
     with archive.open("rb") as raw, tarfile.open(fileobj=raw, mode="r:*") as content:
         for member in content:
-            path = None if member.isdir() else _inside(archive, folder, member.name, member.isreg())
-            if path is not None and not _whole(path, member.size):
+            path = None if member.isdir() else _destination(archive, folder, member.name, member.isreg())
+            if path is not None and not _is_complete(path, member.size):
                 done += member.size
                 _refuse_size(archive, member.size, folder, done)
                 source = content.extractfile(member)
                 assert source is not None, "a regular file"
                 _write(source, path, member.size)
-            yield raw.tell(), size
+            yield Progress(f"unpacking {archive.name}", raw.tell(), size)
 
 
-def _inside(archive: Path, folder: Path, name: str, regular: bool) -> Path | None:
-    """Where a member goes; None for hidden ones.
+def _destination(archive: Path, folder: Path, name: str, regular: bool) -> Path | None:
+    """Return the path that a member is written to; None for a hidden member.
 
     Raises:
         FedLensError: ``data.root``, for a path that leads outside, and for links and devices.
@@ -155,7 +144,7 @@ def _inside(archive: Path, folder: Path, name: str, regular: bool) -> Path | Non
         return None
     outside = not parts or ".." in parts or name.startswith(("/", "\\")) or ":" in parts[0]
     if outside or not regular:
-        what = "leads outside" if outside else "is no plain file"
+        what = "leads outside" if outside else "is not a regular file"
         raise FedLensError(
             f"{archive}: member '{name}' {what}; do not use this archive unless you trust it, then unpack it "
             "yourself and give the folder",
@@ -165,33 +154,33 @@ def _inside(archive: Path, folder: Path, name: str, regular: bool) -> Path | Non
 
 
 def _refuse_size(archive: Path, wanted: int, folder: Path, sum_so_far: int = 0) -> None:
-    room = shutil.disk_usage(folder).free
-    if max(wanted, sum_so_far) > MAX_BYTES or wanted > room:
+    free = shutil.disk_usage(folder).free
+    if max(wanted, sum_so_far) > MAX_BYTES or wanted > free:
         raise FedLensError(
             f"{archive}: unpacked it needs {max(wanted, sum_so_far) / 1e9:,.1f} GB, there is room for "
-            f"{min(room, MAX_BYTES) / 1e9:,.1f} GB; make room, or unpack it elsewhere and give the folder",
+            f"{min(free, MAX_BYTES) / 1e9:,.1f} GB; free space, or unpack it elsewhere and give the folder",
             "data.root",
         )
 
 
-def _whole(path: Path, size: int) -> bool:
-    """Whether an earlier, interrupted unpacking wrote this file already."""
+def _is_complete(path: Path, size: int) -> bool:
+    """Whether an earlier, interrupted run of ``unpack`` has written this file already."""
     return path.is_file() and path.stat().st_size == size
 
 
 def _write(source: IO[bytes], path: Path, size: int) -> None:
-    """A file appears under its name only when it is whole."""
+    """Write a file, which appears under its name only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    making = path.with_name(f".{path.name}.part-{os.getpid()}")
+    part = path.with_name(f".{path.name}.part-{os.getpid()}")
     try:
-        with making.open("wb") as out:
+        with part.open("wb") as out:
             left = size
             while left and (chunk := source.read(min(_CHUNK, left))):
                 out.write(chunk)
                 left -= len(chunk)
         if left:
             raise EOFError(f"'{path.name}' ends early")
-        making.replace(path)
+        part.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            making.unlink()
+            part.unlink()

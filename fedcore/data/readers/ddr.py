@@ -1,21 +1,21 @@
 """DDR: fundus photographs by grade, in four domains made from resolution and brightness.
 
 FedDEAP divides the set "based on resolution and illumination" into HB, LB, HD and LD (high or low resolution,
-bright or dark) and does not say where it draws the lines. The rule here (ours):
+bright or dark) and does not give the thresholds. The rule here (ours):
 
 - resolution is width times height; brightness is the mean grey value (0 to 255) of the pixels above 10, which
   leaves out the black around the eye, on the image at about 256 pixels;
-- each line goes where it parts all graded images most evenly (the lower of two equally good ones); images on
-  the line count as high or bright.
+- each threshold is the value that divides all graded images most evenly (the lower of two equally good
+  ones); images at the threshold count as high or bright.
 
-The lines are drawn over the whole set, whatever domains are in use. Grade 5, "ungradable", is left out.
+The thresholds are those of the whole set, whatever domains are in use. Grade 5, "ungradable", is left out.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,64 +23,70 @@ from PIL import Image
 
 from fedcore.data.entry import Entry
 from fedcore.data.images import TEST, TRAIN, VALIDATION
-from fedcore.data.readers.archives import Step
+from fedcore.data.readers.files import locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.data.readers.prepare import do_first, kept_in
-from fedcore.data.readers.walk import lines, locate
+from fedcore.data.slow_work import require_slow_work, results_folder
 from fedcore.errors import FedLensError
+from fedcore.progress import Progress, Work, result_of
 
 UNGRADABLE = "5"
 NO_GRADE = "ungradable (grade 5)"
 BLACK = 10
-_LOOK_AT = 256
+_MEASURED_SIDE = 256
 _EVERY = 20
-_FILES = {"train": TRAIN, "valid": VALIDATION, "test": TEST}
-_KEPT = "fedlens-brightness.json"
-"""Where measurements are kept: to measure 12,522 photographs takes minutes."""
+_LABEL_FILES = {"train": TRAIN, "valid": VALIDATION, "test": TEST}
+_MEASUREMENTS = "fedlens-brightness.json"
+"""File that keeps the measurements: measuring 12,522 photographs takes minutes."""
+
+Measurement = tuple[int, float]
+"""Resolution (width x height, pixels) and brightness (0 to 255) of a photograph."""
 
 
-def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """The graded images in the chosen domains.
+def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List the graded images in the chosen domains.
 
     Raises:
         FedLensError: ``data.root``, for a missing or damaged label file, or when all images measure the same;
             ``data.domains``.
     """
-    wanted = chosen_domains(found, domains)
-    root = locate(found, bases, *(f"{name}.txt" for name in _FILES), *_FILES)
-    result = Listing(root, found.classes, wanted, label_files=[root / f"{name}.txt" for name in _FILES])
+    wanted = chosen_domains(entry, domains)
+    root = locate(entry, roots, *(f"{name}.txt" for name in _LABEL_FILES), *_LABEL_FILES)
+    label_files = [root / f"{name}.txt" for name in _LABEL_FILES]
+    result = Listing(root, entry.classes, wanted, label_files=label_files)
     rows = []
-    for name, part in _FILES.items():
+    for name, part in _LABEL_FILES.items():
         for image, grade in _graded(root / f"{name}.txt"):
             path = root / name / image
             if grade == UNGRADABLE:
                 result.left_out.append((path, NO_GRADE))
             else:
                 rows.append((path, f"{name}/{image}", int(grade), part))
-    measured = _measured(root, [(path, key) for path, key, _, _ in rows])
-    fine = [m for m in measured if m is not None]
-    if not fine:
-        raise FedLensError(f"{root}: none of the images that its txt files name can be read", "data.root")
-    size_line = dividing_line(np.array([m[0] for m in fine]))
-    light_line = dividing_line(np.array([m[1] for m in fine]))
-    if size_line is None or light_line is None:
-        what = "resolution" if size_line is None else "brightness"
+    measured = _measurements(root, [(path, key) for path, key, _, _ in rows])
+    readable = [m for m in measured if m is not None]
+    if not readable:
         raise FedLensError(
-            f"{root}: all images have the same {what}, so that there are no domains; is this DDR as its "
-            "authors hand it out?",
+            f"{root}: none of the images that its txt files name can be read; get the set again", "data.root"
+        )
+    size_threshold = dividing_value(np.array([m[0] for m in readable]))
+    light_threshold = dividing_value(np.array([m[1] for m in readable]))
+    if size_threshold is None or light_threshold is None:
+        what = "resolution" if size_threshold is None else "brightness"
+        raise FedLensError(
+            f"{root}: all images have the same {what}, so that there are no domains; get DDR as its authors "
+            "distribute it",
             "data.root",
         )
-    for (path, key, grade, part), found_in in zip(rows, measured, strict=True):
-        size, light = found_in or (0, 0.0)  # an unreadable image is left out later, wherever it goes
-        domain = ("H" if size >= size_line else "L") + ("B" if light >= light_line else "D")
+    for (path, key, label, part), measurement in zip(rows, measured, strict=True):
+        size, light = measurement or (0, 0.0)  # an unreadable image is left out later, whatever its domain
+        domain = ("H" if size >= size_threshold else "L") + ("B" if light >= light_threshold else "D")
         if domain in wanted:
-            result.add(path, key, grade, wanted.index(domain), part)
+            result.add(path, key, label, wanted.index(domain), part)
     return result
 
 
-def dividing_line(values: np.ndarray) -> float | None:
-    """The value that parts the values most evenly into below and from it on; None where all are equal.
+def dividing_value(values: np.ndarray) -> float | None:
+    """Return the value that most evenly divides values into lower ones and others; None if all are equal.
 
     Shape: values (n,).
     """
@@ -91,14 +97,14 @@ def dividing_line(values: np.ndarray) -> float | None:
     return float(distinct[1:][np.argmin(np.abs(2 * below - len(values)))])
 
 
-def measure(path: Path) -> tuple[int, float] | None:
-    """Resolution (width x height) and brightness of a photograph; None where it cannot be read."""
+def measure(path: Path) -> Measurement | None:
+    """Measure a photograph; None where it cannot be read."""
     try:
         with Image.open(path) as image:
             size = image.width * image.height
-            image.draft("L", (_LOOK_AT, _LOOK_AT))
+            image.draft("L", (_MEASURED_SIDE, _MEASURED_SIDE))
             small = image.convert("L")
-            small.thumbnail((_LOOK_AT, _LOOK_AT), Image.Resampling.BOX)
+            small.thumbnail((_MEASURED_SIDE, _MEASURED_SIDE), Image.Resampling.BOX)
             grey = np.asarray(small, dtype=np.float64)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
@@ -107,9 +113,9 @@ def measure(path: Path) -> tuple[int, float] | None:
 
 
 def _graded(path: Path) -> list[tuple[str, str]]:
-    """(file, grade) of every line of a label file."""
+    """Read the (file, grade) pairs of a label file."""
     result = []
-    for line in lines(path):
+    for line in read_lines(path):
         image, _, grade = line.rpartition(" ")
         if not image or "/" in image or grade not in tuple("012345"):
             raise FedLensError(
@@ -120,54 +126,53 @@ def _graded(path: Path) -> list[tuple[str, str]]:
     return result
 
 
-def _measured(root: Path, files: Sequence[tuple[Path, str]]) -> list[tuple[int, float] | None]:
-    """Measurements of all files, those kept from before taken where a file has not changed."""
-    kept = kept_in(root)
+def _measurements(root: Path, files: Sequence[tuple[Path, str]]) -> list[Measurement | None]:
+    """Measure all files; stored measurements are used where a file has not changed."""
+    folder = results_folder(root)
     try:
-        known = json.loads((kept / _KEPT).read_text(encoding="utf-8")) if kept else {}
+        stored = json.loads((folder / _MEASUREMENTS).read_text(encoding="utf-8")) if folder else {}
     except (OSError, ValueError):
-        known = {}
-    fresh: dict[str, list[float]] = {}
+        stored = {}
+    rows: dict[str, list[float]] = {}
     new = []
     for path, key in files:
         try:
             stat = path.stat()
         except OSError:
             continue
-        before = known.get(key)
+        before = stored.get(key)
         if before and before[:2] == [stat.st_size, stat.st_mtime_ns]:
-            fresh[key] = before
+            rows[key] = before
         else:
             new.append((path, key))
-    if new and kept:
-        do_first(
-            f"{len(new):,} photographs in {root} have to be measured", lambda: _measure_all(kept, new, fresh)
+    if new and folder:
+        require_slow_work(
+            f"{len(new):,} photographs in {root} have to be measured", lambda: _measure_all(folder, new, rows)
         )
     elif new:
-        for _ in _measure_all(None, new, fresh):
-            pass
-    found = (fresh.get(key, ())[2:] for _, key in files)
-    return [(int(figures[0]), float(figures[1])) if figures else None for figures in found]
+        result_of(_measure_all(None, new, rows))
+    measurements = (rows.get(key, ())[2:] for _, key in files)
+    return [(int(values[0]), float(values[1])) if values else None for values in measurements]
 
 
 def _measure_all(
-    folder: Path | None, files: Sequence[tuple[Path, str]], into: dict[str, list[float]]
-) -> Iterator[Step]:
-    """Measure files; what is in ``into`` at the end, or when it is left early, is kept in ``folder``.
+    folder: Path | None, files: Sequence[tuple[Path, str]], rows: dict[str, list[float]]
+) -> Work[None]:
+    """Measure files into ``rows``, which are stored in ``folder`` at the end or when the work is stopped.
 
-    A row is size and time of the file, then its figures, or none where it cannot be read.
+    A row is size and time of the file, then its measurement, or nothing where it cannot be read.
     """
     try:
         for done, (path, key) in enumerate(files):
             if done % _EVERY == 0:
-                yield Step("measuring photographs", done, len(files))
+                yield Progress("measuring photographs", done, len(files))
             try:
                 stat = path.stat()
-            except FileNotFoundError:  # gone since they were listed
+            except FileNotFoundError:  # deleted since the files were listed
                 continue
-            into[key] = [stat.st_size, stat.st_mtime_ns, *(measure(path) or ())]
+            rows[key] = [stat.st_size, stat.st_mtime_ns, *(measure(path) or ())]
     finally:
         if folder is not None:
-            making = folder / f"{_KEPT}.part-{os.getpid()}"
-            making.write_text(json.dumps(into), encoding="utf-8")
-            making.replace(folder / _KEPT)
+            part = folder / f"{_MEASUREMENTS}.part-{os.getpid()}"
+            part.write_text(json.dumps(rows), encoding="utf-8")
+            part.replace(folder / _MEASUREMENTS)

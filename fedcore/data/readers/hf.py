@@ -12,41 +12,46 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fedcore.data.check.pictures import BROKEN, faults, upright
-from fedcore.data.entry import ONE_DOMAIN
+from fedcore.data.entry import ONE_DOMAIN, select_domains
+from fedcore.data.image_files import BROKEN, unusable_reasons, upright
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.folders import FolderReport, LeftOut
+from fedcore.data.readers.files import existing_folder
 from fedcore.data.readers.layout import prompt_names
+from fedcore.data.readers.listing import LeftOut, ReadReport
 from fedcore.data.readers.manifest import PARTS
-from fedcore.data.readers.walk import existing
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 COLUMNS = ("image", "label", "domain", "client")
-"""What a row may say; the first two it must."""
+"""The columns that are read; the first two are required."""
 
-_CLIENTS = ("client", "writer")
-"""Names under which a column of clients is found without being named."""
+_CLIENT_COLUMNS = ("client", "writer")
+"""Columns of clients that are recognised by their names."""
 
 _BATCH = 64
-"""Images held in memory at a time while they are looked through."""
+"""Images held in memory at a time while they are checked."""
 
 MARKERS = ("dataset_dict.json", "state.json")
-"""One of these files lies in a folder that ``save_to_disk`` wrote."""
+"""Files of which one is in every folder that ``save_to_disk`` wrote."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One ``Dataset`` of the folder, with the columns that it is read by.
+    """One ``Dataset`` of the folder.
 
-    rows: all but the images; pictures: the images, as bytes or paths.
+    Attributes:
+        rows: all columns but the images.
+        images: the images, as bytes or paths.
+        columns: what is read (``COLUMNS``) -> name of the column.
+        split: code of its split, where all parts are splits.
+        domain: its domain, where the parts are domains.
     """
 
     name: str
     rows: Dataset
-    pictures: Dataset
+    images: Dataset
     columns: Mapping[str, str]
     split: int | None
     domain: str | None
@@ -54,7 +59,7 @@ class _Part:
 
 @dataclass
 class _Rows:
-    """What all parts say of their rows; lists run in parallel."""
+    """The rows of all parts; the lists run in parallel, and ``places`` holds (part, row in it)."""
 
     labels: list[int] = field(default_factory=list)
     domain: list[int] = field(default_factory=list)
@@ -72,16 +77,14 @@ def is_saved(folder: Path) -> bool:
 def names(
     root: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Classes and domains, from labels alone: no image is opened.
+    """Return classes and domains, from the labels alone: no image is opened.
 
     Raises:
         FedLensError: as ``read``.
     """
-    path = existing(root)
+    path = existing_folder(root)
     parts = _parts(path, dict(columns or {}))
-    every = _domains(path, parts)
-    chosen = every if domains is None else _chosen(path, every, set(domains))
-    return prompt_names(path, _classes(path, parts)), chosen
+    return prompt_names(path, _classes(path, parts)), select_domains(path, _domains(path, parts), domains)
 
 
 def read(
@@ -91,26 +94,25 @@ def read(
     template: str = "a picture of a {}.",
     domains: Iterable[str] | None = None,
     columns: Mapping[str, str] | None = None,
-) -> tuple[ImageSet, FolderReport]:
-    """The images of a saved ``Dataset`` or ``DatasetDict``, and what was left out of them.
+) -> tuple[ImageSet, ReadReport]:
+    """Read the images of a saved ``Dataset`` or ``DatasetDict``, and report those that are left out.
 
-    The image column is the only one of that type, the label column the only ``ClassLabel`` (or text column
-    called ``label``); ``columns`` names them where that is not enough, and ``domain`` and ``client`` too. A
-    ``DatasetDict`` of train, validation and test brings the official split; under other names its parts are
-    the domains. Keys are ``part/row``.
+    The image column is the only one of that type, the label column the only ``ClassLabel`` (or a text column
+    called ``label``); ``columns`` names them where that is ambiguous, and also ``domain`` and ``client``. The
+    parts train, validation and test of a ``DatasetDict`` are the official split; under other names its parts
+    are the domains. Keys are ``part/row``.
 
     Raises:
-        FedLensError: ``data.root`` for a folder that is no such data set, or damaged; ``data.columns`` for a
-            column that is missing or ambiguous; ``data.domains`` for an unknown domain.
+        FedLensError: ``data.root`` for a folder that is not such a data set, or is damaged; ``data.columns``
+            for a column that is missing or ambiguous; ``data.domains`` for an unknown domain.
     """
-    path = existing(root)
+    path = existing_folder(root)
     parts = _parts(path, dict(columns or {}))
-    classes, every = _classes(path, parts), _domains(path, parts)
-    found = _rows(path, parts, classes, every)
-    usable, left_out = _usable(path, parts, found)
-    labels, domain = (np.array(values, dtype=np.int64)[usable] for values in (found.labels, found.domain))
-    keys, places = [found.keys[r] for r in usable], [found.places[r] for r in usable]
-    marked = len({p.split for p in parts}) > 1
+    classes, all_domains = _classes(path, parts), _domains(path, parts)
+    rows = _rows(parts, classes, all_domains)
+    usable, left_out = _usable(path, parts, rows)
+    keys, places = [rows.keys[r] for r in usable], [rows.places[r] for r in usable]
+    has_split = len({p.split for p in parts}) > 1
 
     def read_row(index: int, side: int | None = None) -> Image.Image:
         return _decode(path, parts[places[index][0]], places[index][1], keys[index], side)
@@ -118,38 +120,32 @@ def read(
     images = ImageSet(
         name=name,
         classes=prompt_names(path, classes),
-        domains=every,
+        domains=all_domains,
         template=template,
-        labels=labels,
-        domain=domain,
+        labels=np.array(rows.labels, dtype=np.int64)[usable],
+        domain=np.array(rows.domain, dtype=np.int64)[usable],
         keys=tuple(keys),
         fingerprint=_fingerprint(path, keys, columns),
         read=read_row,
         draft=read_row,
-        split=np.array(found.split, dtype=np.int8)[usable] if marked else None,
-        owner=tuple(found.owner[r] for r in usable) if any(found.owner) else None,
-    )
-    counts = np.zeros((len(every), len(classes)), dtype=np.int64)
-    np.add.at(counts, (domain, labels), 1)
-    empty = tuple((every[d], images.classes[c]) for d, c in np.argwhere(counts == 0))
-    if domains is not None:
-        images = images.restrict(_chosen(path, every, set(domains)))
-        empty = tuple(pair for pair in empty if pair[0] in images.domains)
-    return images, FolderReport(str(path), len(images), tuple(left_out), empty)
+        split=np.array(rows.split, dtype=np.int8)[usable] if has_split else None,
+        owner=tuple(rows.owner[r] for r in usable) if any(rows.owner) else None,
+    ).restrict(select_domains(path, all_domains, domains))
+    return images, ReadReport(str(path), len(images), tuple(left_out), images.empty_cells())
 
 
 def contents(
     root: str | Path, columns: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, Path | bytes]]:
-    """Every row's key with its image as it is stored; ``read`` gives the same keys in the same order.
+    """Yield every row's key with its image as it is stored; ``read`` has the same keys in the same order.
 
     Raises:
         FedLensError: as ``read``.
     """
-    path = existing(root)
+    path = existing_folder(root)
     for part in _parts(path, dict(columns or {})):
         row = 0
-        for batch in part.pictures.iter(_BATCH):
+        for batch in part.images.iter(_BATCH):
             for cell in batch[part.columns["image"]]:
                 key = _key(part, row)
                 yield key, _content(path, cell, key)
@@ -161,7 +157,7 @@ def _key(part: _Part, row: int) -> str:
 
 
 def _open(path: Path) -> dict[str, Dataset]:
-    """The parts by name; one that is called "" for a single ``Dataset``."""
+    """Open the parts by name; a single ``Dataset`` is called ""."""
     try:
         import datasets
     except ImportError as error:
@@ -170,16 +166,16 @@ def _open(path: Path) -> dict[str, Dataset]:
         ) from error
     if not is_saved(path):
         raise FedLensError(
-            f"{path}: neither {' nor '.join(MARKERS)} in it; give the folder that "
+            f"{path}: neither {' nor '.join(MARKERS)} is in it; give the folder that "
             "save_to_disk(FOLDER) of the datasets library wrote",
             "data.root",
         )
     try:
-        found = datasets.load_from_disk(str(path))
-    except Exception as error:  # arrow, json and fsspec each raise their own on damaged files
+        opened = datasets.load_from_disk(str(path))
+    except Exception as error:  # arrow, json and fsspec each raise errors of their own on damaged files
         line = (str(error) or type(error).__name__).splitlines()[0]
         raise FedLensError(f"{path}: a damaged data set ({line}); save it again", "data.root") from error
-    return dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+    return dict(opened) if isinstance(opened, datasets.DatasetDict) else {"": opened}
 
 
 def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
@@ -201,22 +197,23 @@ def _parts(path: Path, columns: dict[str, str]) -> list[_Part]:
     for name, rows in sorted(opened.items()):
         chosen = _columns(path, rows, columns)
         domain = None if official or not name or "domain" in chosen else name
-        pictures = rows.select_columns(chosen["image"])
-        pictures = pictures.cast_column(chosen["image"], datasets.Image(decode=False))
+        images = rows.select_columns(chosen["image"])
+        images = images.cast_column(chosen["image"], datasets.Image(decode=False))
         others = rows.remove_columns(chosen["image"])
-        parts.append(_Part(name, others, pictures, chosen, by_split[name], domain))
+        parts.append(_Part(name, others, images, chosen, by_split[name], domain))
     return parts
 
 
 def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]:
-    """Which column is what."""
+    """Choose the column for each of ``COLUMNS``: those that the user named, or else by type and name."""
     import datasets
 
     features = rows.features
     unknown = sorted(set(named) - set(COLUMNS))
     if unknown:
         raise FedLensError(
-            f"a data set has no '{unknown[0]}'; it has {', '.join(COLUMNS)}", f"data.columns.{unknown[0]}"
+            f"a Hugging Face data set has no column '{unknown[0]}'; it may have {', '.join(COLUMNS)}",
+            f"data.columns.{unknown[0]}",
         )
     for what, name in named.items():
         if name not in features:
@@ -227,32 +224,32 @@ def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]
     if "domain" not in result and "domain" in features:
         result["domain"] = "domain"
     if "client" not in result:
-        result.update([("client", name) for name in _CLIENTS if name in features][:1])
-    pictures = [n for n, kind in features.items() if isinstance(kind, datasets.Image)]
+        result.update([("client", name) for name in _CLIENT_COLUMNS if name in features][:1])
+    images = [n for n, kind in features.items() if isinstance(kind, datasets.Image)]
     others = set(result.values()) - {result.get("label")}
     labels = [n for n, k in features.items() if isinstance(k, datasets.ClassLabel) and n not in others]
-    for what, found in (("image", pictures), ("label", labels)):
+    for what, candidates in (("image", images), ("label", labels)):
         if what in result:
             continue
-        if len(found) == 1 or what in found:
-            result[what] = what if what in found else found[0]
-        elif what == "label" and "label" in features and not found:
+        if len(candidates) == 1 or what in candidates:
+            result[what] = what if what in candidates else candidates[0]
+        elif what == "label" and "label" in features and not candidates:
             result[what] = "label"
         else:
             kind = {"image": "Image", "label": "ClassLabel"}[what]
             listed = ", ".join(f"{n} ({type(k).__name__})" for n, k in features.items())
             raise FedLensError(
-                f"{path}: {len(found)} columns of type {kind} among {listed}; "
+                f"{path}: {len(candidates)} columns of type {kind} among {listed}; "
                 f'name the one to use, columns = {{ {what} = "..." }}',
                 "data.columns",
             )
-    if result["image"] not in pictures:
+    if result["image"] not in images:
         raise FedLensError(f"{path}: column '{result['image']}' holds no images", "data.columns.image")
     return result
 
 
 def _texts(part: _Part, what: str) -> list[str] | None:
-    """A column as text, names in place of numbers where the column has them; None where there is none."""
+    """Return a column as text, class names in place of their numbers; None where there is no such column."""
     name = part.columns.get(what)
     if name is None:
         return None
@@ -264,7 +261,7 @@ def _texts(part: _Part, what: str) -> list[str] | None:
 
 
 def _classes(path: Path, parts: list[_Part]) -> tuple[str, ...]:
-    """The names of the ``ClassLabel`` in its own order; the texts of a text column, sorted."""
+    """Return the names of the ``ClassLabel`` in its own order, or the texts of a text column, sorted."""
     column = [p.rows.features[p.columns["label"]] for p in parts]
     known = [tuple(getattr(feature, "names", None) or ()) for feature in column]
     if len(set(known)) > 1:
@@ -283,19 +280,19 @@ def _classes(path: Path, parts: list[_Part]) -> tuple[str, ...]:
 
 
 def _domains(path: Path, parts: list[_Part]) -> tuple[str, ...]:
-    """The domains, sorted."""
-    found: set[str] = set()
+    """Return the domains, sorted."""
+    domains: set[str] = set()
     for part in parts:
         texts = _texts(part, "domain")
-        found.update({part.domain or ONE_DOMAIN} if texts is None else texts)
-    if "" in found:
+        domains.update({part.domain or ONE_DOMAIN} if texts is None else texts)
+    if "" in domains:
         raise FedLensError(
             f"{path}: rows without a domain; complete the column '{parts[0].columns['domain']}'", "data.root"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(domains))
 
 
-def _rows(path: Path, parts: list[_Part], classes: tuple[str, ...], domains: tuple[str, ...]) -> _Rows:
+def _rows(parts: list[_Part], classes: tuple[str, ...], domains: tuple[str, ...]) -> _Rows:
     result = _Rows()
     number = {name: i for i, name in enumerate(classes)}
     place = {name: i for i, name in enumerate(domains)}
@@ -312,15 +309,15 @@ def _rows(path: Path, parts: list[_Part], classes: tuple[str, ...], domains: tup
     return result
 
 
-def _usable(path: Path, parts: list[_Part], found: _Rows) -> tuple[list[int], list[LeftOut]]:
-    """Rows with a label and a readable image, and what is wrong with the others."""
+def _usable(path: Path, parts: list[_Part], rows: _Rows) -> tuple[list[int], list[LeftOut]]:
+    """Return the rows with a label and a readable image, and the reasons for leaving out the others."""
     usable, left_out = [], []
-    cells = (c for p in parts for batch in p.pictures.iter(_BATCH) for c in batch[p.columns["image"]])
-    reasons = faults(_content(path, cell, key) for cell, key in zip(cells, found.keys, strict=True))
-    for row, (label, reason) in enumerate(zip(found.labels, reasons, strict=True)):
+    cells = (c for p in parts for batch in p.images.iter(_BATCH) for c in batch[p.columns["image"]])
+    reasons = unusable_reasons(_content(path, cell, key) for cell, key in zip(cells, rows.keys, strict=True))
+    for row, (label, reason) in enumerate(zip(rows.labels, reasons, strict=True)):
         reason = "no label" if label < 0 else reason
         if reason:
-            left_out.append(LeftOut(found.keys[row], reason))
+            left_out.append(LeftOut(rows.keys[row], reason))
         else:
             usable.append(row)
     if not usable:
@@ -331,7 +328,7 @@ def _usable(path: Path, parts: list[_Part], found: _Rows) -> tuple[list[int], li
 
 
 def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
-    """The bytes of an image, or the file that its row points to.
+    """Return the bytes of an image, or the file that its row points to.
 
     Raises:
         FedLensError: ``data.root``, for a file outside the folder.
@@ -351,7 +348,7 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
 
 
 def _decode(path: Path, part: _Part, row: int, key: str, side: int | None) -> Image.Image:
-    content = _content(path, part.pictures[row][part.columns["image"]], key)
+    content = _content(path, part.images[row][part.columns["image"]], key)
     try:
         with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
             if side is not None:
@@ -364,17 +361,8 @@ def _decode(path: Path, part: _Part, row: int, key: str, side: int | None) -> Im
         ) from error
 
 
-def _chosen(path: Path, every: tuple[str, ...], wanted: set[str]) -> tuple[str, ...]:
-    missing = sorted(wanted - set(every))
-    if missing:
-        raise FedLensError(
-            f"{path}: no domain '{missing[0]}'; its domains are {', '.join(every[:12])}", "data.domains"
-        )
-    return tuple(name for name in every if name in wanted)
-
-
 def _fingerprint(path: Path, keys: list[str], columns: Mapping[str, str] | None) -> str:
-    """From the arrow files' names, sizes and modification times, the rows in use and the columns read."""
+    """Hash the arrow files' names, sizes and modification times, the rows in use and the columns read."""
     content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         stat = file.stat()

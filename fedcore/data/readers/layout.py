@@ -1,8 +1,8 @@
-"""Where a data set's images lie: domains and classes from folder names alone; no image is opened.
+"""Where a data set's images are: domains and classes from folder names alone; no image is opened.
 
-Upstream archives of one data set differ: a folder more around it, ``train`` and ``test`` in the middle,
-``Real World`` or ``real_world``. A named data set is found in all of these forms and gets the same domains,
-classes and keys from each.
+Upstream archives of one data set differ: one more folder around it, ``train`` and ``test`` in the middle,
+``Real World`` or ``real_world``. A data set of the catalog is recognised in all of these forms and gets the
+same domains, classes and keys from each.
 """
 
 from __future__ import annotations
@@ -12,23 +12,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.data.entry import ONE_DOMAIN, Entry, squash
+from fedcore.data.entry import ONE_DOMAIN, Entry, select_domains, squash
 from fedcore.data.images import TEST, TRAIN, VALIDATION
-from fedcore.data.readers.walk import DEPTH, SUFFIXES, NotHere, existing, folders_in, images_in
+from fedcore.data.readers.files import (
+    MAX_DEPTH,
+    SUFFIXES,
+    NotInFolder,
+    existing_folder,
+    folders_in,
+    images_in,
+)
 from fedcore.errors import FedLensError
 
 PARTS = {
     "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
     "crossval": VALIDATION, "test": TEST, "testing": TEST,
 }  # fmt: skip
-"""Folders that are no class and no domain but a part of the data set's own split."""
+"""Folders that are neither a class nor a domain but a part of the data set's own split."""
 
 WHOLE = "full"
-"""Beside the parts, VLCS' first release holds all images a second time."""
+"""The folder beside the parts in which VLCS' first release holds all images a second time."""
 
-
-NO_CLASS = ("BACKGROUND_Google",)
-"""Folder of images beside Caltech-101's classes that is none of them."""
+NOT_CLASSES = ("BACKGROUND_Google",)
+"""Folders of images beside Caltech-101's classes that are not classes."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Layout:
-    """Domains and classes, in the data set's order, and where the images of each pair lie."""
+    """Domains and classes, in the data set's order, and the folders of each pair's images."""
 
     root: Path
     domains: tuple[str, ...]
@@ -49,131 +55,129 @@ class Layout:
     sources: Mapping[tuple[str, str], Sequence[Source]]
 
 
-def layout(root: str | Path, domains: Iterable[str] | None = None) -> Layout:
-    """Which domains and classes a folder of one's own has (quick: no image is opened).
+def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Layout:
+    """Find the domains and classes of a user's own folder (fast: no image is opened).
 
-    The folder holds ``domain/class/image`` or ``class/image``, in a folder more or with ``train`` and
-    ``test`` (``val``) folders above the domains or the classes: these are pooled, and are the official split.
+    The folder holds ``domain/class/image`` or ``class/image``, possibly within one more folder, or with
+    ``train`` and ``test`` (``val``) folders above the domains or the classes: these are pooled, and are the
+    official split.
 
     Args:
         root: the data set's folder.
-        domains: the domains to use; other folders beside them are then not looked at.
+        domains: the domains to use; other folders beside them are then ignored.
 
     Raises:
-        FedLensError: ``data.root`` or ``data.domains``, when the folder is missing, has no images or its
+        FedLensError: ``data.root`` or ``data.domains``, if the folder is missing, has no images or its
             domains differ in their classes.
     """
-    root = existing(root)
+    root = existing_folder(root)
     wanted = None if domains is None else set(domains)
-    top, tops = _top(root, wanted)
+    top, tops = _top_level(root, wanted)
     if not tops:
-        raise NotHere(f"{root}: no folders in it; expected domain/class/image or class/image", "data.root")
+        raise NotInFolder(
+            f"{root}: no folders in it; expected domain/class/image or class/image", "data.root"
+        )
     flat = [name for name, sources in tops.items() if any(_holds_images(top, s) for s in sources)]
     if wanted is None and len(flat) == len(tops):
-        sources = {(ONE_DOMAIN, name): tuple(found) for name, found in tops.items()}
-        return Layout(root, (ONE_DOMAIN,), tuple(tops), sources)
+        by_cell = {(ONE_DOMAIN, name): tuple(sources) for name, sources in tops.items()}
+        return Layout(root, (ONE_DOMAIN,), tuple(tops), by_cell)
     if wanted == {ONE_DOMAIN} and flat and ONE_DOMAIN not in tops:
-        return layout(root)
-    used = {name: tops[name] for name in (tops if wanted is None else _chosen(root, list(tops), wanted))}
+        return folder_layout(root)
+    used = {name: tops[name] for name in select_domains(root, list(tops), wanted, "domain folder")}
     classes = {name: _classes(top, sources, {}) for name, sources in used.items()}
     return _joined(root, tuple(used), flat, classes)
 
 
-def named(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None = None) -> Layout:
-    """The layout of a data set of the catalog that comes as domains of class folders.
+def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None = None) -> Layout:
+    """Find the layout of a data set of the catalog whose domains hold class folders.
 
     Args:
-        bases: the folder given, and what was unpacked in it.
-        domains: those to use, None for all.
+        roots: the folders to search: the given one, and what was unpacked in it.
+        domains: the domains to use, None for all.
 
     Raises:
-        NotHere: ``data.root``, when a domain's folder is nowhere in it.
-        FedLensError: ``data.domains`` for one that the data set has not; ``data.root`` for other classes than
-            the data set's.
+        NotInFolder: ``data.root``, if a domain's folder is missing.
+        FedLensError: ``data.domains`` for a domain that the data set does not have; ``data.root`` for other
+            classes than the data set's.
     """
-    wanted = chosen_domains(found, domains)
-    spelled = _spellings(found, found.domains)
-    tops = _search(bases, spelled)
+    wanted = chosen_domains(entry, domains)
+    spelled = _spellings(entry, entry.domains)
+    tops = _search(roots, spelled)
     missing = [d for d in wanted if d not in tops]
     if missing:
-        seen = ", ".join(sorted(tops) or folders_in(bases[0], bases[0])[:12]) or "nothing"
-        raise NotHere(f"{bases[0]}: no domain folder '{missing[0]}' ({seen} found). {found.how}", "data.root")
-    base = {d: next(b for b in bases if tops[d][0].path.is_relative_to(b)) for d in wanted}
-    known = _spellings(found, found.classes)
+        present = ", ".join(sorted(tops) or folders_in(roots[0], roots[0])[:12]) or "nothing"
+        raise NotInFolder(
+            f"{roots[0]}: no domain folder '{missing[0]}' ({present} found). {entry.how}", "data.root"
+        )
+    base = {d: next(b for b in roots if tops[d][0].path.is_relative_to(b)) for d in wanted}
+    known = _spellings(entry, entry.classes)
     classes = {d: _classes(base[d], tops[d], known) for d in wanted}
     flat = [d for d in wanted if any(_holds_images(base[d], s) for s in tops[d])]
-    if found.subset:
-        kept = set(found.classes)
+    if entry.subset:
+        kept = set(entry.classes)
         classes = {d: {c: s for c, s in of.items() if c in kept} for d, of in classes.items()}
-    joined = _joined(bases[0], wanted, flat, classes)
-    refuse_other_classes(found, bases[0], joined.classes)
-    return joined if not found.classes else Layout(bases[0], wanted, found.classes, joined.sources)
+    joined = _joined(roots[0], wanted, flat, classes)
+    refuse_other_classes(entry, roots[0], joined.classes)
+    return joined if not entry.classes else Layout(roots[0], wanted, entry.classes, joined.sources)
 
 
-def class_folders(found: Entry, bases: Sequence[Path]) -> Layout:
-    """The layout of a data set of the catalog that is one domain of class folders (EuroSAT, Caltech101).
+def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> Layout:
+    """Find the layout of a data set of the catalog that is one domain of class folders (EuroSAT, Caltech101).
 
     Raises:
-        FedLensError: as ``named``.
+        FedLensError: as ``catalog_layout``.
     """
-    tops = _search(bases, _spellings(found, found.classes))
+    tops = _search(roots, _spellings(entry, entry.classes))
     if not tops:
-        raise NotHere(f"{bases[0]}: no class folder of {found.title} in it. {found.how}", "data.root")
-    refuse_other_classes(found, bases[0], (*tops, *_others(found, bases, tops)))
-    sources = {(ONE_DOMAIN, name): tuple(tops[name]) for name in found.classes}
-    return Layout(bases[0], (ONE_DOMAIN,), found.classes, sources)
+        raise NotInFolder(f"{roots[0]}: no class folder of {entry.title} in it. {entry.how}", "data.root")
+    refuse_other_classes(entry, roots[0], (*tops, *_unknown_folders(entry, roots, tops)))
+    sources = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
+    return Layout(roots[0], (ONE_DOMAIN,), entry.classes, sources)
 
 
-def _others(found: Entry, bases: Sequence[Path], tops: Mapping[str, Sequence[Source]]) -> Iterable[str]:
-    """Folders of images beside a data set's class folders that are none of them."""
-    known = {*_spellings(found, found.classes), *map(squash, NO_CLASS)}
+def _unknown_folders(
+    entry: Entry, roots: Sequence[Path], tops: Mapping[str, Sequence[Source]]
+) -> Iterable[str]:
+    """Yield the folders of images beside a data set's class folders that are none of its classes."""
+    known = {*_spellings(entry, entry.classes), *map(squash, NOT_CLASSES)}
     for level in sorted({source.path.parent for sources in tops.values() for source in sources}):
-        base = next(b for b in bases if level.is_relative_to(b))
+        base = next(b for b in roots if level.is_relative_to(b))
         for name in folders_in(base, level):
             if squash(name) not in known and any(True for _ in images_in(base, level / name)):
                 yield name
 
 
-def chosen_domains(found: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:
-    """The chosen domains of a data set of the catalog, in its order; None for all.
+def chosen_domains(entry: Entry, domains: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the chosen domains of a data set of the catalog, in its order; all of them for None.
 
     Raises:
         FedLensError: ``data.domains``.
     """
-    known = found.domains or (ONE_DOMAIN,)
-    if domains is None:
-        return known
-    unknown = sorted(set(domains) - set(known))
-    if unknown or not domains:
-        what = f"no domain '{unknown[0]}'" if unknown else "no domain chosen"
-        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.5) if unknown else []
-        hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(known)}"
-        raise FedLensError(f"{found.name}: {what}; {hint}", "data.domains")
-    return tuple(d for d in known if d in domains)
+    return select_domains(entry.name, entry.domains or (ONE_DOMAIN,), domains)
 
 
-def refuse_other_classes(found: Entry, root: Path, classes: Sequence[str]) -> None:
-    """A named data set must have that set's classes, or figures are compared that are not comparable.
+def refuse_other_classes(entry: Entry, root: Path, classes: Sequence[str]) -> None:
+    """Refuse a data set of the catalog with other classes, whose accuracies would not be comparable.
 
     Raises:
         FedLensError: ``data.root``.
     """
-    missing = sorted(set(found.classes) - set(classes))
-    extra = sorted(set(classes) - set(found.classes))
-    if found.classes and (missing or extra):
+    missing = sorted(set(entry.classes) - set(classes))
+    extra = sorted(set(classes) - set(entry.classes))
+    if entry.classes and (missing or extra):
         what = f"no class folder '{missing[0]}'" if missing else f"an unknown class folder '{extra[0]}'"
         raise FedLensError(
-            f"{root}: {what}, which {found.title} {'has' if missing else 'has not'}; "
+            f"{root}: {what}, which {entry.title} {'has' if missing else 'does not have'}; "
             "complete the folder or load it as 'folder'",
             "data.root",
         )
 
 
 def prompt_names(root: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Class names as they enter a prompt: ``Alarm_Clock`` is written "Alarm Clock".
+    """Return class names as they enter a prompt: ``Alarm_Clock`` is written "Alarm Clock".
 
     Raises:
-        FedLensError: when two folders would share a name.
+        FedLensError: ``data.root``, if two folders would share a name.
     """
     names = tuple(" ".join(c.replace("_", " ").split()) for c in classes)
     twice = next((i for i, n in enumerate(names) if n in names[:i]), None)
@@ -189,37 +193,37 @@ def _holds_images(root: Path, source: Source) -> bool:
     return any(True for _ in images_in(root, source.path))
 
 
-def _spellings(found: Entry, names: Iterable[str]) -> dict[str, str]:
-    """Squashed spelling -> the data set's own name."""
+def _spellings(entry: Entry, names: Iterable[str]) -> dict[str, str]:
+    """Map each squashed spelling to the data set's own name."""
     own = {squash(name): name for name in names}
-    others = {squash(alias): name for alias, name in found.aliases.items() if name in own.values()}
+    others = {squash(alias): name for alias, name in entry.aliases.items() if name in own.values()}
     return others | own
 
 
-def _search(bases: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list[Source]]:
-    """Folders with these names, all from the first level below the bases at which there is any."""
-    level = [(base, Source(base)) for base in bases]
-    for _ in range(DEPTH + 1):
+def _search(roots: Sequence[Path], spelled: Mapping[str, str]) -> dict[str, list[Source]]:
+    """Find the folders with these names, all on the first level below the roots that has any."""
+    level = [(root, Source(root)) for root in roots]
+    for _ in range(MAX_DEPTH + 1):
         hits: dict[str, list[Source]] = {}
         below = []
-        for base, source in level:
-            for name in folders_in(base, source.path):
+        for root, source in level:
+            for name in folders_in(root, source.path):
                 child = Source(source.path / name, PARTS.get(name.lower(), source.part))
                 own = spelled.get(squash(name))
                 if own is not None:
                     hits.setdefault(own, []).append(Source(child.path, source.part))
                 elif name.lower() != WHOLE:
-                    below.append((base, child))
+                    below.append((root, child))
         if hits:
-            return {name: _one_each(hits[name]) for name in sorted(hits)}
+            return {name: _without_repetitions(hits[name]) for name in sorted(hits)}
         level = below
     return {}
 
 
-def _one_each(sources: list[Source]) -> list[Source]:
-    """Of several folders of one name only parts of the official split count together.
+def _without_repetitions(sources: list[Source]) -> list[Source]:
+    """Of several folders of one name, keep all parts of the official split, or else only one folder.
 
-    Else the first that holds images or folders: Caltech-101's annotations lie in class folders too.
+    That one is the first that holds images or folders: Caltech-101's annotations are in class folders too.
     """
     marked = [s for s in sources if s.part is not None]
     if marked or len(sources) == 1:
@@ -228,26 +232,26 @@ def _one_each(sources: list[Source]) -> list[Source]:
     return (full or sources)[:1]
 
 
-def _top(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, list[Source]]]:
-    """The level of a folder of one's own that names domains or classes, and what is on it."""
-    for _ in range(DEPTH):
+def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, list[Source]]]:
+    """Find the level of a user's own folder that names domains or classes, and the folders on it."""
+    for _ in range(MAX_DEPTH):
         names = folders_in(root, root)
         if wanted and wanted & set(names):
             break
         if len(names) > 1 and all(name.lower() in PARTS for name in names):
-            found: dict[str, list[Source]] = {}
+            pooled: dict[str, list[Source]] = {}
             for part in names:
                 for name in folders_in(root, root / part):
-                    found.setdefault(name, []).append(Source(root / part / name, PARTS[part.lower()]))
-            return root, dict(sorted(found.items()))
-        if len(names) != 1 or not _deep(root, root / names[0]):
+                    pooled.setdefault(name, []).append(Source(root / part / name, PARTS[part.lower()]))
+            return root, dict(sorted(pooled.items()))
+        if len(names) != 1 or not _holds_domains(root, root / names[0]):
             break
         root = root / names[0]
     return root, {name: [Source(root / name)] for name in folders_in(root, root)}
 
 
-def _deep(root: Path, folder: Path) -> bool:
-    """Whether a folder holds domains of classes rather than classes or images: one level too many above."""
+def _holds_domains(root: Path, folder: Path) -> bool:
+    """Whether a folder holds domains of classes, rather than classes or images."""
     if any(True for _ in images_in(root, folder)):
         return False
     children = folders_in(root, folder)
@@ -257,8 +261,8 @@ def _deep(root: Path, folder: Path) -> bool:
 
 
 def _classes(root: Path, sources: Sequence[Source], known: Mapping[str, str]) -> dict[str, list[Source]]:
-    """The class folders of one domain, through ``images`` or ``train`` and ``test`` folders."""
-    found: dict[str, list[Source]] = {}
+    """Find the class folders of one domain, also below ``images`` or ``train`` and ``test`` folders."""
+    classes: dict[str, list[Source]] = {}
     for source in sources:
         names = folders_in(root, source.path)
         parts = [n for n in names if n.lower() in PARTS]
@@ -271,11 +275,11 @@ def _classes(root: Path, sources: Sequence[Source], known: Mapping[str, str]) ->
         else:
             for name in names:
                 own = known.get(squash(name), name)
-                found.setdefault(own, []).append(Source(source.path / name, source.part))
+                classes.setdefault(own, []).append(Source(source.path / name, source.part))
             continue
         for name, more in _classes(root, inner, known).items():
-            found.setdefault(name, []).extend(more)
-    return found
+            classes.setdefault(name, []).extend(more)
+    return classes
 
 
 def _only_folders(root: Path, folder: Path) -> bool:
@@ -291,19 +295,10 @@ def _joined(
     return Layout(root, domains, agreed, sources)
 
 
-def _chosen(root: Path, top: list[str], wanted: set[str]) -> list[str]:
-    missing = sorted(wanted - set(top))
-    if missing:
-        near = difflib.get_close_matches(missing[0], top, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"its folders are {', '.join(top[:12])}"
-        raise FedLensError(f"{root}: no domain folder '{missing[0]}'; {hint}", "data.domains")
-    return [name for name in top if name in wanted]
-
-
 def _refuse_mixture(
     root: Path, used: Sequence[str], flat: list[str], classes: Mapping[str, Mapping[str, object]]
 ) -> None:
-    """Folders of images beside folders of folders: which level are the classes?"""
+    """Refuse folders of images beside folders of folders: the classes must be on one level."""
     images_only = next((d for d in used if d in flat), None)
     if images_only is not None:
         raise FedLensError(
@@ -321,10 +316,11 @@ def _refuse_mixture(
 
 
 def _agreed(root: Path, classes: dict[str, set[str]]) -> tuple[str, ...]:
-    """The classes that all domains have.
+    """Return the classes that all domains have.
 
     Raises:
-        FedLensError: where a domain lacks a class that most others have, or has one that they lack.
+        FedLensError: ``data.root``, where a domain lacks a class that most others have, or has one that they
+            lack.
     """
     every = sorted(set().union(*classes.values()))
     for name in every:
@@ -336,13 +332,13 @@ def _agreed(root: Path, classes: dict[str, set[str]]) -> tuple[str, ...]:
             hint = f"rename it ('{near[0]}'?)" if near else "remove it"
             raise FedLensError(
                 f"{root}: domain '{holders[0]}' has a class folder '{name}' that the other domains lack; "
-                f"{hint} or add it to them (an empty folder will do)",
+                f"{hint} or add it to them (an empty folder is enough)",
                 "data.root",
             )
         lacking = next(d for d in classes if name not in classes[d])
         raise FedLensError(
             f"{root}: domain '{lacking}' has no class folder '{name}' that the other domains have; "
-            "add it (an empty folder will do) or leave the domain out of data.domains",
+            "add it (an empty folder is enough) or leave the domain out of data.domains",
             "data.root",
         )
     return tuple(every)

@@ -1,21 +1,27 @@
-"""A data set as a list of files: what is known of every image before one is opened."""
+"""A data set as a list of image files with their labels, and the usable ones of them as an ``ImageSet``."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedcore.data.entry import ONE_DOMAIN
-from fedcore.data.images import SPLITS
+from fedcore.data.file_check_cache import cached_reasons
+from fedcore.data.image_files import decode
+from fedcore.data.images import SPLITS, ImageSet
+from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import Layout
-from fedcore.data.readers.walk import images_in
 from fedcore.errors import FedLensError
 
 
 @dataclass
 class Listing:
-    """Files of a data set with all that is known of them before one is opened.
+    """The image files of a data set with all that is known of them before one is opened.
 
     ``files``, ``keys``, ``labels``, ``domain``, ``split`` and ``owner`` run in parallel.
 
@@ -24,7 +30,7 @@ class Listing:
         split: official marks (values as in ``images.SPLITS``), or None where there are none.
         owner: the clients that the data set names ("" for none), or None where it names none.
         left_out: (path, reason) of files that are known to be unusable.
-        label_files: what the labels and the split were read from.
+        label_files: the files that the labels and the split were read from.
     """
 
     root: Path
@@ -40,7 +46,7 @@ class Listing:
     label_files: list[Path] = field(default_factory=list)
 
     def add(self, path: Path, key: str, label: int, domain: int = 0, part: int | None = None) -> None:
-        """One more image; ``part`` where the data set has an official split.
+        """Add an image; ``part`` where the data set has an official split.
 
         Raises:
             FedLensError: ``data.root``, for a path that a label file leads out of the folder.
@@ -58,23 +64,118 @@ class Listing:
             self.split.append(part)
 
 
-def listing(found: Layout, names: tuple[str, ...]) -> Listing:
-    """The images of a layout, sorted within each class. Keys are ``[part/][domain/]class/file``.
+@dataclass(frozen=True)
+class LeftOut:
+    """An image that is not used. path: relative to the folder; reason: e.g. ``empty file``."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """What was read of a data set, and what was not.
+
+    Attributes:
+        images: number of usable images.
+        left_out: unusable images.
+        empty: (domain, class) pairs without images.
+    """
+
+    root: str
+    images: int
+    left_out: tuple[LeftOut, ...]
+    empty: tuple[tuple[str, str], ...]
+
+    def warnings(self) -> list[str]:
+        """Return one line for each kind of defect, none where there is no defect."""
+        lines = []
+        if self.left_out:
+            first = "; ".join(f"{x.path}: {x.reason}" for x in self.left_out[:3])
+            more = "; ..." if len(self.left_out) > 3 else ""
+            lines.append(f"{self.root}: {len(self.left_out)} images left out ({first}{more})")
+        if self.empty:
+            pairs = ", ".join(f"{d}/{c}" for d, c in self.empty[:5])
+            lines.append(f"{self.root}: no images of {pairs}{', ...' if len(self.empty) > 5 else ''}")
+        return lines
+
+
+def list_images(layout: Layout, classes: tuple[str, ...]) -> Listing:
+    """List the images of a layout, sorted within each class; keys are ``[part/][domain/]class/file``.
 
     Keys are made of the data set's own names, so that the same images are drawn from every upstream form.
 
     Args:
-        names: the classes as they enter a prompt.
+        classes: the class names as they enter a prompt.
     """
-    result = Listing(found.root, names, found.domains)
-    marked = all(s.part is not None for sources in found.sources.values() for s in sources)
-    for d, domain in enumerate(found.domains):
-        for c, name in enumerate(found.classes):
-            sources = found.sources.get((domain, name), ())
+    listing = Listing(layout.root, classes, layout.domains)
+    marked = all(s.part is not None for sources in layout.sources.values() for s in sources)
+    for d, domain in enumerate(layout.domains):
+        for c, name in enumerate(layout.classes):
+            sources = layout.sources.get((domain, name), ())
             for source in sorted(sources, key=lambda s: -1 if s.part is None else s.part):
                 parts = () if source.part is None else (SPLITS[source.part],)
                 above = () if domain == ONE_DOMAIN else (domain,)
-                for path in sorted(images_in(found.root, source.path), key=lambda p: p.name):
+                for path in sorted(images_in(layout.root, source.path), key=lambda p: p.name):
                     key = "/".join((*parts, *above, name, path.name))
-                    result.add(path, key, c, d, source.part if marked else None)
-    return result
+                    listing.add(path, key, c, d, source.part if marked else None)
+    return listing
+
+
+def usable_images(
+    listing: Listing, *, name: str, template: str, reasons: Sequence[str | None] | None = None
+) -> tuple[ImageSet, ReadReport]:
+    """Return the usable images of a listing, and a report on those that are left out.
+
+    Files are opened once: empty, unreadable, truncated and huge ones are listed in the report, so that none
+    stops a run in its middle. Pixels are decoded later, by ``ImageSet.read``: upright (EXIF), RGB.
+
+    Args:
+        reasons: why each file cannot be used, where that is known already.
+
+    Raises:
+        FedLensError: ``data.root``, where no image is readable.
+    """
+    left_out = [LeftOut(_within(listing.root, path), reason) for path, reason in listing.left_out]
+    rows = []
+    for row, reason in enumerate(cached_reasons(listing.files) if reasons is None else reasons):
+        if reason:
+            left_out.append(LeftOut(_within(listing.root, listing.files[row]), reason))
+        else:
+            rows.append(row)
+    if not rows:
+        example = f" ({left_out[0].path}: {left_out[0].reason})" if left_out else ""
+        raise FedLensError(
+            f"{listing.root}: no readable image of type {', '.join(SUFFIXES)}{example}", "data.root"
+        )
+    files = [listing.files[row] for row in rows]
+    keys = tuple(listing.keys[row] for row in rows)
+    images = ImageSet(
+        name=name,
+        classes=listing.classes,
+        domains=listing.domains,
+        template=template,
+        labels=np.array(listing.labels, dtype=np.int64)[rows],
+        domain=np.array(listing.domain, dtype=np.int64)[rows],
+        keys=keys,
+        fingerprint=_fingerprint(keys, files),
+        read=lambda index: decode(files[index]),
+        draft=lambda index, side: decode(files[index], side),
+        split=None if listing.split is None else np.array(listing.split, dtype=np.int8)[rows],
+        owner=None if listing.owner is None else tuple(listing.owner[row] for row in rows),
+    )
+    return images, ReadReport(str(listing.root), len(rows), tuple(left_out), images.empty_cells())
+
+
+def _within(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def _fingerprint(keys: tuple[str, ...], files: list[Path]) -> str:
+    """Hash relative paths, sizes and modification times: cheap, and it changes when a file does."""
+    content = hashlib.sha256()
+    for key, path in zip(keys, files, strict=True):
+        stat = path.stat()
+        line = f"{key}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+        content.update(line.encode(errors="surrogateescape"))  # names that are not UTF-8 exist on disks
+    return content.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""How each data set of the catalog is read from disk: by the reader that its entry names."""
+"""How each data set is read from disk: by the reader that its catalog entry names."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from fedcore.data.images import ImageSet
 from fedcore.data.readers import (
     archives,
     ddr,
-    folders,
+    domainnet,
     hf,
     leaf,
-    lists,
     manifest,
     tiny_imagenet,
     torchvision_sets,
 )
-from fedcore.data.readers.layout import chosen_domains, class_folders, layout, named, prompt_names
-from fedcore.data.readers.listing import Listing, listing
-from fedcore.data.readers.prepare import NotPrepared, do_first
-from fedcore.data.readers.walk import NotHere, existing
+from fedcore.data.readers.files import NotInFolder, existing_folder
+from fedcore.data.readers.layout import (
+    catalog_layout,
+    chosen_domains,
+    class_folder_layout,
+    folder_layout,
+    prompt_names,
+)
+from fedcore.data.readers.listing import Listing, list_images, usable_images
+from fedcore.data.slow_work import NotPrepared, require_slow_work
 
 _Result = TypeVar("_Result")
 
-Found = Listing | tuple[ImageSet, list[str]]
-"""Files with their labels, of which the usable ones are taken; or a data set that is no image files."""
+
+def _domains(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    layout = catalog_layout(entry, roots, domains)
+    return list_images(layout, prompt_names(layout.root, layout.classes))
 
 
-def _domains(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    own = named(found, bases, domains)
-    return listing(own, prompt_names(own.root, own.classes))
+def _folder(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    layout = folder_layout(roots[-1], domains)
+    return list_images(layout, prompt_names(layout.root, layout.classes))
 
 
-def _folder(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    own = layout(bases[-1], domains)
-    return listing(own, prompt_names(own.root, own.classes))
-
-
-LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Found]] = {
+LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listing | ImageSet]] = {
     "folder": _folder,
     "domains": _domains,
-    "lists": lists.load,
+    "lists": domainnet.load,
     "ddr": ddr.load,
     "leaf": leaf.load,
     "classes": torchvision_sets.classes,
@@ -56,121 +58,129 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Found
     "dtd": torchvision_sets.dtd,
     "tiny": tiny_imagenet.load,
 }
-"""Name in ``Entry.loader`` -> reader(entry, bases, domains). The bases are where to look, the root first."""
+"""Name in ``Entry.loader`` -> reader(entry, roots, domains); the given folder is the first root."""
 
 
-def find(
-    found: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
-) -> Found:
-    """A data set's files with their labels, not yet opened; or the data set, where it is no image files.
+def detect_format(path: str | Path) -> str:
+    """Return the catalog name of a user's own data set: ``folder``, ``manifest`` or ``hf-dataset``."""
+    path = Path(path).expanduser()
+    if path.suffix.lower() == ".csv" and path.is_file():
+        return "manifest"
+    return "hf-dataset" if path.is_dir() and hf.is_saved(path) else "folder"
+
+
+def read_source(
+    entry: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
+) -> Listing | tuple[ImageSet, list[str]]:
+    """Read a data set as far as possible without opening image files.
 
     Args:
         columns: names of the columns of a manifest or Hugging Face data set, where they are its own.
 
+    Returns: a listing of image files; or, if the data set is stored otherwise, its images and warnings.
+
     Raises:
         FedLensError: ``data.root``, ``data.domains`` or ``data.columns``.
     """
-    if found.loader == "hf":
+    if entry.loader == "hf":
         images, report = hf.read(
-            root, name=found.name, template=found.template, domains=domains, columns=columns
+            root, name=entry.name, template=entry.template, domains=domains, columns=columns
         )
         return images, report.warnings()
-    if found.loader == "manifest":
-        return manifest.listing(manifest.read(root, domains, columns))
-    return in_bases(found, root, lambda bases: LOADERS[found.loader](found, bases, domains))
+    if entry.loader == "manifest":
+        return manifest.list_images(manifest.read(root, domains, columns))
+    source = search_folder(entry, root, lambda roots: LOADERS[entry.loader](entry, roots, domains))
+    return source if isinstance(source, Listing) else (source, [])
 
 
 def load(
-    found: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
+    entry: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
 ) -> tuple[ImageSet, list[str]]:
-    """A data set from its folder or archive, and what was left out of it.
+    """Load a data set from its folder or archive, with warnings of what was left out.
 
     Raises:
-        FedLensError: as ``find``; ``data.root`` where no image is readable.
+        FedLensError: as ``read_source``; ``data.root`` where no image is readable.
     """
-    read = find(found, root, domains, columns)
-    if not isinstance(read, Listing):
-        return read
-    with _named(found, root):
-        images, report = folders.collect(read, name=found.name, template=found.template)
+    source = read_source(entry, root, domains, columns)
+    if not isinstance(source, Listing):
+        return source
+    with _command_in_error(entry, root):
+        images, report = usable_images(source, name=entry.name, template=entry.template)
     return images, report.warnings()
 
 
 def names(
-    found: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
+    entry: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Classes, as they enter a prompt, and domains as ``load`` would give them; no image is opened.
+    """Return classes, as they enter a prompt, and domains, as ``load`` would give them; opens no image.
 
     Raises:
         FedLensError: ``data.root``, ``data.domains`` or ``data.columns``.
     """
-    if found.loader == "hf":
+    if entry.loader == "hf":
         return hf.names(root, domains, columns)
-    if found.loader == "manifest":
+    if entry.loader == "manifest":
         rows = manifest.read(root, domains, columns)
         return prompt_names(rows.path, rows.classes), rows.domains
 
-    def look(bases: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if found.loader == "tiny":
-            return tiny_imagenet.names(found, bases), chosen_domains(found, domains)
-        if found.loader == "leaf":
-            return found.classes, leaf.names(found, bases, domains)
-        if found.loader in ("folder", "domains") or not found.classes:
-            own = layout(bases[-1], domains) if found.loader == "folder" else named(found, bases, domains)
-            return prompt_names(own.root, own.classes), own.domains
-        if found.loader == "classes":
-            class_folders(found, bases)
-        return torchvision_sets.prompts(found), chosen_domains(found, domains)
+    def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if entry.loader == "tiny":
+            return tiny_imagenet.names(entry, roots), chosen_domains(entry, domains)
+        if entry.loader == "leaf":
+            return entry.classes, leaf.names(entry, roots, domains)
+        if entry.loader in ("folder", "domains") or not entry.classes:
+            own = entry.loader == "folder"
+            layout = folder_layout(roots[-1], domains) if own else catalog_layout(entry, roots, domains)
+            return prompt_names(layout.root, layout.classes), layout.domains
+        if entry.loader == "classes":
+            class_folder_layout(entry, roots)
+        return torchvision_sets.prompts(entry), chosen_domains(entry, domains)
 
-    return in_bases(found, root, look)
+    return search_folder(entry, root, read_names)
 
 
-def in_bases(found: Entry, root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:
-    """Look for something in a data set's folder or archive, and if it is not there in what is packed in it.
+def search_folder(entry: Entry, root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:
+    """Call a function with a data set's folder, and if needed with the folder of what is packed in it.
+
+    Args:
+        attempt: takes the folders to search; raises ``NotInFolder`` where the data set is not in them.
 
     Raises:
-        NotPrepared: ``data.root``, within ``put_off``, with the command that does what is to be done first.
-        FedLensError: ``data.root``, when there is no such folder; what ``attempt`` raises; as
-            ``archives.unpack``.
+        NotPrepared: ``data.root``, within ``defer_slow_work``, with the command that does the slow work.
+        FedLensError: ``data.root``, if the folder does not exist; whatever ``attempt`` or
+            ``archives.unpack`` raises.
     """
-    with _named(found, root):
-        return _in_bases(root, attempt)
+    with _command_in_error(entry, root):
+        path = Path(root).expanduser()
+        if archives.is_archive(path):
+            return attempt((_unpacked([path.resolve()]),))
+        folder = existing_folder(root)
+        try:
+            return attempt((folder,))
+        except NotInFolder:
+            packed = archives.archives_in(folder)
+            if not packed:
+                raise
+        return attempt((folder, _unpacked(packed)))
 
 
 @contextmanager
-def _named(found: Entry, root: str) -> Iterator[None]:
-    """What has to be prepared is told with the command for this data set."""
+def _command_in_error(entry: Entry, root: str) -> Iterator[None]:
+    """Give a ``NotPrepared`` error the command that prepares this data set."""
     try:
         yield
     except NotPrepared as missing:
-        named = "" if found.loader in ("folder", "manifest") else f"{found.name} --root "
-        command = f"data check {named}{shlex.quote(root)}"
-        raise NotPrepared(missing.what, missing.work, command) from None
+        name = "" if entry.loader in ("folder", "manifest") else f"{entry.name} --root "
+        command = f"data check {name}{shlex.quote(root)}"
+        raise NotPrepared(missing.task, missing.work, command) from None
 
 
-def unpacked(packed: Sequence[Path]) -> Path:
-    """The folder with what is in the archives; unpacks them first if that has not been done.
-
-    Raises:
-        NotPrepared: within ``put_off``.
-        FedLensError: as ``archives.unpack``.
-    """
-    place = archives.target(packed)
-    if not place.is_dir():
+def _unpacked(packed: Sequence[Path]) -> Path:
+    """Return the folder with the content of the archives, after unpacking them if necessary."""
+    folder = archives.unpacked_folder(packed)
+    if not folder.is_dir():
         more = f" and {len(packed) - 1} more" if len(packed) > 1 else ""
-        do_first(f"{packed[0]}{more} has to be unpacked into {place}", lambda: archives.unpack(packed))
-    return place
-
-
-def _in_bases(root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:
-    path = Path(root).expanduser()
-    if archives.is_archive(path):
-        return attempt((unpacked([path.resolve()]),))
-    base = existing(root)
-    try:
-        return attempt((base,))
-    except NotHere:
-        packed = archives.packed_in(base)
-        if not packed:
-            raise
-    return attempt((base, unpacked(packed)))
+        require_slow_work(
+            f"{packed[0]}{more} has to be unpacked into {folder}", lambda: archives.unpack(packed)
+        )
+    return folder

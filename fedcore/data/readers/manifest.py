@@ -1,35 +1,34 @@
-"""A data set written down in a CSV file: a row per image with its path, label, domain, client and split."""
+"""A data set described by a CSV file: a row per image with its path, label, domain, client and split."""
 
 from __future__ import annotations
 
 import csv
-import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.data.entry import ONE_DOMAIN
+from fedcore.data.entry import ONE_DOMAIN, select_domains
 from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
 from fedcore.errors import FedLensError
 
 COLUMNS = ("path", "label", "domain", "client", "split")
-"""What a manifest may say of an image; the first two it must."""
+"""The columns of a manifest; the first two are required."""
 
 PARTS = {
     "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
     "test": TEST, "testing": TEST,
 }  # fmt: skip
 
-_SHOWN = 5
-"""Bad rows that an error message lists; the rest are counted."""
+_MAX_LISTED = 5
+"""Bad rows that an error message lists; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One image. line: where it stands in the file (the header is line 1)."""
+    """One image; ``line`` is its line in the file (the header is line 1)."""
 
     line: int
     path: str
@@ -41,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The rows of a file, all of one form; classes and domains by name, sorted."""
+    """The valid rows of a manifest, with its classes and domains, sorted."""
 
     path: Path
     rows: tuple[Row, ...]
@@ -50,66 +49,63 @@ class Manifest:
 
     @property
     def folder(self) -> Path:
-        """Where relative paths start."""
+        """The folder that relative paths start from."""
         return self.path.parent
 
 
 def read(
     path: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
 ) -> Manifest:
-    """The rows of a manifest; no image is opened.
+    """Read the rows of a manifest; no image is opened.
 
     Args:
         path: UTF-8 text with commas and a header line.
-        domains: those to use; None for all. All classes stay, whatever domains are chosen.
+        domains: the domains to use, None for all; all classes stay, whatever domains are chosen.
         columns: other names of the columns, e.g. ``{"label": "species"}``.
 
     Raises:
         FedLensError: ``data.root``, with the number of every bad line (up to five); ``data.domains``.
     """
-    path = _existing(path)
+    path = _existing_file(path)
     rows, bad = [], []
-    for row, fault in _rows(path, dict(columns or {})):
+    for row, problem in _rows(path, dict(columns or {})):
         rows.append(row)
-        if fault:
-            bad.append(f"line {row.line}: {fault}")
-    bad += _at_odds(path.parent, rows)
+        if problem:
+            bad.append(f"line {row.line}: {problem}")
+    bad += _repeated_files(path.parent, rows)
     if bad:
-        more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-        raise FedLensError(f"{path}: {'; '.join(bad[:_SHOWN])}{more}; correct these lines", "data.root")
+        more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
+        raise FedLensError(f"{path}: {'; '.join(bad[:_MAX_LISTED])}{more}; correct these lines", "data.root")
     if not rows:
         raise FedLensError(f"{path}: no rows under its header; add a line for each image", "data.root")
     classes = tuple(sorted({row.label for row in rows}))
-    every = tuple(sorted({row.domain for row in rows}))
-    if domains is not None:
-        every = _chosen(path, every, set(domains))
-        rows = [row for row in rows if row.domain in every]
-    return Manifest(path, tuple(rows), classes, every)
+    chosen = select_domains(path, sorted({row.domain for row in rows}), domains)
+    return Manifest(path, tuple(row for row in rows if row.domain in chosen), classes, chosen)
 
 
-def listing(found: Manifest) -> Listing:
-    """The images of a manifest, by path; files that are not there are left out, with their line.
+def list_images(manifest: Manifest) -> Listing:
+    """List the images of a manifest, by path; missing files are left out, with their line.
 
     Raises:
         FedLensError: ``data.root``, for a path that leaves the manifest's folder.
     """
-    root = found.folder
-    names = prompt_names(found.path, found.classes)
-    result = Listing(root, names, found.domains, label_files=[root / found.path.name])
-    label = {name: i for i, name in enumerate(found.classes)}
-    domain = {name: i for i, name in enumerate(found.domains)}
-    marked = all(row.split for row in found.rows)
+    root = manifest.folder
+    names = prompt_names(manifest.path, manifest.classes)
+    result = Listing(root, names, manifest.domains, label_files=[root / manifest.path.name])
+    label = {name: i for i, name in enumerate(manifest.classes)}
+    domain = {name: i for i, name in enumerate(manifest.domains)}
+    marked = all(row.split for row in manifest.rows)
     owners = []
-    for row in sorted(found.rows, key=lambda r: r.path):
+    for row in sorted(manifest.rows, key=lambda r: r.path):
         file = _file(root, row)
         if not file.resolve().is_relative_to(root):
             raise FedLensError(
-                f"{found.path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
+                f"{manifest.path}: line {row.line}: '{row.path}' leaves the manifest's folder; move the "
                 "manifest above its images, or copy them into its folder",
                 "data.root",
             )
         if not file.is_file():
-            result.left_out.append((file, f"no such file (line {row.line} of {found.path.name})"))
+            result.left_out.append((file, f"no such file (line {row.line} of {manifest.path.name})"))
             continue
         part = PARTS[row.split.lower()] if marked else None
         result.add(file, file.relative_to(root).as_posix(), label[row.label], domain[row.domain], part)
@@ -122,11 +118,11 @@ def _file(root: Path, row: Row) -> Path:
     return Path(os.path.normpath(root / row.path))
 
 
-def _existing(path: str | Path) -> Path:
+def _existing_file(path: str | Path) -> Path:
     path = Path(path).expanduser()
     if path.is_dir():
-        found = sorted(p.name for p in path.glob("*.csv"))
-        hint = f"give {path / found[0]}" if found else "it holds none; write one with columns path and label"
+        files = sorted(p.name for p in path.glob("*.csv"))
+        hint = f"give {path / files[0]}" if files else "it holds none; write one with columns path and label"
         raise FedLensError(f"{path} is a folder; give the CSV file itself ({hint})", "data.root")
     if not path.is_file():
         raise FedLensError(f"no file {path}; give the CSV file that lists the images", "data.root")
@@ -134,11 +130,12 @@ def _existing(path: str | Path) -> Path:
 
 
 def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[Row, str]]:
-    """Every row and what is wrong with it ('' where nothing is)."""
+    """Yield every row with what is wrong with it, "" where nothing is."""
     unknown = sorted(set(columns) - set(COLUMNS))
     if unknown:
         raise FedLensError(
-            f"a manifest has no '{unknown[0]}'; it has {', '.join(COLUMNS)}", f"data.columns.{unknown[0]}"
+            f"a manifest has no column '{unknown[0]}'; it may have {', '.join(COLUMNS)}",
+            f"data.columns.{unknown[0]}",
         )
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -148,7 +145,7 @@ def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[Row, str]]:
             for cells in reader:
                 if any(cell.strip() for cell in cells):
                     row = _row(cells, place, reader.line_num)
-                    yield row, _fault(row, cells, header, place)
+                    yield row, _problem(row, cells, header, place)
     except UnicodeDecodeError as error:
         raise FedLensError(
             f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8", "data.root"
@@ -158,7 +155,7 @@ def _rows(path: Path, columns: dict[str, str]) -> Iterator[tuple[Row, str]]:
 
 
 def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str, int]:
-    """Which column says what."""
+    """Return the index of each column that the file has."""
     lower = [name.lower() for name in header]
     twice = next((name for i, name in enumerate(lower) if name in lower[:i]), None)
     if twice is not None:
@@ -171,7 +168,7 @@ def _places(path: Path, header: list[str], columns: dict[str, str]) -> dict[str,
         elif name in columns or name in COLUMNS[:2]:
             separator = next((s for s in (";", "\t") if any(s in h for h in header)), None)
             remedy = (
-                f"its columns are separated by {separator!r}, save it with commas"
+                f"its columns are separated by {separator!r}; save it with commas"
                 if separator
                 else f"its columns are {', '.join(header) or 'none'}; rename one or name it in data.columns"
             )
@@ -189,7 +186,7 @@ def _row(cells: list[str], place: dict[str, int], line: int) -> Row:
     return Row(line, **values)
 
 
-def _fault(row: Row, cells: list[str], header: list[str], place: dict[str, int]) -> str:
+def _problem(row: Row, cells: list[str], header: list[str], place: dict[str, int]) -> str:
     if len(cells) != len(header):
         return f"{len(cells)} values for {len(header)} columns (quote values that hold a comma)"
     empty = next((name for name in ("path", "label", "domain") if not getattr(row, name)), None)
@@ -202,19 +199,10 @@ def _fault(row: Row, cells: list[str], header: list[str], place: dict[str, int])
     return ""
 
 
-def _at_odds(root: Path, rows: list[Row]) -> Iterator[str]:
-    """Files that are named twice: no sample may be in two clients or splits."""
+def _repeated_files(root: Path, rows: list[Row]) -> Iterator[str]:
+    """Report files that are named twice, since no sample may be in two clients or splits."""
     first: dict[Path, Row] = {}
     for row in rows:
         other = first.setdefault(_file(root, row), row)
         if other is not row and row.path:
-            yield f"line {row.line}: '{row.path}' stands in line {other.line} already"
-
-
-def _chosen(path: Path, every: tuple[str, ...], wanted: set[str]) -> tuple[str, ...]:
-    missing = sorted(wanted - set(every))
-    if missing:
-        near = difflib.get_close_matches(missing[0], every, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"its domains are {', '.join(every[:12])}"
-        raise FedLensError(f"{path}: no domain '{missing[0]}'; {hint}", "data.domains")
-    return tuple(name for name in every if name in wanted)
+            yield f"line {row.line}: '{row.path}' is already in line {other.line}"

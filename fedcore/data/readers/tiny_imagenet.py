@@ -7,32 +7,33 @@ from pathlib import Path
 
 from fedcore.data.entry import Entry
 from fedcore.data.images import TEST, TRAIN
+from fedcore.data.readers.files import folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.data.readers.walk import folders_in, images_in, lines, locate
 from fedcore.errors import FedLensError
 
 
-def names(found: Entry, bases: Sequence[Path]) -> tuple[str, ...]:
-    """The classes as they enter a prompt, in the order of ``wnids.txt`` sorted: from two small files.
+def names(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
+    """Return the classes as they enter a prompt, in the order of their WordNet ids.
 
-    ``words.txt`` gives several words for most classes; the first is taken, all where two classes share it.
+    ``words.txt`` gives several words for most classes; the first is used, or all of them where two classes
+    share the first.
 
     Raises:
         FedLensError: ``data.root``.
     """
-    root = _root(found, bases)
+    root = _root(entry, roots)
     return tuple(_words(root, _ids(root)))
 
 
-def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """Training and validation images; the latter are the test set, since the set's own has no labels.
+def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List training and validation images; the latter are the test set, as the set's own has no labels.
 
     Raises:
-        FedLensError: ``data.root``, for a missing file or folder, or a label that ``wnids.txt`` has not.
+        FedLensError: ``data.root``, for a missing file or folder, or a label that ``wnids.txt`` lacks.
     """
-    chosen_domains(found, domains)
-    root = _root(found, bases)
+    chosen_domains(entry, domains)
+    root = _root(entry, roots)
     ids = _ids(root)
     listed = root / "val" / "val_annotations.txt"
     result = Listing(root, tuple(_words(root, ids)))
@@ -48,7 +49,7 @@ def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
         for path in sorted(images_in(root, root / "train" / wnid / "images")):
             result.add(path, f"train/{wnid}/{path.name}", label, part=TRAIN)
     number = {wnid: label for label, wnid in enumerate(ids)}
-    for line in lines(listed):
+    for line in read_lines(listed):
         image, wnid, *_ = [*line.split("\t"), ""]
         if wnid not in number:
             raise FedLensError(
@@ -58,16 +59,16 @@ def load(found: Entry, bases: Sequence[Path], domains: Sequence[str] | None) -> 
     return result
 
 
-def _root(found: Entry, bases: Sequence[Path]) -> Path:
-    return locate(found, bases, "wnids.txt", "words.txt", "train", "val/val_annotations.txt")
+def _root(entry: Entry, roots: Sequence[Path]) -> Path:
+    return locate(entry, roots, "wnids.txt", "words.txt", "train", "val/val_annotations.txt")
 
 
 def _ids(root: Path) -> list[str]:
-    return sorted(set(lines(root / "wnids.txt")))
+    return sorted(set(read_lines(root / "wnids.txt")))
 
 
 def _words(root: Path, ids: list[str]) -> list[str]:
-    words = dict(line.split("\t", 1) for line in lines(root / "words.txt") if "\t" in line)
+    words = dict(line.split("\t", 1) for line in read_lines(root / "words.txt") if "\t" in line)
     unknown = [i for i in ids if i not in words]
     if unknown:
         raise FedLensError(

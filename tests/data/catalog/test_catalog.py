@@ -118,7 +118,7 @@ def test_a_named_data_set_with_other_classes_is_refused(call, tmp_path: Path):
     for domain in pacs.domains:
         for name in ("person", "unicorn"):
             (root / domain / name).mkdir()
-    with pytest.raises(FedLensError, match="an unknown class folder 'unicorn', which PACS has not"):
+    with pytest.raises(FedLensError, match="an unknown class folder 'unicorn', which PACS does not have"):
         call("pacs", str(root))
 
 
@@ -145,14 +145,14 @@ def test_descriptions_name_classes_as_their_folders_do_or_as_prompts_do(tmp_path
     root = make(tmp_path, ("a",), ("fire_engine", "snow_owl", "cat"))
     content = {"fire engine": ["a red van."], "snow_owl": ["a white bird."], "dog": ["no class of these."]}
     (root / "descriptions.json").write_text(json.dumps(content))
-    found = catalog.described("folder", str(root), ("cat", "fire_engine", "snow owl"))
+    found = catalog.descriptions_of("folder", str(root), ("cat", "fire_engine", "snow owl"))
     assert found == {"fire_engine": ["a red van."], "snow owl": ["a white bird."]}
 
 
 def test_two_spellings_of_one_class_are_not_guessed_between(tmp_path: Path):
     (tmp_path / "descriptions.json").write_text('{"fire_engine": ["red."], "fire engine": ["blue."]}')
     with pytest.raises(FedLensError, match="'fire_engine' and 'fire engine' are one class") as caught:
-        catalog.described("folder", str(tmp_path), ("fire engine",))
+        catalog.descriptions_of("folder", str(tmp_path), ("fire engine",))
     assert caught.value.field == "data.root"
 
 

@@ -74,7 +74,7 @@ def test_a_failed_download_says_why_and_what_to_do(cifar_server: Path, tmp_path:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path):
     (tmp_path / "file").touch()
-    with pytest.raises(FedLensError, match="cannot make the folder"):
+    with pytest.raises(FedLensError, match="cannot create the folder"):
         list(catalog.download("cifar10", tmp_path / "file" / "below"))
 
 

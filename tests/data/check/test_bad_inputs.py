@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedcore.data import catalog
-from fedcore.data.check import check
+from fedcore.data.check.dataset import check_dataset
 from fedcore.data.check.findings import CheckReport
 from fedcore.errors import FedLensError
+from fedcore.progress import result_of
 from tests.support import layouts
 from tests.support.bad_inputs import BAD, Bad
 
@@ -53,9 +54,9 @@ def test_a_check_of_bad_input_ends_with_a_report_that_says_the_same(
     root = bad.spoil(root) or root
     if not root.exists():
         with pytest.raises(FedLensError, match="no folder"):
-            list(check.check(bad.name, str(root)))
+            result_of(check_dataset(bad.name, str(root)))
         return
-    *_, report = check.check(bad.name, str(root), **bad.options)
+    report = result_of(check_dataset(bad.name, str(root), **bad.options))
     assert isinstance(report, CheckReport)
     if bad.good is None:
         assert report.error is not None

@@ -15,12 +15,14 @@ import torch
 from PIL import Image
 
 from fedcore.data import catalog
-from fedcore.data.check import check
-from fedcore.data.check.check import CheckReport, Step
-from fedcore.data.check.findings import KINDS
-from fedcore.data.readers import folders
+from fedcore.data.check import dataset
+from fedcore.data.check.dataset import check_dataset
+from fedcore.data.check.findings import KINDS, CheckReport
+from fedcore.data.readers.loaders import detect_format
 from fedcore.errors import FedLensError
-from tests.support.layouts import WRITE
+from fedcore.progress import Progress
+from tests.support.layouts import WRITE, read_folder
+from tests.support.work import collect
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("dog", "owl")
 
@@ -48,12 +50,12 @@ def pets(tmp_path: Path) -> Path:
 
 
 def report(name: str, root: Path | None = None, **options: object) -> CheckReport:
-    *steps, last = check.check(name, str(root) if root else None, **options)
-    assert all(isinstance(step, Step) for step in steps)
+    steps, result = collect(check_dataset(name, str(root) if root else None, **options))
+    assert all(isinstance(step, Progress) for step in steps)
     assert all(0 <= step.done <= step.total for step in steps if step.total)
-    assert isinstance(last, CheckReport)
-    assert CheckReport.from_dict(json.loads(last.to_json())) == last
-    return last
+    assert isinstance(result, CheckReport)
+    assert CheckReport.from_dict(json.loads(result.to_json())) == result
+    return result
 
 
 def test_a_good_folder_has_nothing_odd(pets: Path):
@@ -176,8 +178,8 @@ def test_copies_in_train_and_test_are_found(tmp_path: Path):
 def test_only_files_of_one_size_are_hashed(pets: Path, monkeypatch: pytest.MonkeyPatch):
     (pets / "photo/dog/x.jpg").write_bytes((pets / "photo/dog/0.jpg").read_bytes())
     hashed = []
-    own = check._file_hash
-    monkeypatch.setattr(check, "_file_hash", lambda f: (hashed.append(f), own(f))[1])
+    own = dataset._file_hash
+    monkeypatch.setattr(dataset, "_file_hash", lambda f: (hashed.append(f), own(f))[1])
     sizes = [f.stat().st_size for f in pets.rglob("*.jpg")]
     report("folder", pets)
     assert len(hashed) == sum(sizes.count(size) > 1 for size in sizes) < len(sizes)
@@ -254,19 +256,19 @@ def test_verdicts_that_cannot_be_kept_or_read_cost_nothing_but_time(pets: Path, 
     (kept,) = (cache / "verdicts").iterdir()
     kept.write_text("{damaged")
     _empty(pets)
-    assert len(folders.read(pets)[0]) == 12
+    assert len(read_folder(pets)[0]) == 12
 
 
 def test_large_folders_are_opened_once_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from fedcore.data.check import verdicts
+    from fedcore.data import file_check_cache
 
-    monkeypatch.setattr(verdicts, "WORTH_KEEPING", 10)
+    monkeypatch.setattr(file_check_cache, "MIN_CACHED", 10)
     (tmp_path / "s/a").mkdir(parents=True)
     for i in range(10):
         noise(i).save(tmp_path / f"s/a/{i}.png")
     (tmp_path / "s/a/9.png").write_bytes(b"")
     first = catalog.load("folder", str(tmp_path / "s"))
-    monkeypatch.setattr(verdicts, "faults", lambda files: pytest.fail("opened again"))
+    monkeypatch.setattr(file_check_cache, "unusable_reasons", lambda files: pytest.fail("opened again"))
     second = catalog.load("folder", str(tmp_path / "s"))
     assert len(first) == len(second) == 9 and first.fingerprint == second.fingerprint
 
@@ -275,7 +277,7 @@ def test_a_manifest_is_checked_with_its_lines(pets: Path):
     rows = [f"{d}/{c}/{i}.jpg,{c},{d}" for d in DOMAINS for c in CLASSES for i in range(3)]
     path = pets / "list.csv"
     path.write_text("\n".join(["path,label,domain", *rows, "gone.jpg,dog,photo"]))
-    assert check.kind_of(path) == "manifest" and check.kind_of(pets) == "folder"
+    assert detect_format(path) == "manifest" and detect_format(pets) == "folder"
     found = report("manifest", path)
     assert found.images == 12 and found.left_out == 1
     assert found.finding("missing").paths == ("gone.jpg",)
@@ -327,7 +329,7 @@ def test_a_saved_data_set_is_checked_row_by_row(tmp_path: Path):
     )
     content = {"image": [*buffers, buffers[1]], "label": [0, 1, 1, 1, 0, 0, -1]}
     datasets.Dataset.from_dict(content, features=features).save_to_disk(str(tmp_path / "saved"))
-    assert check.kind_of(tmp_path / "saved") == "hf-dataset"
+    assert detect_format(tmp_path / "saved") == "hf-dataset"
     found = report("hf-dataset", tmp_path / "saved")
     assert {f.kind: f.paths for f in found.findings} == {
         "truncated": ("row/0000005",),
@@ -347,7 +349,7 @@ def test_embedded_data_are_checked_too():
 
 def test_what_is_not_there_is_an_error():
     with pytest.raises(FedLensError, match="no folder /nowhere; give the folder of PACS") as caught:
-        list(check.check("pacs", "/nowhere"))
+        collect(check_dataset("pacs", "/nowhere"))
     assert caught.value.field == "data.root"
 
 

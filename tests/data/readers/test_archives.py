@@ -126,9 +126,9 @@ def test_an_interrupted_unpacking_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     for _ in range(20):
         next(steps)
     steps.close()
-    part = archives.target([archive]).with_name(archives.target([archive]).name + ".part")
+    part = archives.unpacked_folder([archive]).with_name(archives.unpacked_folder([archive]).name + ".part")
     before = {path: path.stat().st_mtime_ns for path in part.rglob("*.jpg")}
-    assert 10 < len(before) < 56 and not archives.target([archive]).exists()
+    assert 10 < len(before) < 56 and not archives.unpacked_folder([archive]).exists()
     written: list[str] = []
     real = archives._write
     monkeypatch.setattr(archives, "_write", lambda s, path, n: (written.append(path.name), real(s, path, n)))
@@ -141,7 +141,7 @@ def test_hidden_members_are_passed_over(tmp_path: Path):
     with zipfile.ZipFile(archive, "w") as out:
         for name in ("__MACOSX/a/._x.jpg", "a/.DS_Store", ".git/config", "a/x/1.txt", "a/Thumbs.db"):
             out.writestr(name, "x")
-    found = loaders.unpacked([archive])
+    found = loaders._unpacked([archive])
     assert sorted(p.name for p in found.rglob("*") if p.is_file()) == ["1.txt", "Thumbs.db"]
 
 
@@ -177,13 +177,13 @@ UNSAFE = {
     "zip: absolute": ("a.zip", zipped("/tmp/evil.jpg"), "leads outside"),
     "zip: a drive": ("a.zip", zipped("C:/evil.jpg"), "leads outside"),
     "zip: backslashes": ("a.zip", zipped("..\\evil.jpg"), "leads outside"),
-    "zip: a link": ("a.zip", zipped("x/link.jpg", link=True), "'x/link.jpg' is no plain file"),
+    "zip: a link": ("a.zip", zipped("x/link.jpg", link=True), "'x/link.jpg' is not a regular file"),
     "zip: cut": ("a.zip", half, "a.zip: damaged"),
     "tar: above the folder": ("a.tar", tarred("../evil.jpg"), "leads outside"),
     "tar: absolute": ("a.tar.gz", tarred("/evil.jpg"), "leads outside"),
-    "tar: a link": ("a.tar", tarred("x/link", tarfile.SYMTYPE), "is no plain file"),
-    "tar: a hard link": ("a.tar", tarred("x/link", tarfile.LNKTYPE), "is no plain file"),
-    "tar: a device": ("a.tar", tarred("x/null", tarfile.CHRTYPE), "is no plain file"),
+    "tar: a link": ("a.tar", tarred("x/link", tarfile.SYMTYPE), "is not a regular file"),
+    "tar: a hard link": ("a.tar", tarred("x/link", tarfile.LNKTYPE), "is not a regular file"),
+    "tar: a device": ("a.tar", tarred("x/null", tarfile.CHRTYPE), "is not a regular file"),
     "tar: text": ("a.tgz", lambda p: p.write_text("this is no archive"), "a.tgz: damaged"),
     "tar: empty": ("a.tar", lambda p: p.write_bytes(b""), "a.tar: damaged"),
 }
@@ -198,7 +198,7 @@ def test_unsafe_and_damaged_archives_are_refused(name, write, message, tmp_path:
         catalog.load("folder", str(archive))
     assert message in str(caught.value) and caught.value.field == "data.root"
     outside = [p for p in tmp_path.rglob("*") if p.is_file() and "unpacked" not in str(p)]
-    assert outside == [archive] and not archives.target([archive]).exists()
+    assert outside == [archive] and not archives.unpacked_folder([archive]).exists()
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar"])
@@ -206,11 +206,11 @@ def test_there_must_be_room(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     archive = pack(WRITE["eurosat"](tmp_path / "w"), tmp_path / "own" / name)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: usage._replace(free=100))
-    with pytest.raises(FedLensError, match=r"there is room for 0\.0 GB; make room"):
+    with pytest.raises(FedLensError, match=r"there is room for 0\.0 GB; free space"):
         catalog.load("eurosat", str(archive))
     monkeypatch.undo()
     monkeypatch.setattr(archives, "MAX_BYTES", 500)
-    with pytest.raises(FedLensError, match="make room, or unpack it elsewhere"):
+    with pytest.raises(FedLensError, match="free space, or unpack it elsewhere"):
         catalog.load("eurosat", str(archive))
 
 

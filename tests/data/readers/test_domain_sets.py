@@ -206,7 +206,7 @@ BAD = {
     "two numbers of one class": ("domainnet", line_of("clipart_train.txt", 0, f"{EIFFEL} 7"), "7 and 0"),
     "a class that is none of the 126": (
         "domainnet-126", line_of("clipart_list.txt", 0, "clipart/zigzag/clipart_345_000001.jpg 0"),
-        "an unknown class folder 'zigzag', which DomainNet-126 has not"),
+        "an unknown class folder 'zigzag', which DomainNet-126 does not have"),
     "ddr: a grade that is none": (
         "ddr", line_of("DR_grading/train.txt", 3, "20170413000000003.jpg 6"), "with grades 0 to 5"),
     "ddr: a path": ("ddr", line_of("DR_grading/test.txt", 0, "../x.jpg 1"), "with grades 0 to 5"),
@@ -264,8 +264,8 @@ def test_ddr_measures_every_photograph_once(tmp_path: Path, monkeypatch: pytest.
     ("values", "line"),
     [([1, 2, 3, 4], 3), ([1, 1, 1, 2], 2), ([1, 2, 2, 2], 2), ([1, 2, 3], 2), ([5, 5], None), ([], None)],
 )
-def test_the_dividing_line_parts_as_evenly_as_can_be(values: list[float], line: float | None):
-    assert ddr.dividing_line(np.array(values)) == line
+def test_the_dividing_value_divides_as_evenly_as_possible(values: list[float], line: float | None):
+    assert ddr.dividing_value(np.array(values)) == line
 
 
 def test_brightness_is_of_the_eye_not_of_the_black_around_it(tmp_path: Path):
@@ -319,5 +319,5 @@ def test_layout_names_are_of_the_entry(tmp_path: Path):
     usual = catalog.load("office-home", str(domains(tmp_path / "a", entry.name, "{domain}/{cls}/{n}.jpg")))
     other = domains(tmp_path / "b", entry.name, "x/{domain}/{cls}/{n}.jpg", folders=[*HOME, "real_world"])
     assert catalog.load("office-home", str(other)).keys == usual.keys
-    found = layout.named(entry, [other])
+    found = layout.catalog_layout(entry, [other])
     assert found.sources["Real World", "TV"][0].path == other / "x" / "real_world" / "TV"

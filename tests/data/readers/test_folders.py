@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data.check import pictures
-from fedcore.data.readers import folders
+from fedcore.data import image_files
+from fedcore.data.readers.layout import folder_layout
 from fedcore.errors import FedLensError
+from tests.support.layouts import read_folder
 
 
 def save(path: Path, colour: tuple[int, int, int] = (200, 30, 30), **options: object) -> Path:
@@ -33,7 +34,7 @@ def pets(tmp_path: Path) -> Path:
 
 
 def test_domain_class_image(pets: Path):
-    images, report = folders.read(pets, name="pets")
+    images, report = read_folder(pets, name="pets")
     assert images.domains == ("photo", "sketch")
     assert images.classes == ("dog", "snow owl")
     assert images.keys[:2] == ("photo/dog/0.png", "photo/dog/1.png")
@@ -43,7 +44,7 @@ def test_domain_class_image(pets: Path):
 
 
 def test_labels_and_domains_are_those_of_the_pixels(pets: Path):
-    images, _ = folders.read(pets)
+    images, _ = read_folder(pets)
     for i in range(len(images)):
         red, green, _ = images.read(i).getpixel((0, 0))
         assert images.domains[images.domain[i]] == ("sketch", "photo")[red // 100]
@@ -51,16 +52,16 @@ def test_labels_and_domains_are_those_of_the_pixels(pets: Path):
 
 
 def test_class_image_is_one_domain(pets: Path):
-    images, _ = folders.read(pets / "photo")
+    images, _ = read_folder(pets / "photo")
     assert images.domains == ("all",)
     assert images.classes == ("dog", "snow owl")
-    assert folders.layout(pets / "photo", ["all"]).classes == ("dog", "snow_owl")
+    assert folder_layout(pets / "photo", ["all"]).classes == ("dog", "snow_owl")
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.JPG", "a.jpeg", "a.JPEG", "a.png", "a.PNG", "a.webp"])
 def test_suffixes_in_any_case(pets: Path, name: str):
     save(pets / "photo" / "dog" / name, format={"j": "JPEG", "p": "PNG", "w": "WEBP"}[name[2].lower()])
-    assert f"photo/dog/{name}" in folders.read(pets)[0].keys
+    assert f"photo/dog/{name}" in read_folder(pets)[0].keys
 
 
 def test_hidden_files_and_other_types_are_not_images(pets: Path):
@@ -69,20 +70,20 @@ def test_hidden_files_and_other_types_are_not_images(pets: Path):
     (pets / "photo" / "dog" / "notes.txt").write_text("x")
     (pets / ".git").mkdir()
     save(pets / "__MACOSX" / "dog" / "a.png")
-    images, report = folders.read(pets)
+    images, report = read_folder(pets)
     assert len(images) == 8
     assert report.left_out == ()
 
 
 def test_some_domains_only(pets: Path):
-    images, _ = folders.read(pets, domains=["sketch"])
+    images, _ = read_folder(pets, domains=["sketch"])
     assert images.domains == ("sketch",)
     assert all(key.startswith("sketch/") for key in images.keys)
 
 
 def test_other_folders_do_not_matter_when_domains_are_named(pets: Path):
     (pets / "splits").mkdir()
-    assert folders.layout(pets, ["photo", "sketch"]).domains == ("photo", "sketch")
+    assert folder_layout(pets, ["photo", "sketch"]).domains == ("photo", "sketch")
 
 
 def truncated(path: Path, keep: float, **options: object) -> None:
@@ -113,7 +114,7 @@ def test_unusable_images_are_listed_left_out_and_counted(pets: Path):
     truncated(dog / "cut.png", 0.5)
     truncated(dog / "cut.webp", 0.5, lossless=True)
     bomb(dog / "huge.png")
-    images, report = folders.read(pets)
+    images, report = read_folder(pets)
     assert len(images) == 8
     reasons = {x.path.removeprefix("photo/dog/"): x.reason for x in report.left_out}
     assert set(reasons) == {"empty.jpg", "text.png", "cut.jpg", "cut.png", "cut.webp", "huge.png"}
@@ -129,12 +130,12 @@ def test_unusable_images_are_listed_left_out_and_counted(pets: Path):
 def test_a_jpeg_with_padding_after_its_end_is_fine(pets: Path):
     path = save(pets / "photo" / "dog" / "padded.jpg")
     path.write_bytes(path.read_bytes() + bytes(500))
-    assert "photo/dog/padded.jpg" in folders.read(pets)[0].keys
+    assert "photo/dog/padded.jpg" in read_folder(pets)[0].keys
 
 
 def test_a_cut_jpeg_is_found_although_its_thumbnail_has_an_end(pets: Path):
     truncated(pets / "photo" / "dog" / "cut.jpg", 0.5, comment=b"thumbnail \xff\xd9")
-    (left_out,) = folders.read(pets)[1].left_out
+    (left_out,) = read_folder(pets)[1].left_out
     assert left_out.path == "photo/dog/cut.jpg"
 
 
@@ -143,14 +144,14 @@ def test_exif_orientation_is_applied(pets: Path):
     exif[0x0112] = 6  # turn by 90 degrees to see it upright
     path = save(pets / "photo" / "dog" / "turned.jpg", exif=exif)
     assert Image.open(path).size == (16, 12)
-    assert pictures.decode(path).size == (12, 16)
+    assert image_files.decode(path).size == (12, 16)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1", "LA"])
 def test_every_mode_becomes_rgb(tmp_path: Path, mode: str):
     path = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
     Image.new("RGB", (4, 4), (255, 255, 255)).convert(mode).save(path)
-    image = pictures.decode(path)
+    image = image_files.decode(path)
     assert image.mode == "RGB"
     assert image.getpixel((1, 1)) == (255, 255, 255)
 
@@ -158,32 +159,32 @@ def test_every_mode_becomes_rgb(tmp_path: Path, mode: str):
 def test_sixteen_bit_grey_keeps_its_greys(tmp_path: Path):
     grey = np.array([[0, 257 * 100], [257 * 200, 65535]], dtype=np.uint16)
     Image.fromarray(grey).save(tmp_path / "deep.png")
-    assert np.asarray(pictures.decode(tmp_path / "deep.png"))[..., 0].tolist() == [[0, 100], [200, 255]]
+    assert np.asarray(image_files.decode(tmp_path / "deep.png"))[..., 0].tolist() == [[0, 100], [200, 255]]
 
 
 def test_a_file_that_breaks_after_the_check_is_named(pets: Path):
-    images, _ = folders.read(pets)
+    images, _ = read_folder(pets)
     (pets / "photo" / "dog" / "0.png").write_bytes(b"gone")
     with pytest.raises(FedLensError, match=r"photo/dog/0\.png: cannot be decoded any more"):
         images.read(0)
 
 
 def test_the_fingerprint_follows_the_files(pets: Path):
-    first = folders.read(pets)[0].fingerprint
-    assert folders.read(pets)[0].fingerprint == first
+    first = read_folder(pets)[0].fingerprint
+    assert read_folder(pets)[0].fingerprint == first
     path = pets / "photo" / "dog" / "0.png"
     stat = path.stat()
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
-    touched = folders.read(pets)[0].fingerprint
+    touched = read_folder(pets)[0].fingerprint
     assert touched != first
     path.rename(path.with_name("2.png"))
-    assert folders.read(pets)[0].fingerprint not in (first, touched)
+    assert read_folder(pets)[0].fingerprint not in (first, touched)
 
 
 def test_a_class_without_images_in_one_domain_is_a_warning(pets: Path):
     for path in (pets / "photo" / "dog").iterdir():
         path.unlink()
-    images, report = folders.read(pets)
+    images, report = read_folder(pets)
     assert images.classes == ("dog", "snow owl")
     assert report.empty == (("photo", "dog"),)
     assert "no images of photo/dog" in report.warnings()[0]
@@ -191,12 +192,12 @@ def test_a_class_without_images_in_one_domain_is_a_warning(pets: Path):
 
 def test_links_within_the_folder_are_followed(pets: Path):
     (pets / "photo" / "dog" / "again.png").symlink_to(pets / "photo" / "dog" / "0.png")
-    assert "photo/dog/again.png" in folders.read(pets)[0].keys
+    assert "photo/dog/again.png" in read_folder(pets)[0].keys
 
 
 def test_a_root_that_is_itself_a_link_is_fine(pets: Path, tmp_path: Path):
     (tmp_path / "link").symlink_to(pets)
-    assert folders.read(tmp_path / "link")[0].fingerprint == folders.read(pets)[0].fingerprint
+    assert read_folder(tmp_path / "link")[0].fingerprint == read_folder(pets)[0].fingerprint
 
 
 def remove(path: Path) -> None:
@@ -297,12 +298,12 @@ BAD = {
 @pytest.mark.parametrize(("spoil", "text"), BAD.values(), ids=BAD.keys())
 def test_what_cannot_be_used_says_where_and_what_to_do(pets: Path, spoil, text: str):
     with pytest.raises(FedLensError, match=text) as caught:
-        folders.read(spoil(pets))
+        read_folder(spoil(pets))
     assert caught.value.field == "data.root"
     assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_domain_names_the_nearest(pets: Path):
     with pytest.raises(FedLensError, match="no domain folder 'photos'; did you mean 'photo'") as caught:
-        folders.read(pets, domains=["photos"])
+        read_folder(pets, domains=["photos"])
     assert caught.value.field == "data.domains"

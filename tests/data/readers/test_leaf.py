@@ -126,7 +126,7 @@ def broken(**changes: object):
 
 
 BAD = {
-    "no json": (lambda f: [p.unlink() for p in f.iterdir()], None, "no json files of LEAF's"),
+    "no json": (lambda f: [p.unlink() for p in f.iterdir()], None, "no json files of LEAF"),
     "cut": (
         lambda f: (f / "all_data_10.json").write_text('{"users": ['),
         None,

@@ -10,7 +10,8 @@ from PIL import Image
 
 from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.partition import partition
-from fedcore.data.readers import folders, manifest
+from fedcore.data.readers import manifest
+from fedcore.data.readers.listing import usable_images
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 
@@ -42,8 +43,8 @@ def written(folder: Path, rows: list[str], header: str = "path,label,domain,clie
 
 
 def load(path: Path, **options: object):
-    found = manifest.listing(manifest.read(path, **options))
-    return folders.collect(found, name="manifest", template="a {}.")
+    found = manifest.list_images(manifest.read(path, **options))
+    return usable_images(found, name="manifest", template="a {}.")
 
 
 def test_every_row_is_followed_from_the_file_to_its_pixels(tmp_path: Path, lines: list[str]):

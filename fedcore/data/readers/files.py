@@ -1,4 +1,4 @@
-"""Walking a data set's folder: hidden files are passed over, links that leave it are refused."""
+"""The files and folders of a data set: hidden ones are skipped, links that leave the folder are refused."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from fedcore.errors import FedLensError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
-DEPTH = 4
-"""Folders between the given root and what is looked for, at most."""
+MAX_DEPTH = 4
+"""Levels of folders below the given one that are searched."""
 
 
-class NotHere(FedLensError):
-    """The folder does not hold the data set (which may still lie packed in it)."""
+class NotInFolder(FedLensError):
+    """The folder does not hold the data set (which may still be in an archive in it)."""
 
 
-def locate(found: Entry, bases: Sequence[Path], *needles: str) -> Path:
-    """The folder that holds all of these files or folders, nearest to the root first.
+def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
+    """Find the folder that holds all of these files or folders, nearest to the roots.
 
     Raises:
-        NotHere: ``data.root``, naming the first that is nowhere together with the others.
+        NotInFolder: ``data.root``, where no folder holds them all.
     """
-    level = list(bases)
-    for _ in range(DEPTH + 1):
+    level = list(roots)
+    for _ in range(MAX_DEPTH + 1):
         for folder in level:
             if all((folder / needle).exists() for needle in needles):
                 return folder
         level = [folder / name for folder in level for name in folders_in(folder, folder)]
     wanted = " and ".join(f"'{n}'" for n in needles)
-    raise NotHere(f"{bases[0]}: no folder with {wanted} in it. {found.how}", "data.root")
+    raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how}", "data.root")
 
 
-def lines(path: Path) -> list[str]:
-    """The lines of a label file, stripped; empty ones and comments (#) are passed over.
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a label file, stripped, without empty ones and comments (#).
 
     Raises:
-        FedLensError: ``data.root``, when it cannot be read as text.
+        FedLensError: ``data.root``, if it cannot be read as text.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -48,11 +48,11 @@ def lines(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def existing(root: str | Path) -> Path:
-    """A folder's real path.
+def existing_folder(root: str | Path) -> Path:
+    """Return a folder's real path.
 
     Raises:
-        FedLensError: ``data.root``, when there is none.
+        FedLensError: ``data.root``, if it does not exist or is a file.
     """
     path = Path(root).expanduser()
     if not path.exists():
@@ -63,20 +63,20 @@ def existing(root: str | Path) -> Path:
 
 
 def folders_in(root: Path, folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted, hidden ones left out.
+    """Return the names of the visible folders in a folder, sorted.
 
     Raises:
         FedLensError: ``data.root``, for a link that leaves the root.
     """
     with os.scandir(folder) as entries:
-        found = sorted(e.name for e in entries if _visible(e) and e.is_dir())
-    for name in found:
+        names = sorted(e.name for e in entries if _visible(e) and e.is_dir())
+    for name in names:
         _refuse_leaving(root, folder / name)
-    return found
+    return names
 
 
 def images_in(root: Path, folder: Path) -> Iterator[Path]:
-    """The image files of a folder by their suffix, hidden ones left out, in no order.
+    """Yield the visible image files of a folder, known by their suffix, in no particular order.
 
     Raises:
         FedLensError: ``data.root``, for a link that leaves the root.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data.check import pictures
+from fedcore.data import image_files
 from fedcore.errors import FedLensError
 
 
@@ -28,10 +28,10 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path):
     grey = np.array([[0, 256, 257], [257 * 100, 257 * 200, 65535]], dtype=np.uint16)
     Image.fromarray(grey).save(tmp_path / "deep.png")
-    pixels = np.asarray(pictures.decode(tmp_path / "deep.png"))
+    pixels = np.asarray(image_files.decode(tmp_path / "deep.png"))
     assert pixels[..., 0].tolist() == [[0, 1, 1], [100, 200, 255]]
     assert (pixels == pixels[..., :1]).all()
-    assert pictures.examine(tmp_path / "deep.png").deep
+    assert image_files.check_file(tmp_path / "deep.png").sixteen_bit
 
 
 def test_sixteen_bits_of_colour_are_seen_and_scaled(tmp_path: Path):
@@ -44,8 +44,8 @@ def test_sixteen_bits_of_colour_are_seen_and_scaled(tmp_path: Path):
     ):
         content += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
     (tmp_path / "deep.png").write_bytes(content)
-    assert pictures.examine(tmp_path / "deep.png").deep
-    assert pictures.decode(tmp_path / "deep.png").getpixel((0, 0)) == (255, 100, 0)
+    assert image_files.check_file(tmp_path / "deep.png").sixteen_bit
+    assert image_files.decode(tmp_path / "deep.png").getpixel((0, 0)) == (255, 100, 0)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_sixteen_bits_of_colour_are_seen_and_scaled(tmp_path: Path):
 )
 def test_cmyk_keeps_its_colours(tmp_path: Path, ink: tuple[int, ...], colour: tuple[int, ...]):
     Image.new("CMYK", (16, 16), ink).save(tmp_path / "a.jpg", quality=95)
-    assert pictures.examine(tmp_path / "a.jpg").mode == "CMYK"
-    got = np.array(pictures.decode(tmp_path / "a.jpg").getpixel((8, 8)), dtype=int)
+    assert image_files.check_file(tmp_path / "a.jpg").mode == "CMYK"
+    got = np.array(image_files.decode(tmp_path / "a.jpg").getpixel((8, 8)), dtype=int)
     assert np.abs(got - colour).max() <= 4
 
 
@@ -69,10 +69,10 @@ def test_every_exif_orientation_is_turned_upright(tmp_path: Path, orientation: i
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored.save(tmp_path / "a.jpg", exif=exif, quality=95)
-    upright = pictures.decode(tmp_path / "a.jpg")
+    upright = image_files.decode(tmp_path / "a.jpg")
     assert upright.size == (32, 16)
     assert upright.getpixel((3, 3))[0] > 200 and upright.getpixel((28, 12))[0] < 50
-    assert pictures.examine(tmp_path / "a.jpg").turned == (orientation != 1)
+    assert image_files.check_file(tmp_path / "a.jpg").rotated == (orientation != 1)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF"])
@@ -81,27 +81,27 @@ def test_of_an_animation_the_first_frame_is_used(tmp_path: Path, kind: str):
     path = tmp_path / f"a.{kind.lower()}"
     options = {"lossless": True} if kind == "WEBP" else {}
     frames[0].save(path, kind, save_all=True, append_images=frames[1:], **options)
-    assert pictures.examine(path).frames == 2
-    assert pictures.decode(path).getpixel((4, 4)) == (255, 0, 0)
+    assert image_files.check_file(path).frames == 2
+    assert image_files.decode(path).getpixel((4, 4)) == (255, 0, 0)
 
 
 def test_a_plain_picture_has_nothing_odd():
-    look = pictures.examine(encoded(noise(), "JPEG"))
-    assert look == pictures.Look(None, size=(64, 64), mode="RGB")
+    check = image_files.check_file(encoded(noise(), "JPEG"))
+    assert check == image_files.FileCheck(None, size=(64, 64), mode="RGB")
 
 
-def test_a_jpeg_that_is_broken_in_its_middle_is_found_by_the_thorough_look_only():
+def test_a_jpeg_that_is_broken_in_its_middle_is_found_by_the_thorough_check_only():
     content = bytearray(encoded(noise(), "JPEG"))
     content[len(content) // 2] = 0xFF
-    assert pictures.fault(bytes(content)) is None
-    look = pictures.examine(bytes(content))
-    assert look.kind == "unreadable" and "broken data stream" in (look.reason or "")
+    assert image_files.unusable_reason(bytes(content)) is None
+    check = image_files.check_file(bytes(content))
+    assert check.kind == "unreadable" and "broken data stream" in (check.reason or "")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, about damaged TIFF tags
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_whatever_bytes_are_damaged_nothing_but_a_reason_comes_out(kind: str, tmp_path: Path):
-    """And what the thorough look lets pass can be decoded."""
+    """And what passes the thorough check can be decoded."""
     whole = encoded(noise(24), kind)
     rng = np.random.default_rng(1)
     reasons = 0
@@ -112,17 +112,17 @@ def test_whatever_bytes_are_damaged_nothing_but_a_reason_comes_out(kind: str, tm
         if trial % 3 == 0:
             content = content[: rng.integers(1, len(content))]
         (tmp_path / "a").write_bytes(content)
-        look = pictures.examine(bytes(content))
-        reasons += look.reason is not None
-        if look.reason is None:
-            pictures.decode(tmp_path / "a")
+        check = image_files.check_file(bytes(content))
+        reasons += check.reason is not None
+        if check.reason is None:
+            image_files.decode(tmp_path / "a")
     assert reasons > 10
 
 
-def test_a_file_that_is_gone_is_unreadable_when_looked_at_and_named_when_decoded(tmp_path: Path):
-    assert "No such file" in (pictures.fault(tmp_path / "gone.jpg") or "")
+def test_a_file_that_is_gone_is_unreadable_when_checked_and_named_when_decoded(tmp_path: Path):
+    assert "No such file" in (image_files.unusable_reason(tmp_path / "gone.jpg") or "")
     with pytest.raises(FedLensError, match=r"gone\.jpg: cannot be decoded any more .*; restore or remove it"):
-        pictures.decode(tmp_path / "gone.jpg")
+        image_files.decode(tmp_path / "gone.jpg")
 
 
 def test_threads_keep_the_order_and_hold_few_results():
@@ -133,7 +133,7 @@ def test_threads_keep_the_order_and_hold_few_results():
             taken.append(i)
             yield i
 
-    results = pictures.in_threads(lambda i: i * 2, source())
+    results = image_files.map_in_threads(lambda i: i * 2, source())
     assert [next(results) for _ in range(3)] == [0, 2, 4]
     assert len(taken) < 500
     assert list(results)[-1] == 9998

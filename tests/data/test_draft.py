@@ -7,10 +7,10 @@ from PIL import Image
 from fedcore.config import DataConfig, Experiment, expand
 from fedcore.config.grouping import group_hash
 from fedcore.data import catalog
-from fedcore.data.check.pictures import decode
-from fedcore.data.images import drafted
-from fedcore.data.readers import folders
+from fedcore.data.image_files import decode
+from fedcore.data.images import with_draft_decoding
 from fedcore.engine.prepare import load_images
+from tests.support.layouts import read_folder
 
 
 @pytest.fixture
@@ -37,16 +37,16 @@ def test_large_jpegs_shrink_no_further_than_asked(root):
 
 
 def test_drafts_have_a_key_of_their_own(root):
-    images, _ = folders.read(root)
-    quick = drafted(images, 224)
+    images, _ = read_folder(root)
+    quick = with_draft_decoding(images, 224)
     assert images.read(0).size == (800, 600) and quick.read(0).size == (400, 300)
-    assert len({images.fingerprint, quick.fingerprint, drafted(images, 64).fingerprint}) == 3
+    assert len({images.fingerprint, quick.fingerprint, with_draft_decoding(images, 64).fingerprint}) == 3
     assert quick.keys == images.keys and quick.labels.tolist() == images.labels.tolist()
 
 
 def test_what_has_no_files_stays_as_it_is():
     images = catalog.load("shapes")
-    assert drafted(images, 224) is images
+    assert with_draft_decoding(images, 224) is images
 
 
 def test_the_config_chooses_and_the_backbone_sets_the_size(root):

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment, expand, parse
-from fedcore.data import catalog
-from fedcore.data.check import check, verdicts
+from fedcore.data import catalog, file_check_cache
+from fedcore.data.check.dataset import check_dataset
 from fedcore.data.readers import archives, ddr, leaf
-from fedcore.data.readers.prepare import NotPrepared, Prepared, put_off
+from fedcore.data.slow_work import NotPrepared, defer_slow_work, prepare_then
 from fedcore.engine import setup
 from fedcore.engine.plan import plan
 from fedcore.progress import Progress
 from tests.data.readers.test_archives import pack
 from tests.support.layouts import WRITE
+from tests.support.work import collect
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def test_nothing_slow_is_begun_where_it_is_put_off(name: str, tmp_path: Path):
     write, said, _, _ = SLOW[name]
     root = write(tmp_path)
     before = tree(tmp_path)
-    with put_off(), pytest.raises(NotPrepared) as caught:
+    with defer_slow_work(), pytest.raises(NotPrepared) as caught:
         catalog.load(name, str(root))
     line = str(caught.value)
     assert said in line and caught.value.field == "data.root" and tree(tmp_path) == before
@@ -63,25 +64,24 @@ def test_it_is_done_once_with_progress_and_is_no_trouble_afterwards(
 ):
     write, _, step, images = SLOW[name]
     root = str(write(tmp_path))
-    work = Prepared(lambda: catalog.load(name, root))
-    steps = list(work)
+    steps, images_read = collect(prepare_then(lambda: catalog.load(name, root)))
     assert step in {s.message.removesuffix(" into").split(" into ")[0] for s in steps}
-    assert len(work.result) >= images
+    assert len(images_read) >= images
     for module, does in ((archives, "unpack"), (leaf, "_parse"), (ddr, "measure")):
         monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
-    with put_off():
+    with defer_slow_work():
         again = catalog.load(name, root)
         assert catalog.facts(name, root).classes == again.classes
-    assert again.keys == work.result.keys and again.fingerprint == work.result.fingerprint
-    assert list(Prepared(lambda: catalog.load(name, root))) == []
+    assert again.keys == images_read.keys and again.fingerprint == images_read.fingerprint
+    assert list(prepare_then(lambda: catalog.load(name, root))) == []
 
 
 def test_a_folder_of_images_needs_nothing(tmp_path: Path):
     root = str(WRITE["pacs"](tmp_path))
     before = tree(tmp_path)
-    with put_off():
+    with defer_slow_work():
         assert len(catalog.load("pacs", root)) == len(catalog.load("folder", root)) == 56
-    assert list(Prepared(lambda: catalog.load("pacs", root))) == [] and tree(tmp_path) == before
+    assert list(prepare_then(lambda: catalog.load("pacs", root))) == [] and tree(tmp_path) == before
 
 
 def test_an_unreadable_photograph_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -90,18 +90,18 @@ def test_an_unreadable_photograph_is_looked_at_once(tmp_path: Path, monkeypatch:
     bad.write_bytes(b"no picture")
     first = catalog.load("ddr", str(root))
     monkeypatch.setattr(ddr, "measure", lambda _: pytest.fail("measured again"))
-    with put_off():
+    with defer_slow_work():
         assert catalog.load("ddr", str(root)).keys == first.keys
 
 
 def test_measuring_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     root = WRITE["ddr"](tmp_path / "set")
     monkeypatch.setattr(ddr, "_EVERY", 1)
-    steps = iter(Prepared(lambda: catalog.load("ddr", str(root))))
+    steps = prepare_then(lambda: catalog.load("ddr", str(root)))
     for _ in range(6):
         next(steps)
     steps.close()
-    with put_off(), pytest.raises(NotPrepared) as caught:
+    with defer_slow_work(), pytest.raises(NotPrepared) as caught:
         catalog.load("ddr", str(root))
     whole = len(catalog.load("ddr", str(root)))
     assert str(caught.value).startswith(f"{whole - 5} photographs")
@@ -113,18 +113,18 @@ def test_a_place_that_cannot_be_written_is_read_each_time(
 ):
     root = SLOW[name][0](tmp_path)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with put_off():
+    with defer_slow_work():
         assert len(catalog.load(name, str(root))) >= SLOW[name][3]
 
 
 def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
     (tmp_path / "a").mkdir()
-    *steps, report = check.check("pacs", str(packed(tmp_path / "a")))
+    steps, report = collect(check_dataset("pacs", str(packed(tmp_path / "a"))))
     assert report.images == 56
     assert [s.done for s in steps if s.message == "unpacking pacs.zip"][-1] > 0
     root = str(packed(tmp_path / "b"))
     wanted = experiment(root)
-    with put_off(), pytest.raises(NotPrepared):
+    with defer_slow_work(), pytest.raises(NotPrepared):
         plan(wanted)
     run = expand(wanted)[0]
     for event in setup.set_up(run, tmp_path, "cpu"):
@@ -144,7 +144,7 @@ def test_the_form_does_not_unpack_and_looks_again_later(tmp_path: Path, monkeypa
     _, planned, error = drafts.checked(values)
     assert planned is None and "check the data set first" in str(error) and tree(tmp_path) == before
     assert drafts.preview(values, error) is None
-    list(check.check("pacs", root))
+    collect(check_dataset("pacs", root))
     assert len(drafts.checked(values)[1].clients) == 4
 
 
@@ -157,33 +157,33 @@ def test_what_is_made_of_a_folder_that_cannot_be_written_is_kept_in_the_cache(
     monkeypatch.setattr(
         os, "access", lambda place, mode: root not in (place, *Path(place).parents) and real(place, mode)
     )
-    with put_off(), pytest.raises(NotPrepared):
+    with defer_slow_work(), pytest.raises(NotPrepared):
         catalog.load(name, str(root))
-    work = Prepared(lambda: catalog.load(name, str(root)))
-    assert list(work)
+    steps, images = collect(prepare_then(lambda: catalog.load(name, str(root))))
+    assert steps
     for module, does in ((leaf, "_parse"), (ddr, "measure")):
         monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
-    with put_off():
-        assert catalog.load(name, str(root)).fingerprint == work.result.fingerprint
+    with defer_slow_work():
+        assert catalog.load(name, str(root)).fingerprint == images.fingerprint
     assert tree(root) == before
 
 
 def test_many_images_that_nobody_has_looked_at_are_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verdicts, "AT_ONCE", 50)
+    monkeypatch.setattr(file_check_cache, "MAX_UNDEFERRED", 50)
     root = str(WRITE["pacs"](tmp_path / "my own"))
-    with put_off(), pytest.raises(NotPrepared) as caught:
+    with defer_slow_work(), pytest.raises(NotPrepared) as caught:
         catalog.load("folder", root)
     assert "56 images in" in str(caught.value) and f"data check '{root}'`" in str(caught.value)
-    work = Prepared(lambda: catalog.load("folder", root))
-    assert [s.message for s in work] == ["looking through images"]
-    monkeypatch.setattr(verdicts, "faults", lambda _: pytest.fail("looked at again"))
-    with put_off():
-        assert len(catalog.load("folder", root)) == len(work.result) == 56
+    steps, images = collect(prepare_then(lambda: catalog.load("folder", root)))
+    assert [s.message for s in steps] == ["looking through images"]
+    monkeypatch.setattr(file_check_cache, "unusable_reasons", lambda _: pytest.fail("looked at again"))
+    with defer_slow_work():
+        assert len(catalog.load("folder", root)) == len(images) == 56
 
 
 def test_a_check_spares_the_page_the_look_at_many_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(verdicts, "AT_ONCE", 50)
+    monkeypatch.setattr(file_check_cache, "MAX_UNDEFERRED", 50)
     root = str(WRITE["pacs"](tmp_path / "set"))
-    list(check.check("folder", root))
-    with put_off():
+    collect(check_dataset("folder", root))
+    with defer_slow_work():
         assert len(catalog.load("folder", root)) == 56

@@ -1,0 +1,91 @@
+"""A cache of which image files cannot be used, so that not all files are opened at every start.
+
+An entry holds for exactly these files with these sizes and modification times. Loading a data set checks only
+the ends of each file; ``data check`` decodes every pixel, and its result replaces that of the quick check: an
+image that is broken in its middle is then left out too, instead of stopping a run. Losing the cache costs
+time, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcore.data import slow_work
+from fedcore.data.image_files import unusable_reasons
+from fedcore.progress import Progress, Work
+
+MIN_CACHED = 500
+"""Fewer files than this are checked anew each time: it takes no time."""
+
+MAX_UNDEFERRED = 5000
+"""Checking more files than this is slow work: 50,000 small ones take 6 s from a warm disk."""
+
+
+def folder() -> Path:
+    """Return the folder of the cache."""
+    return slow_work.cache_folder() / "verdicts"  # its first name: results of earlier checks go on counting
+
+
+def cached_reasons(files: Sequence[Path]) -> list[str | None]:
+    """Why each file cannot be used, or None: from the cache, or from a quick check where it is not there.
+
+    Raises:
+        NotPrepared: within ``defer_slow_work``, for many files that have not been checked yet.
+    """
+    place = _place(files)
+    reasons = _load(place, len(files))
+    if reasons is None and len(files) > MAX_UNDEFERRED and slow_work.make_writable(folder()):
+        parent = os.path.commonpath([file.parent for file in files])
+        slow_work.require_slow_work(
+            f"{len(files):,} images in {parent} have to be looked through", lambda: _check_all(files)
+        )
+        reasons = _load(place, len(files))
+    if reasons is not None:
+        return reasons
+    reasons = list(unusable_reasons(files))
+    if len(files) >= MIN_CACHED:
+        save(files, reasons)
+    return reasons
+
+
+def save(files: Sequence[Path], reasons: Sequence[str | None]) -> None:
+    """Store why each file cannot be used, or None, if the cache folder can be written."""
+    place = _place(files)
+    part = place.with_suffix(f".part-{os.getpid()}")
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps({str(i): r for i, r in enumerate(reasons) if r}), encoding="utf-8")
+        os.replace(part, place)
+
+
+def _load(place: Path, count: int) -> list[str | None] | None:
+    with contextlib.suppress(OSError, ValueError):  # the file does not exist, or another program wrote it
+        reasons = json.loads(place.read_text(encoding="utf-8"))
+        return [reasons.get(str(row)) for row in range(count)]
+    return None
+
+
+def _check_all(files: Sequence[Path]) -> Work[None]:
+    reasons: list[str | None] = []
+    for reason in unusable_reasons(files):
+        if len(reasons) % MIN_CACHED == 0:
+            yield Progress("looking through images", len(reasons), len(files))
+        reasons.append(reason)
+    save(files, reasons)
+
+
+def _place(files: Sequence[Path]) -> Path:
+    content = hashlib.sha256()
+    for file in files:
+        try:
+            stat = file.stat()
+            line = f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+        except OSError:
+            line = f"{file}\0gone\n"
+        content.update(line.encode(errors="surrogateescape"))
+    return folder() / f"{content.hexdigest()[:32]}.json"
