@@ -22,9 +22,9 @@ def make(db: Path) -> int:
         experiment = fill.an_experiment(
             f"Made up, {number} of {EXPERIMENTS}", seeds=tuple(range(1, SEEDS + 1)), rounds=ROUNDS
         )
-        _, leases = fill.start(db, experiment)
-        for lease in leases:
-            fill.train(lease, clients=CLIENTS)
+        _, writers = fill.start(db, experiment)
+        for writer in writers:
+            fill.train(writer, clients=CLIENTS)
     with sqlite3.connect(db) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return int(connection.execute("SELECT count(*) FROM accuracy").fetchone()[0])

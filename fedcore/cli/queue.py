@@ -93,16 +93,32 @@ def list_tasks(
 @common
 def task(
     task_id: Annotated[int, typer.Argument(metavar="ID")],
-    owner: Annotated[str | None, typer.Option(help="For the worker: the owner of its claim")] = None,
-    attempt: Annotated[int | None, typer.Option(help="For the worker: the number of its claim")] = None,
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
     db: Database = None,
 ) -> int:
-    """Do one queued task here (the worker starts this for each task)."""
-    from fedcore.jobs import task_job
+    """Do one queued task in this process."""
+    from fedcore.jobs import tasks
+    from fedcore.jobs.job import work
     from fedcore.store import database
 
-    claim = task_job.take(database.resolve(db), task_id, owner, attempt)
-    outcome = task_job.work(claim, device)
+    outcome = work(tasks.claim_queued(database.resolve(db), task_id), device)
     print(f"task {task_id}: {outcome}")
     return DONE if outcome == "done" else NOT_DONE
+
+
+@commands.command("job", hidden=True)
+@common
+def job(
+    kind: Annotated[str, typer.Option(help="train, or the kind of a task")],
+    number: Annotated[int, typer.Option("--id", help="The run or task")],
+    owner: Annotated[str, typer.Option(help="The owner of the claim")],
+    attempt: Annotated[int, typer.Option(help="The attempt of the claim")],
+    device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
+    db: Database = None,
+) -> int:
+    """Do one claimed run or task; the worker starts this process for each."""
+    from fedcore.jobs.job import run_process
+    from fedcore.store import database
+    from fedcore.store.claims import Claim
+
+    return run_process(Claim(database.resolve(db), kind, number, owner, attempt), device)

@@ -77,7 +77,7 @@ def run(
     path = writable(db)
     if queue:
         return _queue(path, experiment, checked.runs, device)
-    return _train_here(path, experiment, checked.runs, device)
+    return _run_local(path, experiment, checked.runs, device)
 
 
 def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
@@ -90,13 +90,13 @@ def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: 
     return DONE
 
 
-def _train_here(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
+def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
     from fedcore.cli.progress import Bars
-    from fedcore.jobs.local import train_here
+    from fedcore.jobs.local import run_local
     from fedcore.store import Store
 
     with Bars() as bars:
-        outcome = train_here(db, experiment, runs, device=device, begun=bars.begun, listen=bars.event)
+        outcome = run_local(db, experiment, runs, device=device, begun=bars.begun, listen=bars.event)
     for row in Store(db).runs.get(outcome.runs):
         accuracy = (
             ""

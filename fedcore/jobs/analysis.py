@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import tasks
-from fedcore.progress import Progress
+from fedcore.jobs.handlers import Job
+from fedcore.progress import Work
 from fedcore.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 What = Literal["predictions", "feature_space", "evidence", "nearest_words"]
 KIND = "analyse"
 
@@ -40,7 +41,7 @@ def key(db: str | Path, run_id: int, what: What, model: int, test_set: int) -> s
     return f"run {run_id} round {Store(db).runs.get([run_id])[0].rounds_done} {what} {model} {test_set}"
 
 
-def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress | dict[str, Any]]:
+def analyse(job: Job) -> Work[dict[str, Any]]:
     """The handler: restores the run from its checkpoint, then looks. Arrays are written beside the result.
 
     Raises:
@@ -48,23 +49,24 @@ def analyse(args: dict[str, Any], context: tasks.Context) -> Iterator[Progress |
     """
     from fedcore.engine import inspect
 
-    db, run_id = context.db, args["run"]
-    found = Store(db).runs.newest_checkpoint(run_id)
-    if found is None:
+    run_id, runs = job.args["run"], Store(job.db).runs
+    checkpoint = runs.newest_checkpoint(run_id)
+    if checkpoint is None:
         raise FedLensError(
             f"run {run_id} has no checkpoint to look into: it was deleted, or the run was trained elsewhere; "
             "run it again to look into it"
         )
-    config, environment = Store(db).runs.config(run_id), Store(db).runs.environment(run_id)
-    at = yield from inspect.restore(config, found[1], context.artifacts, context.device, environment)
-    result = {"round": at.round, "classes": list(at.federation.problem.classes)}
-    if args["what"] == "nearest_words":
-        yield result | {"rows": inspect.nearest_words(at, args["model"])}
-        return
+    _, path = checkpoint
+    config, environment = runs.config(run_id), runs.environment(run_id)
+    snapshot = yield from inspect.restore(config, path, job.artifacts, job.device, environment)
+    result = {"round": snapshot.round, "classes": list(snapshot.federation.problem.classes)}
+    what, model, test_set = (job.args[name] for name in ("what", "model", "test_set"))
+    if what == "nearest_words":
+        return result | {"rows": inspect.nearest_words(snapshot, model)}
     analyses = {
-        "predictions": lambda: inspect.predictions(at),
-        "feature_space": lambda: inspect.feature_space(at, args["model"], args["test_set"]),
-        "evidence": lambda: inspect.evidence(at, args["model"], args["test_set"]),
+        "predictions": lambda: inspect.predictions(snapshot),
+        "feature_space": lambda: inspect.feature_space(snapshot, model, test_set),
+        "evidence": lambda: inspect.evidence(snapshot, model, test_set),
     }
-    context.write_arrays(**(yield from analyses[args["what"]]()))
-    yield result
+    job.write_arrays(**(yield from analyses[what]()))
+    return result

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import re
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -125,6 +126,23 @@ def _cores() -> int:
         return int(asked)
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, psutil.cpu_count(logical=False) or usable)
+
+
+CUDA_CONTEXT = 600 * 2**20
+"""What a process holds on a GPU beside torch's memory: CUDA's context and its libraries' kernels."""
+
+
+def peak_memory(device: str) -> int:
+    """Most bytes of a device's memory that this process has used so far; of the machine's for ``cpu``."""
+    torch = sys.modules.get("torch")  # whoever trains has loaded it
+    if device != "cpu" and torch is not None:
+        return int(torch.cuda.max_memory_reserved()) + CUDA_CONTEXT
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else size * 1024
 
 
 def default_device() -> str:

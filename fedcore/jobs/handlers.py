@@ -1,46 +1,134 @@
-"""What the kinds of tasks do: each asks one other module, and hands its answer back as JSON values."""
+"""The handlers of jobs: each calls one other module, yields its events, and returns JSON values."""
 
 from __future__ import annotations
 
-import logging
+import os
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedcore.jobs.tasks import Context, Steps
-from fedcore.progress import Progress
+from fedcore.errors import FedLensError
+from fedcore.progress import Progress, Work
 from fedcore.store import Store
+from fedcore.store.claims import TRAIN, Claim
+from fedcore.store.database import artifacts_folder
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from fedcore.engine.events import Event
+
+HANDLERS = {
+    TRAIN: "fedcore.jobs.training:train",
+    "check": "fedcore.jobs.handlers:check",
+    "encode": "fedcore.jobs.handlers:encode",
+    "download": "fedcore.jobs.handlers:download",
+    "weights": "fedcore.jobs.handlers:weights",
+    "analyse": "fedcore.jobs.analysis:analyse",
+    "import_file": "fedcore.jobs.handlers:import_file",
+}
+"""Kind -> ``module:function``, loaded by the process that does the job: pages never import what it needs."""
+
+ARRAYS, LOG = "arrays.npz", "log.txt"
+"""Files in a job's folder: large results, and what happened."""
 
 
-def check(args: dict[str, Any], context: Context) -> Steps:
-    """Look through a data set before it is used. args: root; name, where it is one of the
-    catalog's; domains; columns.
+@dataclass(frozen=True)
+class Job:
+    """A job as its handler sees it.
 
-    Result: ``name`` and the ``report`` (``CheckReport.to_dict``); array ``sheet``: sample pictures, where it
-    can be used. Shape: (height, width, 3).
+    Attributes:
+        args: JSON values of a task; empty for a run, whose config is its argument.
+        folder: of this job alone; may not exist yet, or hold files of an earlier attempt.
+        device: torch's name of the device to use.
+        should_stop: asked between steps; whatever is not yielded then is lost.
+        log: appends a line to the job's log.
+    """
+
+    claim: Claim
+    args: dict[str, Any]
+    folder: Path
+    device: str = "cpu"
+    should_stop: Callable[[], bool] = lambda: False
+    log: Callable[[str], None] = lambda text: None
+
+    @property
+    def id(self) -> int:
+        """The id of the run or task."""
+        return self.claim.id
+
+    @property
+    def db(self) -> Path:
+        """The database that holds the job."""
+        return self.claim.db
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of checkpoints and encodings of this database."""
+        return artifacts_folder(self.db)
+
+    def write_arrays(self, **arrays: np.ndarray) -> None:
+        """Write large results beside the row, for ``tasks.arrays`` to read: all of them or none."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = self.folder / f"{ARRAYS}.part-{os.getpid()}"
+        try:
+            with part.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            part.replace(self.folder / ARRAYS)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+class Handler(Protocol):
+    """Does a job: yields events (``Progress`` at least) and returns its result, a dict of JSON values."""
+
+    def __call__(self, job: Job) -> Generator[Event, None, dict[str, Any]]: ...
+
+
+def load_handler(kind: str) -> Handler:
+    """Import the function that does jobs of a kind; that may load torch.
+
+    Raises:
+        FedLensError: for an unknown kind.
+    """
+    if kind not in HANDLERS:
+        raise FedLensError(f"unknown kind of job '{kind}'; choose one of {', '.join(HANDLERS)}", "kind")
+    module, _, name = HANDLERS[kind].partition(":")
+    handler: Handler = getattr(import_module(module), name)
+    return handler
+
+
+def check(job: Job) -> Work[dict[str, Any]]:
+    """Check a data set before it is used.
+
+    args: root; name, where it is one of the catalog's; domains; columns.
+
+    Returns: ``name`` and the ``report`` (``CheckReport.to_dict``). The array ``sheet`` shows sample pictures
+    of a data set that can be used. Shape: (height, width, 3).
     """
     from fedcore.data import catalog
     from fedcore.data.check.contact_sheet import contact_sheet
     from fedcore.data.check.dataset import check_dataset
     from fedcore.data.readers.loaders import detect_format
 
-    root, domains, columns = args.get("root"), args.get("domains"), args.get("columns")
-    name = args.get("name") or detect_format(root)
+    root, domains, columns = job.args.get("root"), job.args.get("domains"), job.args.get("columns")
+    name = job.args.get("name") or detect_format(root)
     report = yield from check_dataset(name, root, domains, columns)
     if report.error is None:
         yield Progress("drawing samples", report.images, report.images)
         images = catalog.load(name, root, domains, columns=columns)
-        context.write_arrays(sheet=np.asarray(contact_sheet(images)))
-    yield {"name": name, "report": report.to_dict()}
+        job.write_arrays(sheet=np.asarray(contact_sheet(images)))
+    return {"name": name, "report": report.to_dict()}
 
 
-def encode(args: dict[str, Any], context: Context) -> Steps:
+def encode(job: Job) -> Work[dict[str, Any]]:
     """Encode a data set ahead of its runs.
 
     args: name, root, domains, columns, decode; backbone, pretrained, precision; reads.
+
+    Returns: number of ``images``, name of the ``file``, and its ``bytes``.
     """
     from fedcore.clip import features
     from fedcore.clip.facts import facts
@@ -49,47 +137,47 @@ def encode(args: dict[str, Any], context: Context) -> Steps:
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
 
-    yield Progress(f"reading {args['name']}", 0, 0)
-    said = {k: args[k] for k in ("name", "root", "domains", "columns", "decode") if args.get(k) is not None}
+    yield Progress(f"reading {job.args['name']}", 0, 0)
+    fields = ("name", "root", "domains", "columns", "decode")
+    data = DataConfig(**{field: job.args[field] for field in fields if job.args.get(field) is not None})
     images, left_out = yield from prepare_then(
-        lambda: read_images(DataConfig(**said), facts(args["backbone"]).image_size)
+        lambda: read_images(data, facts(job.args["backbone"]).image_size)
     )
     for line in left_out:
-        _log.warning(line)
-    yield Progress(f"loading {args['backbone']}", 0, 0)
-    precision = args.get("precision") or "fp32"
-    backbone = setup.load_backbone(args["backbone"], args.get("pretrained"), context.device, precision)
+        job.log(line)
+    yield Progress(f"loading {job.args['backbone']}", 0, 0)
+    precision = job.args.get("precision") or "fp32"
+    backbone = setup.load_backbone(job.args["backbone"], job.args.get("pretrained"), job.device, precision)
     yield Progress(f"encoding {images.name}", 0, len(images))
-    folder, reads = context.artifacts / "encodings", args.get("reads") or "embedding"
+    folder, reads = job.artifacts / "encodings", job.args.get("reads") or "embedding"
     yield from setup.encode(backbone, images, reads, folder)
     path = features.cache_path(folder, backbone, images, reads)
-    yield {"images": len(images), "file": path.name, "bytes": path.stat().st_size}
+    return {"images": len(images), "file": path.name, "bytes": path.stat().st_size}
 
 
-def download(args: dict[str, Any], context: Context) -> Steps:
-    """Fetch a data set through torchvision. args: name, root."""
+def download(job: Job) -> Work[dict[str, Any]]:
+    """Download a data set through torchvision. args: name, root."""
     from fedcore.data import catalog
 
-    yield from catalog.download(args["name"], args["root"])
-    yield {"name": args["name"], "root": args["root"]}
+    yield from catalog.download(job.args["name"], job.args["root"])
+    return {"name": job.args["name"], "root": job.args["root"]}
 
 
-def weights(args: dict[str, Any], context: Context) -> Steps:
+def weights(job: Job) -> Work[dict[str, Any]]:
     """Fetch the weights of a backbone. args: name, tag."""
     from fedcore.clip import fetch
 
     done = 0
-    for done, total in fetch.fetch(args["name"], args["tag"]):
-        yield Progress(f"downloading {args['tag']}", done, total)
-    yield {"bytes": done}
+    for done, total in fetch.fetch(job.args["name"], job.args["tag"]):
+        yield Progress(f"downloading {job.args['tag']}", done, total)
+    return {"bytes": done}
 
 
-def import_file(args: dict[str, Any], context: Context) -> Steps:
+def import_file(job: Job) -> Work[dict[str, Any]]:
     """Record results from a file. args: file, name (as the user knows it); experiment, dataset of a CSV file.
 
     Result: ``says``, what came of it.
     """
-
-    yield Progress(f"recording {args['name']}", 0, 0)
-    file, name = Path(args["file"]), args["name"]
-    yield {"says": Store(context.db).imports.file(file, args["experiment"], args["dataset"], name)}
+    yield Progress(f"recording {job.args['name']}", 0, 0)
+    file, name = Path(job.args["file"]), job.args["name"]
+    return {"says": Store(job.db).imports.file(file, job.args["experiment"], job.args["dataset"], name)}

@@ -1,4 +1,4 @@
-"""A thread that says "still alive" for a process' runs or task, and hears when one is asked to stop."""
+"""A thread that keeps a process' jobs marked as alive, and notices when one is asked to stop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import time
 from pathlib import Path
 
 from fedcore.errors import FedLensError
+from fedcore.store.claims import JOB_TABLES, Claim
 from fedcore.store.database import reading, writing
-from fedcore.store.liveness import RUNS, Work
 
 BEAT_SECONDS = 5.0
 LOOK_SECONDS = 0.5
 
 
-class Heart:
-    """Use as a context manager around the work.
+class Heartbeat:
+    """Renews the heartbeat of an owner's jobs; use it as a context manager around the work.
 
     Attributes:
-        stop_asked: the watched row says ``stopping``.
-        lost: the watched row is no longer this owner's; nothing may be written to it.
+        stop_requested: the watched job says ``stopping``.
+        lost: the watched job is no longer this owner's; nothing may be written to it.
     """
 
     def __init__(
@@ -29,16 +29,15 @@ class Heart:
         owner: str,
         beat_seconds: float = BEAT_SECONDS,
         look_seconds: float = LOOK_SECONDS,
-        work: Work = RUNS,
     ) -> None:
-        self._db, self._owner, self._table = db, owner, work.table
+        self._db, self._owner = db, owner
         self._beat_seconds, self._look_seconds = beat_seconds, look_seconds
-        self._watched: tuple[int, int] | None = None
+        self._watched: Claim | None = None
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="heart", daemon=True)
-        self.stop_asked = self.lost = False
+        self._thread = threading.Thread(target=self._live, name="heartbeat", daemon=True)
+        self.stop_requested = self.lost = False
 
-    def __enter__(self) -> Heart:
+    def __enter__(self) -> Heartbeat:
         self._thread.start()
         return self
 
@@ -46,10 +45,10 @@ class Heart:
         self._end.set()
         self._thread.join(timeout=30)
 
-    def watch(self, number: int, attempt: int) -> None:
-        """From now on, look at this run (or task) for a stop."""
-        self.stop_asked = self.lost = False
-        self._watched = (number, attempt)
+    def watch(self, claim: Claim) -> None:
+        """From now on, look at this job for a stop."""
+        self.stop_requested = self.lost = False
+        self._watched = claim
         self._look()
 
     def _live(self) -> None:
@@ -61,27 +60,28 @@ class Heart:
                     beaten = time.monotonic()
                 self._look()
             except (FedLensError, sqlite3.Error):
-                # a full disk or a lock held for long: the training thread meets it at its next write and says
-                # so
+                # a full disk or a lock held for long: the working thread meets it too, and reports it
                 continue
 
     def _beat(self) -> None:
         with writing(self._db) as database:
-            database.execute(
-                f"UPDATE {self._table} SET heartbeat_at=? WHERE owner=? AND status IN ('running','stopping')",
-                [time.time(), self._owner],
-            )
+            for jobs in JOB_TABLES:
+                database.execute(
+                    f"UPDATE {jobs.table} SET heartbeat_at=? "
+                    "WHERE owner=? AND status IN ('running','stopping')",
+                    [time.time(), self._owner],
+                )
 
     def _look(self) -> None:
-        watched = self._watched
-        if watched is None:
+        claim = self._watched
+        if claim is None:
             return
         with reading(self._db) as connection:
             row = connection.execute(
-                f"SELECT status, owner, attempt FROM {self._table} WHERE id=?", [watched[0]]
+                f"SELECT status, owner, attempt FROM {claim.table.table} WHERE id=?", [claim.id]
             ).fetchone()
-        if watched != self._watched:  # the next run began meanwhile
+        if claim is not self._watched:  # the next job began meanwhile
             return
-        mine = row is not None and (row["owner"], row["attempt"]) == (self._owner, watched[1])
+        mine = row is not None and (row["owner"], row["attempt"]) == (self._owner, claim.attempt)
         self.lost = not mine or row["status"] not in ("running", "stopping")
-        self.stop_asked = mine and row["status"] == "stopping"
+        self.stop_requested = mine and row["status"] == "stopping"

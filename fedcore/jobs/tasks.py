@@ -1,6 +1,6 @@
 """Work in the background that is no training: checks, encodings, downloads, analyses.
 
-A page submits a task and polls for its result; a process of the supervisor does it (``task_job``). The row of
+A page submits a task and polls for its result; a process of the supervisor does it (``handlers``). The row of
 a task stays, so that its result is there after a reload, and for everybody who asks the same question.
 """
 
@@ -8,35 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 
 from fedcore.errors import FedLensError
-from fedcore.progress import Progress
-from fedcore.store.claims import Claim
+from fedcore.jobs import devices
+from fedcore.jobs.handlers import ARRAYS, HANDLERS, LOG
+from fedcore.store.claims import RUNS, TASKS, TRAIN, Claim, claim, reconcile
 from fedcore.store.database import artifacts_folder, reading, resolve, run_folder, writing
-from fedcore.store.liveness import TASKS, Work, reconcile, state
+from fedcore.store.liveness import new_owner, state
 
-HANDLERS = {
-    "check": "fedcore.jobs.handlers:check",
-    "encode": "fedcore.jobs.handlers:encode",
-    "download": "fedcore.jobs.handlers:download",
-    "weights": "fedcore.jobs.handlers:weights",
-    "analyse": "fedcore.jobs.analysis:analyse",
-    "import_file": "fedcore.jobs.handlers:import_file",
-}
-"""Kind -> ``module:function``, loaded by the process that does the work: pages never import what it needs."""
-
-ARRAYS, LOG = "arrays.npz", "log.txt"
 _ENDED = ("done", "failed", "stopped", "interrupted")
 
 
@@ -71,7 +59,7 @@ class TaskRow:
 
     @property
     def log(self) -> Path:
-        """What its process printed, with the traceback of an error."""
+        """The task's log, with the traceback of an error."""
         return self.folder / LOG
 
     @property
@@ -90,60 +78,6 @@ class TaskRow:
         if self.status != "running" or not self.started_at or not self.done or not self.total:
             return None
         return (time.time() - self.started_at) * (self.total - self.done) / self.done
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a handler is given beside its arguments.
-
-    Attributes:
-        artifacts: checkpoints and encodings of this database.
-        folder: of this task alone; may not exist yet, or hold files of an earlier attempt.
-        device: what torch calls the device to use.
-        should_stop: asked between steps; whatever is not yielded then is lost.
-    """
-
-    db: Path
-    artifacts: Path
-    folder: Path
-    device: str = "cpu"
-    should_stop: Callable[[], bool] = lambda: False
-
-    def write_arrays(self, **arrays: np.ndarray) -> None:
-        """Keep large results beside the row; ``tasks.arrays`` reads them. All or nothing is written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / f"{ARRAYS}.part-{os.getpid()}"
-        try:
-            with part.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
-            part.replace(self.folder / ARRAYS)
-        finally:
-            part.unlink(missing_ok=True)
-
-
-Steps = Generator[Progress | dict[str, Any], None, None]
-
-
-class Handler(Protocol):
-    """Does a task: yields ``Progress`` as it goes, and a dict of JSON values, its result, last."""
-
-    def __call__(self, args: dict[str, Any], context: Context) -> Steps: ...
-
-
-def handler(kind: str) -> Handler:
-    """The function that does tasks of a kind; importing it may load torch.
-
-    Raises:
-        FedLensError: for a kind that is not known.
-    """
-    _known(kind)
-    module, _, name = HANDLERS[kind].partition(":")
-    return getattr(import_module(module), name)
-
-
-def _known(kind: str) -> None:
-    if kind not in HANDLERS:
-        raise FedLensError(f"unknown kind of task '{kind}'; choose one of {', '.join(HANDLERS)}", "kind")
 
 
 def submit(
@@ -168,8 +102,10 @@ def submit(
 
     Returns: the task's id.
     """
-    _known(kind)
-    reconcile(db, work=TASKS)
+    kinds = [known for known in HANDLERS if known != TRAIN]
+    if kind not in kinds:
+        raise FedLensError(f"unknown kind of task '{kind}'; choose one of {', '.join(kinds)}", "kind")
+    reconcile(db, table=TASKS)
     redo = ("failed", "stopped", "interrupted", *(["done"] if again else []))
     asked = {"kind": kind, "key": key, "run": run_id, "args": json.dumps(dict(args)), "now": time.time()}
     with writing(db) as database:
@@ -245,7 +181,7 @@ def forget(db: str | Path, task_id: int) -> None:
     Raises:
         FedLensError: while it runs, and when there is none.
     """
-    reconcile(db, work=TASKS)
+    reconcile(db, table=TASKS)
     task = get(db, task_id)
     with writing(db) as database:
         gone = database.execute(
@@ -256,45 +192,33 @@ def forget(db: str | Path, task_id: int) -> None:
     shutil.rmtree(task.folder, ignore_errors=True)
 
 
-class TaskClaim(Claim):
-    """The right to do one task (see ``Claim``)."""
+def claim_queued(db: str | Path, task_id: int) -> Claim:
+    """Claim a queued task for this process.
 
-    work: ClassVar[Work] = TASKS
-
-    @property
-    def folder(self) -> Path:
-        """The task's files."""
-        return get(self.db, self.id).folder
-
-    def progress(self, step: Progress) -> None:
-        """Record how far it is. The clock begins anew with each part of the work: each has its own pace."""
-        self._update(
-            "started_at = CASE WHEN message IS NOT :message OR total IS NOT :total THEN :now "
-            "ELSE started_at END, done=:done, total=:total, message=:message, heartbeat_at=:now",
-            done=int(step.done), total=int(step.total), message=step.message, now=time.time(),
-        )  # fmt: skip
-
-    def finish(self, status: str, error: str | None = None, result: dict[str, Any] | None = None) -> None:
-        """Give the task back as ``done``, ``failed``, ``stopped`` or ``interrupted``."""
-        text = None if result is None else json.dumps(result, allow_nan=False)
-        self._end("status=:status, error=:error, result=:result", status=status, error=error, result=text)
-
-
-def claim(db: str | Path, owner: str, device: str, task_id: int | None = None) -> TaskClaim | None:
-    """Take the task that waits longest (or a certain one); None when there is none.
-
-    Args:
-        device: the lane that its process takes; stored.
+    Raises:
+        FedLensError: when there is no such task, or it is not queued.
     """
-    with writing(db) as database:
-        row = database.execute(
-            "UPDATE tasks SET status='running', owner=?, attempt=attempt+1, device=?, heartbeat_at=?, "
-            "pid=NULL, pid_started=NULL, message='starting' WHERE id=(SELECT id FROM tasks "
-            "WHERE status='queued' AND ? IN (id, -1) ORDER BY created_at, id LIMIT 1) AND status='queued' "
-            "RETURNING id, attempt",
-            [owner, device, time.time(), -1 if task_id is None else task_id],
-        ).fetchone()
-    return TaskClaim(resolve(db), row["id"], owner, row["attempt"]) if row else None
+    task = get(db, task_id)
+    claimed = claim(db, new_owner(), devices.CPU, TASKS, number=task_id)
+    if claimed is None:
+        raise FedLensError(f"task {task_id} is {task.status}; only a queued one can be done", "id")
+    return claimed
+
+
+def job_folder(claimed: Claim) -> Path:
+    """Return the folder of a claimed job's files.
+
+    Raises:
+        FedLensError: when the job was deleted.
+    """
+    if claimed.table is RUNS:
+        return run_folder(claimed.db, claimed.id)
+    return get(claimed.db, claimed.id).folder
+
+
+def arguments(claimed: Claim) -> dict[str, Any]:
+    """Return the arguments of a claimed task; a run has none beside its config."""
+    return {} if claimed.table is RUNS else get(claimed.db, claimed.id).args
 
 
 def _row(db: str | Path, row: sqlite3.Row) -> TaskRow:

@@ -1,11 +1,11 @@
 """Runs and their records: ``runs.db`` (SQLite) is the only truth about runs and their results."""
 
 from fedcore.store.cells import EntityRow, HeatCell, NamedCell, OwnAccuracy
+from fedcore.store.claims import reconcile
 from fedcore.store.database import Access, default_path
 from fedcore.store.diagnostics import DiagnosticMean, DiagnosticRow
 from fedcore.store.experiments import ExperimentRow
 from fedcore.store.importing import Merged
-from fedcore.store.liveness import reconcile
 from fedcore.store.queue import QueuedRun
 from fedcore.store.recorder import Recorder
 from fedcore.store.rounds import (

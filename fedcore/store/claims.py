@@ -1,23 +1,89 @@
-"""Work that a process has claimed: a write carries owner and attempt, so that who lost it cannot write."""
+"""Jobs in the store: how a process claims one, writes to it, and gives it back.
+
+Runs and tasks are two tables of jobs. Every write carries owner and attempt, so that a process which has lost
+its job cannot write to it.
+"""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from fedcore.store.database import writing
-from fedcore.store.liveness import RUNS, Work, this_process
+from fedcore.progress import Progress
+from fedcore.store.database import reading, resolve, writing
+from fedcore.store.liveness import STALE_SECONDS, is_alive, this_process
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-MINE = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
+TRAIN = "train"
+"""The kind of job that a run is; the kinds of tasks stand in their rows."""
 
 
-class LostRun(RuntimeError):
-    """This process no longer owns the work: it was declared dead, or given to another. It must not write."""
+@dataclass(frozen=True)
+class JobTable:
+    """A table of jobs; the attributes are what its columns differ in.
+
+    Attributes:
+        name: one row's, for messages.
+        kind: SQL for the kind of job, which says what its process does.
+        order: SQL, which queued row is claimed first.
+        progress: SQL assignments that record ``:message``, ``:done``, ``:total`` at the time ``:now``.
+        outcome: SQL assignments that record ``:error`` (one line), ``:traceback`` and ``:result`` (JSON).
+        error: column of the one-line error.
+        remedy: what to do when its process is gone.
+    """
+
+    table: str
+    name: str
+    kind: str
+    order: str
+    progress: str
+    outcome: str
+    error: str
+    remedy: str
+
+    @property
+    def live(self) -> str:
+        """SQL that selects the rows which say ``running`` or ``stopping``."""
+        return (
+            f"SELECT id, status, owner, attempt, device, pid, pid_started, heartbeat_at FROM {self.table} "
+            "WHERE status IN ('running','stopping')"
+        )
+
+
+RUNS = JobTable(
+    table="runs",
+    name="run",
+    kind=f"'{TRAIN}'",
+    order="priority DESC, id",
+    progress="message=:message || ' ' || :done || '/' || :total",
+    outcome="reason=:error, error=:traceback",
+    error="reason",
+    remedy="resume goes on after the last round",
+)
+TASKS = JobTable(
+    table="tasks",
+    name="task",
+    kind="kind",
+    order="created_at, id",
+    # the clock begins anew with each part of the work: each has its own pace
+    progress="started_at = CASE WHEN message IS NOT :message OR total IS NOT :total THEN :now "
+    "ELSE started_at END, done=:done, total=:total, message=:message",
+    outcome="error=:error, result=:result",
+    error="error",
+    remedy="start it again",
+)
+JOB_TABLES = (RUNS, TASKS)
+
+
+class LostClaim(RuntimeError):
+    """This process no longer owns the job: it was declared dead, or given to another. It must not write."""
 
 
 @dataclass(frozen=True)
@@ -25,41 +91,176 @@ class Claim:
     """The right to write to one row of ``runs`` or ``tasks``.
 
     Raises (all methods that write):
-        LostRun: when the row is no longer this owner's and attempt's.
+        LostClaim: when the row is no longer this owner's and attempt's.
     """
 
     db: Path
+    kind: str
     id: int
     owner: str
     attempt: int
 
-    work: ClassVar[Work] = RUNS
+    @property
+    def table(self) -> JobTable:
+        """The table that holds the job."""
+        return RUNS if self.kind == TRAIN else TASKS
 
     def set_process(self, pid: int, started: float) -> None:
-        """Record which process does it."""
-        self._update("pid=:pid, pid_started=:started", pid=pid, started=started)
+        """Record which process does it; ``started``: seconds since 1970."""
+        self.update("pid=:pid, pid_started=:started", pid=pid, started=started)
 
     def begin(self) -> None:
-        """This process starts (or goes on) with it."""
+        """Record that this process starts the job, or goes on with it."""
         pid, started = this_process()
-        self._update(
+        self.update(
             "pid=:pid, pid_started=:started, started_at=coalesce(started_at, :now), heartbeat_at=:now",
             pid=pid, started=started, now=time.time(),
         )  # fmt: skip
 
-    def _update(self, assignments: str, **values: object) -> None:
-        with writing(self.db) as database:
-            self._fenced(database, assignments, **values)
-
-    def _end(self, assignments: str, **values: object) -> None:
-        self._update(
-            f"{assignments}, finished_at=:now, heartbeat_at=:now, message=NULL, pid=NULL, pid_started=NULL",
-            **values, now=time.time(),
+    def progress(self, step: Progress) -> None:
+        """Record how far the job is."""
+        self.update(
+            f"{self.table.progress}, heartbeat_at=:now",
+            message=step.message, done=int(step.done), total=int(step.total), now=time.time(),
         )  # fmt: skip
 
-    def _fenced(self, database: Database, assignments: str, **values: object) -> None:
+    def finish(
+        self,
+        status: str,
+        error: str | None = None,
+        traceback: str | None = None,
+        result: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Give the job back.
+
+        Args:
+            status: ``done``, ``failed``, ``stopped`` or ``interrupted``.
+            error: why it did not end as asked, in one line.
+            traceback: of a failed run; a task's stands in its log alone.
+            result: JSON values, of a task; a run's results are its rounds.
+        """
+        self.update(
+            f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, message=NULL, "
+            "pid=NULL, pid_started=NULL",
+            status=status, error=error, traceback=traceback, now=time.time(),
+            result=None if result is None else json.dumps(result, allow_nan=False),
+        )  # fmt: skip
+
+    def update(self, assignments: str, **values: object) -> None:
+        """Change columns of the row, given as SQL assignments with named values."""
+        with self.writing(assignments, **values):
+            pass
+
+    @contextmanager
+    def writing(self, assignments: str, **values: object) -> Iterator[Database]:
+        """Open a transaction that changes the row first; the caller adds what belongs to it."""
         key = {"id": self.id, "owner": self.owner, "attempt": self.attempt}
-        statement = f"UPDATE {self.work.table} SET {assignments} WHERE {MINE}"
-        if database.execute(statement, {**values, **key}).rowcount == 0:
-            name = f"{self.work.name} {self.id}, attempt {self.attempt}"
-            raise LostRun(f"{name}, is no longer {self.owner}'s")
+        mine = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
+        with writing(self.db) as database:
+            statement = f"UPDATE {self.table.table} SET {assignments} WHERE {mine}"
+            if database.execute(statement, {**values, **key}).rowcount == 0:
+                name = f"{self.table.name} {self.id}, attempt {self.attempt}"
+                raise LostClaim(f"{name}, is no longer {self.owner}'s")
+            yield database
+
+
+def claim(
+    db: str | Path,
+    owner: str,
+    device: str,
+    table: JobTable = RUNS,
+    *,
+    accepts: tuple[str, ...] = ("auto",),
+    experiment_id: int | None = None,
+    number: int | None = None,
+) -> Claim | None:
+    """Take the next queued job of a table, by its order; None when there is none.
+
+    Args:
+        device: where the job will run, stored in its row: ``cpu``, a GPU's UUID, or the lane of the tasks.
+        accepts: values of a run's ``device_asked`` that this device serves.
+        experiment_id: only runs of this experiment, and none while another's have a higher priority.
+        number: only the job with this id.
+    """
+    condition, values = _waiting(table, accepts, experiment_id, number)
+    with writing(db) as database:
+        row = database.execute(
+            f"UPDATE {table.table} SET status='running', owner=:owner, attempt=attempt+1, device=:device, "
+            "heartbeat_at=:now, pid=NULL, pid_started=NULL, finished_at=NULL, message='starting', "
+            f"{table.outcome} WHERE id=(SELECT id FROM {table.table} WHERE {condition} "
+            f"ORDER BY {table.order} LIMIT 1) AND status='queued' "
+            f"RETURNING id, attempt, {table.kind} AS kind",
+            {
+                **values, "owner": owner, "device": device, "now": time.time(),
+                "error": None, "traceback": None, "result": None,
+            },
+        ).fetchone()  # fmt: skip
+    return Claim(resolve(db), row["kind"], row["id"], owner, row["attempt"]) if row else None
+
+
+def next_queued(db: str | Path, accepts: tuple[str, ...]) -> int | None:
+    """Return the id of the run that ``claim`` would take."""
+    condition, values = _waiting(RUNS, accepts)
+    with reading(db) as connection:
+        row = connection.execute(
+            f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values
+        ).fetchone()
+    return None if row is None else int(row["id"])
+
+
+def _waiting(
+    table: JobTable, accepts: tuple[str, ...], experiment_id: int | None = None, number: int | None = None
+) -> tuple[str, dict[str, object]]:
+    """SQL condition and values for the queued rows that a process may claim."""
+    queued = "status='queued'"
+    if table is RUNS:
+        queued += " AND device_asked IN (SELECT value FROM json_each(:accepts))"
+    condition = queued
+    if experiment_id is not None:
+        condition += (
+            f" AND experiment_id=:experiment AND priority=(SELECT max(priority) FROM runs WHERE {queued})"
+        )
+    if number is not None:
+        condition += " AND id=:number"
+    return condition, {"accepts": json.dumps(accepts), "experiment": experiment_id, "number": number}
+
+
+def orphans(db: str | Path, stale: float = STALE_SECONDS, table: JobTable = RUNS) -> list[dict[str, Any]]:
+    """List the rows that say ``running`` or ``stopping`` while their process is dead."""
+    with reading(db) as connection:
+        rows = [dict(row) for row in connection.execute(table.live)]
+    return [row for row in rows if not is_alive(row, stale=stale)]
+
+
+def reconcile(
+    db: str | Path,
+    stale: float = STALE_SECONDS,
+    exit_reason: Callable[[str], str | None] = lambda owner: None,
+    table: JobTable = RUNS,
+) -> list[int]:
+    """Mark jobs whose process is gone: ``interrupted``, or ``stopped`` where a stop had been asked for.
+
+    Cheap when there is nothing to do (one indexed read): pages call it at each poll.
+
+    Args:
+        exit_reason: says what is known about the end of an owner's process.
+
+    Returns: ids of the rows that were marked. They are not queued again by themselves: a run that kills its
+    process (memory, a driver) would do so again and again; `resume` goes on from the last checkpoint.
+    """
+    dead = orphans(db, stale, table)
+    if not dead:
+        return []
+    marked = []
+    with writing(db) as database:
+        for row in dead:
+            reason = exit_reason(row["owner"]) or "its process ended unexpectedly (no exit status)"
+            cursor = database.execute(
+                f"UPDATE {table.table} "
+                "SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
+                f"finished_at=?, {table.error}=?, message=NULL, pid=NULL, pid_started=NULL "
+                "WHERE id=? AND owner=? AND attempt=? AND status IN ('running','stopping')",
+                [time.time(), f"{reason}; {table.remedy}", row["id"], row["owner"], row["attempt"]],
+            )
+            marked += [row["id"]] if cursor.rowcount else []
+    return marked

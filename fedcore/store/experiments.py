@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.store.claims import TRAIN, Claim
 from fedcore.store.database import DatabaseFile, remove_folder
 from fedcore.store.exchange import experiments_json
-from fedcore.store.lease import Lease
 from fedcore.store.liveness import this_process
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
@@ -95,7 +95,7 @@ class Experiments:
 
     def create_claimed(
         self, experiment: Experiment, runs: Sequence[RunConfig] | None, owner: str, device: str
-    ) -> tuple[Created, list[Lease]]:
+    ) -> tuple[Created, list[Claim]]:
         """Record an experiment whose runs this process trains: never queued, so nobody else takes them."""
         experiment, configs = _complete(experiment, runs)
         pid, started = this_process()
@@ -103,7 +103,9 @@ class Experiments:
             experiment_id = insert_experiment(database, experiment)
             ids = insert_runs(database, experiment_id, configs, device="auto")
             claim_new(database, ids, owner, device, pid, started)
-        return Created(experiment_id, ids), [Lease(self._file.path, run_id, owner, 1) for run_id in ids]
+        return Created(experiment_id, ids), [
+            Claim(self._file.path, TRAIN, run_id, owner, 1) for run_id in ids
+        ]
 
     def edit(
         self,

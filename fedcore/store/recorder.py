@@ -23,8 +23,9 @@ from fedcore.config import MethodEntry
 from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity
 from fedcore.errors import FedLensError
 from fedcore.store import attach as joining
+from fedcore.store.claims import TRAIN, Claim
 from fedcore.store.database import prepare, resolve, writing
-from fedcore.store.lease import Lease
+from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner, this_process
 from fedcore.store.writer import OwnRound, claim_new, insert_entities, insert_experiment, insert_runs
 
@@ -94,8 +95,9 @@ class Recorder:
             (self.run_id,) = insert_runs(database, self.experiment_id, [run], device="auto", origin=origin)
             claim_new(database, [self.run_id], owner, None, *this_process())
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
-        self._lease = Lease(resolve(access.path), self.run_id, owner, 1)
-        self._lease.begin()
+        self._claim = Claim(resolve(access.path), TRAIN, self.run_id, owner, 1)
+        self._writer = RunWriter(self._claim)
+        self._claim.begin()
 
     def round(
         self,
@@ -146,9 +148,9 @@ class Recorder:
         ]
         figures = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
         if new:
-            with writing(self._lease.db) as database:
+            with writing(self._claim.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
-        self._lease.write_round(
+        self._writer.write_round(
             OwnRound(
                 number,
                 tuple(cells),
@@ -163,12 +165,12 @@ class Recorder:
 
     def finish(self) -> None:
         """The run is complete: it shows as ``done``."""
-        self._lease.set_total(self._last)
-        self._lease.finish("done")
+        self._writer.set_total(self._last)
+        self._claim.finish("done")
 
     def fail(self, reason: str) -> None:
         """The run ends as ``failed``; its rounds stay."""
-        self._lease.finish("failed", reason)
+        self._claim.finish("failed", reason)
 
     def __enter__(self) -> Recorder:
         return self

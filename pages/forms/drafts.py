@@ -11,10 +11,10 @@ from fedcore.config import Experiment, parse
 from fedcore.data import catalog
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
-from fedcore.jobs import forecast
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.papers import experiments
+from fedcore.results import forecast
 from pages.forms import planning
 from pages.widgets import common
 

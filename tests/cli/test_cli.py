@@ -12,10 +12,10 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from fedcore.cli import main as cli
-from fedcore.jobs import job
+from fedcore.jobs import training
 from fedcore.paths import PROJECT
 from fedcore.store import Store
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import wait_for
@@ -52,7 +52,7 @@ def toml(tmp_path: Path) -> Path:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train without torch; what the command sets for its process is undone."""
-    monkeypatch.setattr(job, "engine", lambda: fake_engine.train)
+    monkeypatch.setattr(training, "load_engine", lambda: fake_engine.train)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.setenv(name, "")
 
@@ -120,7 +120,7 @@ def test_a_failed_run_is_exit_status_1_and_the_others_are_done(db, toml, fake, m
             raise ZeroDivisionError("no luck")
         yield from fake_engine.train(run, **options)
 
-    monkeypatch.setattr(job, "engine", lambda: sometimes)
+    monkeypatch.setattr(training, "load_engine", lambda: sometimes)
     assert run("run", toml, "--db", db) == 1
     assert "error: run 1: ZeroDivisionError: no luck" in capsys.readouterr().err
     assert [r.state for r in Store(db).runs.of_experiments([1])] == ["failed", "done"]
@@ -406,9 +406,9 @@ def test_a_read_only_database_is_refused_before_training(db, toml, monkeypatch, 
 IN_A_PROCESS = """
 import sys
 from fedcore.cli import main as cli
-from fedcore.jobs import job
+from fedcore.jobs import training
 from tests.support import fake_engine
-job.engine = lambda: fake_engine.train
+training.load_engine = lambda: fake_engine.train
 sys.exit(cli.main(sys.argv[1:]))
 """
 

@@ -9,11 +9,11 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import analysis, job, task_job, tasks
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs import analysis, job, tasks
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.store import Store
-from fedcore.store.lease import claim
-from fedcore.store.liveness import TASKS, new_owner
+from fedcore.store.claims import TASKS, claim
+from fedcore.store.liveness import new_owner
 
 EXPERIMENT = {
     "name": "to look into",
@@ -27,18 +27,18 @@ EXPERIMENT = {
 def trained(db: Path) -> int:
     experiment = parse(EXPERIMENT)
     (run_id,) = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
-    lease = claim(db, new_owner(), "cpu")
-    assert lease is not None
-    with Heart(db, lease.owner) as heart:
-        assert job.execute(lease, heart) == "done"
+    claimed = claim(db, new_owner(), "cpu")
+    assert claimed is not None
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        assert job.execute(claimed, heartbeat) == "done"
     return run_id
 
 
 def do(db: Path) -> tasks.TaskRow:
-    waiting = tasks.claim(db, new_owner(), "cpu")
+    waiting = claim(db, new_owner(), "cpu", TASKS)
     assert waiting is not None
-    with Heart(db, waiting.owner, work=TASKS) as heart:
-        task_job.execute(waiting, heart)
+    with Heartbeat(db, waiting.owner) as heartbeat:
+        job.execute(waiting, heartbeat)
     return tasks.get(db, waiting.id)
 
 

@@ -1,23 +1,26 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs import job, training
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import RunRow, Store
-from fedcore.store.database import writing
-from fedcore.store.lease import LostRun, claim
+from fedcore.store.claims import LostClaim, claim
+from fedcore.store.database import run_folder, writing
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import recorded, wait_for
 
 
-def execute(db, train=fake_engine.train, **options: object) -> tuple[int, str]:
-    lease = claim(db, new_owner(), "cpu")
-    with Heart(db, lease.owner, beat_seconds=0.05, look_seconds=0.01) as heart:
-        return lease.run_id, job.execute(lease, heart, train=train, **options)
+def execute(db, handler=fake_engine.training, **options: object) -> tuple[int, str]:
+    claimed = claim(db, new_owner(), "cpu")
+    with Heartbeat(db, claimed.owner, beat_seconds=0.05, look_seconds=0.01) as heartbeat:
+        return claimed.id, job.execute(claimed, heartbeat, handler=handler, **options)
 
 
 def row(db, run_id: int) -> RunRow:
@@ -44,7 +47,7 @@ def test_a_failing_run_says_why_and_keeps_its_rounds(db, queued):
 def test_bad_input_found_late_is_named_by_its_field(db, queued):
     (run_id,) = queued()
 
-    def refuse(run, **options):
+    def refuse(job):
         raise FedLensError("no file at x.pt; download it", "backbone.pretrained")
         yield
 
@@ -74,10 +77,10 @@ def test_a_stop_discards_the_unfinished_round(db, queued):
 
 def test_a_stop_before_the_first_step_is_heeded(db, queued):
     (run_id,) = queued(rounds=5)
-    lease = claim(db, new_owner(), "cpu")
+    claimed = claim(db, new_owner(), "cpu")
     Store(db).runs.stop([run_id])
-    with Heart(db, lease.owner) as heart:
-        assert job.execute(lease, heart, train=fake_engine.train) == "stopped"
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "stopped"
     assert row(db, run_id).rounds_done == 0
 
 
@@ -107,19 +110,19 @@ def test_a_run_taken_away_is_not_written_to_again(db, queued):
 
 def test_the_heart_beats_for_all_runs_of_its_owner_and_stops_with_it(db, queued):
     queued(seeds=(1, 2))
-    leases = [claim(db, "me", "cpu") for _ in range(2)]
+    claims = [claim(db, "me", "cpu") for _ in range(2)]
 
     def beats() -> list[float]:
-        return [r.heartbeat_at for r in Store(db).runs.get([lease.run_id for lease in leases])]
+        return [r.heartbeat_at for r in Store(db).runs.get([claimed.id for claimed in claims])]
 
     first = beats()
-    with Heart(db, "me", beat_seconds=0.02, look_seconds=0.01):
+    with Heartbeat(db, "me", beat_seconds=0.02, look_seconds=0.01):
         wait_for(lambda: all(b > a for a, b in zip(first, beats(), strict=True)))
     last = beats()
-    leases[0].finish("done")
-    with Heart(db, "me", beat_seconds=0.02, look_seconds=0.01):
+    claims[0].finish("done")
+    with Heartbeat(db, "me", beat_seconds=0.02, look_seconds=0.01):
         wait_for(lambda: beats()[1] > last[1])
-    assert Store(db).runs.get([leases[0].run_id])[0].status == "done"
+    assert Store(db).runs.get([claims[0].id])[0].status == "done"
 
 
 def test_progress_is_shown_and_cleared(db, queued):
@@ -147,7 +150,7 @@ def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
             run.model_copy(update={"method": run.method.model_copy(update={"config": {}})}), **options
         )
 
-    assert execute(db, spy) == (run_id, "done")
+    assert execute(db, partial(training.train, engine=spy)) == (run_id, "done")
     assert seen["environment"] == {"threads": 1, "chunk": 32}
     assert seen["resume_from"].endswith("round-3.safetensors")
     assert Store(db).rounds.evaluated(run_id) == list(range(7))
@@ -159,7 +162,11 @@ def test_without_checkpoints_a_resumed_run_starts_anew(db, queued):
     for file in Store(db).runs.log_path(run_id).parent.glob("round-*"):
         file.unlink()
     Store(db).runs.resume([run_id])
-    assert execute(db, lambda run, **o: fake_engine.train(without_failure(run), **o)) == (run_id, "done")
+
+    def mended(run, **options):
+        return fake_engine.train(without_failure(run), **options)
+
+    assert execute(db, partial(training.train, engine=mended)) == (run_id, "done")
     (fresh,) = queued(rounds=6)
     assert execute(db) == (fresh, "done")
     assert recorded(db, run_id) == recorded(db, fresh)
@@ -172,28 +179,29 @@ def without_failure(run):
 def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
     mine = queued(methods=3, rounds=3, fail_at=2)
     others = queued(rounds=2)
-    assert job.work(claim(db, new_owner(), "cpu"), "cpu", train=fake_engine.train) == 0
+    assert job.work(claim(db, new_owner(), "cpu"), "cpu", handler=fake_engine.training) == "done"
     assert [row(db, i).status for i in mine] == ["failed", "done", "done"]
     assert [row(db, i).status for i in others] == ["queued"]
 
 
 def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
     (run_id,) = queued()
-    lease = claim(db, "somebody", "cpu")
-    thief = type(lease)(lease.db, run_id, "thief", 1)
-    assert job.work(thief, "cpu", train=fake_engine.train) == 0
-    with pytest.raises(LostRun):
+    claimed = claim(db, "somebody", "cpu")
+    thief = replace(claimed, owner="thief")
+    assert job.work(thief, "cpu", handler=fake_engine.training) == "lost"
+    with pytest.raises(LostClaim):
         thief.finish("done")
     assert row(db, run_id).status == "running"
 
 
 def test_a_checkpoint_of_round_0_without_its_round_is_not_resumed_from(db, queued):
     (run_id,) = queued(rounds=2)
-    lease = claim(db, new_owner(), "cpu")
-    lease.folder.mkdir(parents=True)
-    (lease.folder / "round-0.safetensors").write_text("0 a state nobody recorded")
-    assert Store(lease.db).runs.newest_checkpoint(lease.run_id) is None
-    lease.finish("interrupted", "its process ended")
+    claimed = claim(db, new_owner(), "cpu")
+    folder = run_folder(db, run_id)
+    folder.mkdir(parents=True)
+    (folder / "round-0.safetensors").write_text("0 a state nobody recorded")
+    assert Store(claimed.db).runs.newest_checkpoint(claimed.id) is None
+    claimed.finish("interrupted", "its process ended")
     Store(db).runs.resume([run_id])
     assert execute(db) == (run_id, "done")
     assert Store(db).rounds.evaluated(run_id) == [0, 1, 2]

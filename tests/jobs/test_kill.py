@@ -12,10 +12,10 @@ import psutil
 
 from fedcore.engine.events import Event
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.store import RunRow, Store, reconcile
-from fedcore.store.database import reading
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
+from fedcore.store.database import reading, run_folder
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import recorded, wait_for
@@ -42,10 +42,10 @@ def in_the_middle(db: Path, run_id: int) -> int:
 def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
     """The same run in one go, in this process."""
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
-    lease = claim(db, new_owner(), "cpu")
-    assert lease is not None and lease.run_id == run_id
-    with Heart(db, lease.owner) as heart:
-        assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    claimed = claim(db, new_owner(), "cpu")
+    assert claimed is not None and claimed.id == run_id
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     return recorded(db, run_id)
 
 
@@ -119,8 +119,8 @@ def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, 
 
 def test_a_claim_whose_supervisor_died_before_starting_a_process_goes_stale(db, queued):
     (run_id,) = queued()
-    lease = claim(db, new_owner(), "cpu")
-    assert lease is not None
+    claimed = claim(db, new_owner(), "cpu")
+    assert claimed is not None
     assert row(db, run_id).state == "running"
     assert reconcile(db, stale=30) == []
     assert reconcile(db, stale=0) == [run_id]
@@ -148,21 +148,19 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
         if getattr(event, "round", 0) == 5:
             raise KeyboardInterrupt
 
-    lease = claim(db, new_owner(), "cpu")
-    write = lease.write_round
+    claimed = claim(db, new_owner(), "cpu")
     try:
-        with Heart(db, lease.owner) as heart:
-            job.execute(lease, heart, train=fake_engine.train, listen=die_before_recording)
+        with Heartbeat(db, claimed.owner) as heartbeat:
+            job.execute(claimed, heartbeat, handler=fake_engine.training, listen=die_before_recording)
     except KeyboardInterrupt:
         assert row(db, run_id).rounds_done == 5
-    (lease.folder / "round-6.safetensors").write_text("6 a state that was never recorded")
-    assert write == lease.write_round
-    lease.finish("interrupted")
+    (run_folder(db, run_id) / "round-6.safetensors").write_text("6 a state that was never recorded")
+    claimed.finish("interrupted")
     Store(db).runs.resume([run_id])
     again = claim(db, new_owner(), "cpu")
-    assert Store(again.db).runs.newest_checkpoint(again.run_id)[0] == 5
-    with Heart(db, again.owner) as heart:
-        assert job.execute(again, heart, train=fake_engine.train) == "done"
+    assert Store(again.db).runs.newest_checkpoint(again.id)[0] == 5
+    with Heartbeat(db, again.owner) as heartbeat:
+        assert job.execute(again, heartbeat, handler=fake_engine.training) == "done"
     assert recorded(db, run_id) == expected
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedcore.jobs import slots, tasks
 from fedcore.results import overview, progress
-from fedcore.store import Store, liveness
+from fedcore.store import Store, claims
 from tests.support.jobs import wait_for
 
 SESSIONS, SECONDS = 8, 2.0
@@ -25,7 +25,7 @@ def poll(db: Path, run_ids: list[int], number: int) -> None:
     for run in run_ids:
         Store(db).cells.heatmap(run)
     Store(db).rounds.mean_accuracy(run_ids)
-    liveness.reconcile(db)
+    claims.reconcile(db)
     tasks.submit(db, "check", f"session {number}", {})
     tasks.recent(db)
     Store(db).experiments.edit(1, notes=f"session {number}")

@@ -11,10 +11,10 @@ import pytest
 from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store, reconcile
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
 from fedcore.store.liveness import new_owner
 from tests.jobs.test_kill import pid, row
 from tests.support.jobs import recorded, wait_for
@@ -32,10 +32,10 @@ def queue(db: Path):
 
 
 def train_here(db: Path, run_id: int, **options: object) -> str:
-    lease = claim(db, new_owner(), "cpu")
-    assert lease is not None and lease.run_id == run_id
-    with Heart(db, lease.owner, look_seconds=0.05) as heart:
-        return job.execute(lease, heart, **options)
+    claimed = claim(db, new_owner(), "cpu")
+    assert claimed is not None and claimed.id == run_id
+    with Heartbeat(db, claimed.owner, look_seconds=0.05) as heartbeat:
+        return job.execute(claimed, heartbeat, **options)
 
 
 def test_a_stopped_run_ends_like_an_uninterrupted_one(db, queue):
@@ -69,7 +69,7 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
         wait_for(lambda: not supervisor.step())
     finally:
         for child in supervisor._children.values():
-            child.handle.kill()
+            child.job.process.kill()
     assert reconcile(db) == []  # the supervisor has said it already
     assert row(db, killed).status == "interrupted" and "signal 9" in row(db, killed).reason
     assert 2 <= row(db, killed).rounds_done < ROUNDS

@@ -10,13 +10,14 @@ import pytest
 
 from fedcore.cli import main as cli
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, job, processes, slots
+from fedcore.jobs import devices, job, slots
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.devices import Device
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.launcher import LocalLauncher
 from fedcore.store import Store
+from fedcore.store.claims import claim
 from fedcore.store.database import reading, writing
-from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 
@@ -42,15 +43,15 @@ def supervisor(db, machine):
     """A supervisor whose runs do nothing; ``started`` lists them."""
     started = []
 
-    def spawn(lease, device):
-        started.append(lease.run_id)
+    def spawn(claimed, device):
+        started.append(claimed.id)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    made = worker.Supervisor(db, device_ids=["cpu"], spawn=spawn)
+    made = worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn))
     made.started = started
     yield made
     for child in made._children.values():
-        child.handle.communicate()
+        child.job.process.communicate()
 
 
 def test_one_run_at_a_time_unless_told_otherwise(db, queued, supervisor):
@@ -122,12 +123,12 @@ def test_slots_have_bounds(db, number):
 
 def test_a_run_records_the_most_memory_it_took(db, queued):
     (run_id,) = queued(rounds=2)
-    lease = claim(db, new_owner(), "cpu")
-    with Heart(db, lease.owner) as heart:
-        job.execute(lease, heart, train=fake_engine.train)
+    claimed = claim(db, new_owner(), "cpu")
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        job.execute(claimed, heartbeat, handler=fake_engine.training)
     with reading(db) as connection:
         (peak,) = connection.execute("SELECT peak_memory FROM runs WHERE id=?", [run_id]).fetchone()
-    assert 10e6 < peak <= processes.peak_memory("cpu")
+    assert 10e6 < peak <= devices.peak_memory("cpu")
 
 
 def test_runs_that_share_the_cpu_divide_its_threads(monkeypatch):
@@ -172,12 +173,12 @@ def test_what_has_started_is_not_moved(db, queued):
 
 def test_a_process_leaves_its_experiment_for_what_was_moved_before_it(db, queued):
     first, second = queued(seeds=(1, 2)), queued(seeds=(3,))
-    lease = claim(db, "me", "cpu")
-    assert lease.run_id == first[0]
+    claimed = claim(db, "me", "cpu")
+    assert claimed.id == first[0]
     Store(db).queue.move(second, "top")
     assert claim(db, "me", "cpu", experiment_id=1) is None
-    assert claim(db, "another", "cpu").run_id == second[0]
-    assert claim(db, "me", "cpu", experiment_id=1).run_id == first[1]
+    assert claim(db, "another", "cpu").id == second[0]
+    assert claim(db, "me", "cpu", experiment_id=1).id == first[1]
 
 
 def test_the_command_shows_and_moves_the_queue(db, queued, capsys):

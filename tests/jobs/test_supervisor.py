@@ -7,12 +7,13 @@ import time
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, processes
+from fedcore.jobs import devices, launcher, slots
 from fedcore.jobs import supervisor as worker
+from fedcore.jobs.launcher import LocalLauncher, start_detached
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.paths import PROJECT
 from fedcore.store import Store
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import wait_for
@@ -56,7 +57,7 @@ def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
     """A run queued while the lock was still held found nobody to start: it must not be left."""
     lock = SupervisorLock(db)
     assert lock.acquire()
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn=fake_engine.spawn)
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
     queued()
     assert not supervisor._leave(lock)
     assert not SupervisorLock(db).is_free()
@@ -71,11 +72,11 @@ def test_slots_and_devices(db, queued):
     (on_cpu,) = Store(db).experiments.create(Store(db).experiments.all()[0].config, device="cpu").run_ids[:1]
     spawned = []
 
-    def spawn(lease, device):
-        spawned.append((lease.run_id, device))
+    def spawn(claimed, device):
+        spawned.append((claimed.id, device))
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    supervisor = worker.Supervisor(db, device_ids=["GPU-a", "GPU-b", "cpu"], spawn=spawn)
+    supervisor = worker.Supervisor(db, device_ids=["GPU-a", "GPU-b", "cpu"], launcher=LocalLauncher(spawn))
     try:
         assert supervisor.step()
         assert spawned == [(1, "GPU-a"), (2, "GPU-b"), (on_cpu, "cpu")]
@@ -83,16 +84,16 @@ def test_slots_and_devices(db, queued):
         assert len(spawned) == 3  # all are busy
     finally:
         for child in supervisor._children.values():
-            child.handle.communicate()
+            child.job.process.communicate()
 
 
 def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
     (run_id,) = queued()
 
-    def spawn(lease, device):
+    def spawn(claimed, device):
         raise OSError(12, "Cannot allocate memory")
 
-    worker.Supervisor(db, device_ids=["cpu"], spawn=spawn).step()
+    worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
     (run,) = Store(db).runs.get([run_id])
     assert (run.status, run.reason) == ("failed", "its process could not be started: Cannot allocate memory")
 
@@ -100,9 +101,8 @@ def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
 def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued):
     (run_id,) = queued()
     log = db.parent / "log"
-    supervisor = worker.Supervisor(
-        db, device_ids=["cpu"], spawn=lambda lease, device: processes.start(["no_such_module"], log)
-    )
+    start = LocalLauncher(lambda claimed, lane: start_detached(["no_such_module"], log))
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=start)
     supervisor.step()
     wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["interrupted"])[1])
     assert "exit status 1" in Store(db).runs.get([run_id])[0].reason
@@ -114,7 +114,8 @@ def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
     Store(db).experiments.create_claimed(make(), None, owner, "cpu")
     (waiting,) = queued()
     spawned = []
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn=lambda lease, device: spawned.append(lease))
+    refused = LocalLauncher(lambda claimed, lane: spawned.append(claimed))
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=refused)
     supervisor.step()
     assert spawned == []
     assert statuses(db, [waiting]) == ["queued"]
@@ -127,7 +128,7 @@ def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatc
         def poll(self) -> None:
             return None
 
-    monkeypatch.setattr(worker.processes, "start", lambda *a, **k: started.append(a) or Handle())
+    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a) or Handle())
     monkeypatch.setattr(worker, "_STARTED", {})
     assert not worker.ensure_worker(db)
     queued()
@@ -147,34 +148,34 @@ def test_ensure_worker_comes_for_dead_rows_too(db, queued, monkeypatch):
     (run_id,) = queued()
     claim(db, new_owner(), "cpu")
     started = []
-    monkeypatch.setattr(worker.processes, "start", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a))
     monkeypatch.setattr(worker, "_STARTED", {})
     assert not worker.ensure_worker(db)
-    monkeypatch.setattr(worker, "orphans", lambda path: [run_id])
+    monkeypatch.setattr(worker, "orphans", lambda path, table: [run_id])
     assert worker.ensure_worker(db)
 
 
 def test_force_stop_only_escalates(db, queued, supervise):
     (run_id,) = queued(rounds=3, seconds=0.05)
     with pytest.raises(FedLensError, match="stop it first"):
-        worker.force_stop(db, run_id)
+        launcher.force_stop(db, run_id)
     supervise()
     wait_for(lambda: Store(db).runs.get([run_id])[0].rounds_done >= 1)
     with pytest.raises(FedLensError, match="stop it first"):
-        worker.force_stop(db, run_id)
+        launcher.force_stop(db, run_id)
 
 
 def test_force_stop_kills_what_does_not_heed(db, queued):
     (run_id,) = queued()
-    lease = claim(db, new_owner(), "cpu")
+    claimed = claim(db, new_owner(), "cpu")
     deaf = subprocess.Popen(
         [sys.executable, "-c", "import signal, time; signal.signal(15, lambda *a: 0); time.sleep(60)"]
     )
     import psutil
 
-    lease.set_process(deaf.pid, psutil.Process(deaf.pid).create_time())
+    claimed.set_process(deaf.pid, psutil.Process(deaf.pid).create_time())
     Store(db).runs.stop([run_id])
-    assert worker.force_stop(db, run_id)
+    assert launcher.force_stop(db, run_id)
     assert deaf.wait(5) == -9
     assert statuses(db, [run_id]) == ["stopped"]
 
@@ -205,7 +206,7 @@ def test_is_torch_built_with_cuda_is_read_right():
 def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
     (run_id,) = queued(rounds=1)
     answers = iter([FedLensError("the disk is full", "db"), FedLensError("the disk is full", "db")])
-    plain = worker.claim
+    plain = slots.claim
 
     def sometimes(*args, **kwargs):
         error = next(answers, None)
@@ -213,8 +214,8 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
             raise error
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(worker, "claim", sometimes)
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn=fake_engine.spawn)
+    monkeypatch.setattr(slots, "claim", sometimes)
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
     assert not supervisor.step()
     assert not supervisor.step()
     assert supervisor.step()

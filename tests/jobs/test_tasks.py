@@ -13,23 +13,24 @@ from sqlite_utils import Database
 from fedcore.cli import main as cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
+from fedcore.jobs import job, slots, tasks
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs import task_job, tasks
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
 from fedcore.paths import PROJECT
 from fedcore.store import Store, schema
-from fedcore.store.claims import LostRun
+from fedcore.store.claims import TASKS, LostClaim, claim, reconcile
 from fedcore.store.database import reading
-from fedcore.store.liveness import TASKS, new_owner, reconcile
+from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import wait_for
 
 
 def do(db: Path, task_id: int) -> str:
     """Do a queued task in this process."""
-    claim = tasks.claim(db, new_owner(), "tasks", task_id)
-    with Heart(db, claim.owner, look_seconds=0.01, work=TASKS) as heart:
-        return task_job.execute(claim, heart, handler=fake_engine.handle)
+    claimed = claim(db, new_owner(), "tasks", TASKS, number=task_id)
+    with Heartbeat(db, claimed.owner, look_seconds=0.01) as heartbeat:
+        return job.execute(claimed, heartbeat, handler=fake_engine.handle)
 
 
 def status(db: Path, task_id: int) -> str:
@@ -76,42 +77,43 @@ def test_a_done_one_is_done_again_only_if_asked(db):
     assert tasks.arrays(task) == {}  # the first answer's file is not the second's
 
 
-def test_a_failure_is_one_line_the_traceback_is_printed(db, capfd):
+def test_a_failure_is_one_line_the_traceback_is_in_the_log(db):
     number = tasks.submit(db, "check", "a", {"fail": True})
     assert do(db, number) == "failed"
     assert tasks.find(db, "check", "a").error == "ZeroDivisionError: the fake task was told to"
-    assert "Traceback" in capfd.readouterr().err
+    assert "Traceback" in tasks.find(db, "check", "a").log.read_text()
     assert tasks.submit(db, "check", "a", {"result": 3}) == number  # failed ones are queued anew
     assert do(db, number) == "done"
     assert tasks.find(db, "check", "a").error is None
 
 
 @pytest.mark.parametrize("last", [None, {"loss": float("nan")}])
-def test_what_is_no_result_fails(db, last, capfd):
-    def handler(args, context):
-        yield from [] if last is None else [last]
+def test_what_is_no_result_fails(db, last):
+    def handler(job):
+        yield from ()
+        return last
 
     number = tasks.submit(db, "check", "a", {})
-    claim = tasks.claim(db, new_owner(), "tasks")
-    with Heart(db, claim.owner, work=TASKS) as heart:
-        assert task_job.execute(claim, heart, handler=handler) == "failed"
+    claimed = claim(db, new_owner(), "tasks", TASKS)
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        assert job.execute(claimed, heartbeat, handler=handler) == "failed"
     assert status(db, number) == "failed"
 
 
 def test_the_one_that_waits_longest_is_claimed_first_and_by_one_only(db):
     first, second = tasks.submit(db, "check", "a", {}), tasks.submit(db, "check", "b", {})
-    claims = [tasks.claim(db, new_owner(), "tasks") for _ in range(3)]
+    claims = [claim(db, new_owner(), "tasks", TASKS) for _ in range(3)]
     assert [c and c.id for c in claims] == [first, second, None]
 
 
 def test_who_lost_a_task_cannot_write_to_it(db):
     number = tasks.submit(db, "check", "a", {})
-    lost = tasks.claim(db, new_owner(), "tasks")
-    assert reconcile(db, stale=0, work=TASKS) == [number]
+    lost = claim(db, new_owner(), "tasks", TASKS)
+    assert reconcile(db, stale=0, table=TASKS) == [number]
     tasks.submit(db, "check", "a", {})
-    second = tasks.claim(db, new_owner(), "tasks")
+    second = claim(db, new_owner(), "tasks", TASKS)
     assert second.attempt == 2
-    with pytest.raises(LostRun, match=f"task {number}, attempt 1, is no longer"):
+    with pytest.raises(LostClaim, match=f"task {number}, attempt 1, is no longer"):
         lost.finish("done", result={"sum": 1})
     second.finish("done", result={"sum": 2})
     assert tasks.get(db, number).result == {"sum": 2}
@@ -134,8 +136,8 @@ def test_forgetting_removes_row_and_files_but_nothing_that_runs(db):
     with pytest.raises(FedLensError, match=f"no task {number}"):
         tasks.forget(db, number)
     number = tasks.submit(db, "check", "a", {})
-    claim = tasks.claim(db, new_owner(), "tasks")
-    claim.begin()
+    claimed = claim(db, new_owner(), "tasks", TASKS)
+    claimed.begin()
     with pytest.raises(FedLensError, match="is running; stop it first"):
         tasks.forget(db, number)
 
@@ -157,17 +159,17 @@ def test_tasks_go_with_their_run(db, queued):
 
 def test_progress_and_time_left(db):
     number = tasks.submit(db, "check", "a", {})
-    claim = tasks.claim(db, new_owner(), "tasks")
-    claim.begin()
+    claimed = claim(db, new_owner(), "tasks", TASKS)
+    claimed.begin()
     assert tasks.get(db, number).seconds_left is None
-    claim.progress(fake_engine.Progress("reading", 0, 100))
+    claimed.progress(fake_engine.Progress("reading", 0, 100))
     began = tasks.get(db, number).started_at
-    claim.progress(fake_engine.Progress("reading", 25, 100))
+    claimed.progress(fake_engine.Progress("reading", 25, 100))
     task = tasks.get(db, number)
     assert (task.message, task.share, task.status) == ("reading", 0.25, "running")
     assert 0 <= task.seconds_left < 5
     assert task.started_at == began
-    claim.progress(fake_engine.Progress("comparing", 1, 10))  # another part has another pace
+    claimed.progress(fake_engine.Progress("comparing", 1, 10))  # another part has another pace
     assert tasks.get(db, number).started_at > began
 
 
@@ -204,26 +206,26 @@ def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, supervise):
 
 
 def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(db, monkeypatch):
-    def spawn(claim):
+    def spawn(claimed, lane):
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     number = tasks.submit(db, "check", "a", {})
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], spawn_task=spawn)
+    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn))
     supervisor.step()
     (child,) = supervisor._children.values()
     look = worker.reconcile
 
     def then_killed(*args):
         found = look(*args)
-        child.handle.kill()
-        child.handle.wait(10)
+        child.job.process.kill()
+        child.job.process.wait(10)
         return found
 
     monkeypatch.setattr(worker, "reconcile", then_killed)
     supervisor.step()
     monkeypatch.setattr(worker, "reconcile", look)
     supervisor.step()
-    child.handle.communicate()
+    child.job.process.communicate()
     assert "signal 9" in tasks.get(db, number).error
 
 
@@ -254,35 +256,35 @@ def test_two_supervisors_never_do_one_task_twice(db):
     """Two that both believe to be the only one: the claim decides."""
     spawned = []
 
-    def spawn(claim):
-        spawned.append(claim.id)
+    def spawn(claimed, lane):
+        spawned.append(claimed.id)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    supervisors = [worker.Supervisor(db, device_ids=["cpu"], spawn_task=spawn) for _ in range(2)]
+    supervisors = [worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn)) for _ in range(2)]
     numbers = [tasks.submit(db, "check", key, {}) for key in "abcde"]
     try:
         for supervisor in supervisors:
             assert supervisor.step()
-        assert spawned == numbers[: worker.TASK_SLOTS]  # the second one counts the first one's processes
+        assert spawned == numbers[: slots.TASK_SLOTS]  # the second one counts the first one's processes
     finally:
         for supervisor in supervisors:
             for child in supervisor._children.values():
-                if child.handle is not None:
-                    child.handle.communicate()
+                if child.job.process is not None:
+                    child.job.process.communicate()
 
 
 def test_a_task_that_cannot_be_started_fails(db):
-    def spawn(claim):
+    def spawn(claimed, lane):
         raise OSError(12, "Cannot allocate memory")
 
     number = tasks.submit(db, "check", "a", {})
-    worker.Supervisor(db, device_ids=["cpu"], spawn_task=spawn).step()
+    worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
     assert tasks.get(db, number).error == "its process could not be started: Cannot allocate memory"
 
 
 def test_a_waiting_task_wakes_a_worker(db, monkeypatch):
     started = []
-    monkeypatch.setattr(worker.processes, "start", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a))
     monkeypatch.setattr(worker, "_STARTED", {})
     assert not worker.ensure_worker(db)
     tasks.submit(db, "check", "a", {})
@@ -293,9 +295,9 @@ def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
     domains = list(catalog.entry("shapes").domains[:1])
     args = {"name": "shapes", "domains": domains, "backbone": "mini-vit", "reads": "embedding"}
     number = tasks.submit(db, "encode", "shapes", args)
-    claim = tasks.claim(db, new_owner(), "tasks")
-    with Heart(db, claim.owner, work=TASKS) as heart:
-        assert task_job.execute(claim, heart) == "done"
+    claimed = claim(db, new_owner(), "tasks", TASKS)
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        assert job.execute(claimed, heartbeat) == "done"
     task = tasks.get(db, number)
     assert task.done == task.total == task.result["images"] > 0
     assert (tmp_path / "artifacts" / "encodings" / task.result["file"]).stat().st_size == task.result["bytes"]
@@ -318,9 +320,9 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     work = {"check": data, "encode": data | {"decode": "draft", "backbone": "mini-vit"}}
     for kind, args in work.items():
         number = tasks.submit(db, kind, "own", args)
-        claim = tasks.claim(db, new_owner(), "tasks")
-        with Heart(db, claim.owner, work=TASKS) as heart:
-            assert task_job.execute(claim, heart) == "done"
+        claimed = claim(db, new_owner(), "tasks", TASKS)
+        with Heartbeat(db, claimed.owner) as heartbeat:
+            assert job.execute(claimed, heartbeat) == "done"
     assert tasks.find(db, "check", "own").result["report"]["classes"] == ["dog", "owl"]
     backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
     images, _ = read_images(DataConfig(**data, decode="draft"), backbone.facts.image_size)
@@ -338,7 +340,9 @@ def test_the_supervisor_starts_the_real_command(db):
     assert task.status == "done", task.log.read_text()
     assert task.result["report"]["images"] == 1797
     assert tasks.arrays(task)["sheet"].ndim == 3
-    assert task.log.read_text() == f"task {number}: done\n"
+    (line,) = (task.folder / PROCESS_LOG).read_text().splitlines()
+    assert line.endswith(f"task {number}: done")
+    assert task.log.read_text().endswith(" done\n")
     wait_for(lambda: not supervisor.step())
 
 

@@ -62,9 +62,9 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, tmp_path: Pa
     seen, elsewhere = [now()], now(another.experiment_id)
     fill.train(first, until=1)
     seen.append(now())
-    second.say("encoding images")
+    second.claim.update("message='encoding images'")
     seen.append(now())
-    first.finish("done")
+    first.claim.finish("done")
     seen.append(now())
     assert len(set(seen)) == 4
     assert now() == seen[-1], "nothing has happened"

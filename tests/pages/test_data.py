@@ -10,10 +10,13 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import task_job, tasks
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs import job, tasks
+from fedcore.jobs.handlers import Job
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.progress import Progress
 from fedcore.store import Store
-from fedcore.store.liveness import TASKS, new_owner
+from fedcore.store.claims import TASKS, claim
+from fedcore.store.liveness import new_owner
 from pages.forms.domains import check_key
 from tests.pages.conftest import Opened
 
@@ -48,9 +51,9 @@ def button(app: AppTest, label: str) -> object:
 def work_off(db: Path) -> list[str]:
     """Do all queued tasks here with their real handlers; how they ended."""
     ended = []
-    while (claim := tasks.claim(db, new_owner(), "tasks")) is not None:
-        with Heart(db, claim.owner, work=TASKS) as heart:
-            ended.append(task_job.execute(claim, heart))
+    while (claimed := claim(db, new_owner(), "tasks", TASKS)) is not None:
+        with Heartbeat(db, claimed.owner) as heartbeat:
+            ended.append(job.execute(claimed, heartbeat))
     return ended
 
 
@@ -111,18 +114,18 @@ def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
     open_page: Opened, db: Path, folder: Path
 ) -> None:
     app = button(open_page("data", folder=str(folder)), "Check").click().run()
-    claim = tasks.claim(db, new_owner(), "tasks")
-    claim.begin()
-    claim.progress(tasks.Progress("reading images", 0, 100))
-    claim.progress(tasks.Progress("reading images", 25, 100))
+    claimed = claim(db, new_owner(), "tasks", TASKS)
+    claimed.begin()
+    claimed.progress(Progress("reading images", 0, 100))
+    claimed.progress(Progress("reading images", 25, 100))
     app = app.run()
     bar = app.get("progress")[0].proto
     assert bar.value == 25
     assert "reading images 25 of 100, about" in bar.text
     assert button(app, "Check").disabled
     button(app, "Stop").click().run()
-    assert tasks.get(db, claim.id).status == "stopping"
-    claim.finish("stopped")
+    assert tasks.get(db, claimed.id).status == "stopping"
+    claimed.finish("stopped")
     assert "stopped" in app.run().info[0].value
 
 
@@ -251,8 +254,8 @@ def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Pa
 
 def test_a_downloaded_set_can_be_checked_with_one_click(open_page: Opened, db: Path) -> None:
     tasks.submit(db, "download", "cifar10 /data", {"name": "cifar10", "root": "/data"})
-    claim = tasks.claim(db, new_owner(), "tasks")
-    claim.finish("done", result={"name": "cifar10", "root": "/data"})
+    claimed = claim(db, new_owner(), "tasks", TASKS)
+    claimed.finish("done", result={"name": "cifar10", "root": "/data"})
     app = button(open_page("data"), "Check it").click().run()
     assert not app.exception
     assert next(w for w in app.text_input if w.label == "Folder on this machine").value == "/data"
@@ -260,14 +263,14 @@ def test_a_downloaded_set_can_be_checked_with_one_click(open_page: Opened, db: P
 
 
 def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> None:
-    def fails(args: dict, context: tasks.Context) -> object:
+    def fails(job: Job) -> object:
         raise FedLensError("no network <b>; try later")
         yield
 
     tasks.submit(db, "weights", "RN50 openai", {"name": "RN50", "tag": "openai"})
-    claim = tasks.claim(db, new_owner(), "tasks")
-    with Heart(db, claim.owner, work=TASKS) as heart:
-        task_job.execute(claim, heart, handler=fails)
+    claimed = claim(db, new_owner(), "tasks", TASKS)
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        job.execute(claimed, heartbeat, handler=fails)
     app = open_page("data", section="Backbones")
     assert app.error[0].value == "Weights openai of RN50\\: no network \\<b\\>; try later"
     app = button(app, "Dismiss").click().run()

@@ -9,12 +9,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import slots, task_job, tasks
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs import job, slots, tasks
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.results.overview import experiment_summaries
 from fedcore.store import Store
+from fedcore.store.claims import TASKS, claim
 from fedcore.store.experiments import Experiments
-from fedcore.store.liveness import TASKS, new_owner
+from fedcore.store.liveness import new_owner
 from pages.widgets import experiment_actions as actions
 from pages.widgets import importing
 from tests.pages.conftest import Opened
@@ -201,9 +202,9 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
 def work_off(db: Path) -> list[str]:
     """Do all queued tasks here with their real handlers; how they ended."""
     ended = []
-    while (claim := tasks.claim(db, new_owner(), "tasks")) is not None:
-        with Heart(db, claim.owner, work=TASKS) as heart:
-            ended.append(task_job.execute(claim, heart))
+    while (claimed := claim(db, new_owner(), "tasks", TASKS)) is not None:
+        with Heartbeat(db, claimed.owner) as heartbeat:
+            ended.append(job.execute(claimed, heartbeat))
     return ended
 
 

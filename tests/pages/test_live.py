@@ -69,11 +69,11 @@ def test_the_same_moment_is_the_same_figure(open_page: Opened, filled: Path) -> 
 def test_a_new_round_keeps_what_the_reader_has_zoomed(open_page: Opened, tmp_path: Path) -> None:
     """Same revision, other values: Plotly.react then keeps the axes; another view starts anew."""
     db = tmp_path / "runs.db"
-    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    fill.train(leases[0], until=1)
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    fill.train(writers[0], until=1)
     app = open_page("live", id="1")
     before = charts(app)[0]["figure"]
-    leases[0].write_round(fill.a_round("fedot", 1, 2, 5))
+    writers[0].write_round(fill.a_round("fedot", 1, 2, 5))
     after = charts(app.run())[0]["figure"]
     assert titles(after) == ["FedOT: round 2/5"]
     assert after["data"][0]["z"] != before["data"][0]["z"]
@@ -198,14 +198,14 @@ def test_the_url_says_how_it_is_drawn(open_page: Opened, filled: Path) -> None:
 def test_what_a_run_records_is_drawn_unasked(open_page: Opened, tmp_path: Path) -> None:
     """A known figure with its title; every other one can be chosen by its own name."""
     db = tmp_path / "runs.db"
-    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
-    fill.train(leases[0], until=0)
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=3))
+    fill.train(writers[0], until=0)
     figures = [
         Diagnostic("condition_number", 1.5, client_a=1),
         Diagnostic("condition_number", 2.5, client_a=2),
     ]
     figures += [Diagnostic("my_own_figure", 7.0), Diagnostic("attention", 0.5, client_a=1, client_b=2)]
-    leases[0].write_round(replace(fill.a_round("fedot", 1, 1, 3), diagnostics=tuple(figures)))
+    writers[0].write_round(replace(fill.a_round("fedot", 1, 1, 3), diagnostics=tuple(figures)))
     app = open_page("live", id="1")
     alts = [c["alt"] for c in charts(app)]
     assert "Condition number kappa of the transforms at the end: FedOT 2.0." in alts
@@ -227,13 +227,13 @@ def test_a_new_method_s_matrix_is_drawn_on_every_page(
         )
 
     monkeypatch.setitem(registry._METHODS, "mine", Mine)
-    _, (lease,) = fill.start(
+    _, (writer,) = fill.start(
         tmp_path / "runs.db", fill.an_experiment(methods=("mine",), seeds=(1,), rounds=1)
     )
-    fill.train(lease, until=0)
+    fill.train(writer, until=0)
     pairs = tuple(Diagnostic("alike", a - b, client_a=a, client_b=b) for a in (1, 2) for b in (1, 2))
-    lease.write_round(replace(fill.a_round("mine", 1, 1, 1), diagnostics=pairs))
-    lease.finish("done")
+    writer.write_round(replace(fill.a_round("mine", 1, 1, 1), diagnostics=pairs))
+    writer.claim.finish("done")
     app = open_page("live", id="1", live_view="Who is like whom")
     grid = charts(app)[0]
     assert grid["alt"].startswith("Who is like whom. Mine: round 1/1, a client is like itself")

@@ -130,11 +130,11 @@ def test_the_method_text_of_the_docs_stands_beside_its_form(open_page: Opened) -
 def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     demo = preset("demo")
-    created, leases = fill.start(db, demo)
-    for lease in leases:
-        fill.train(lease, until=1)
-        lease.write_round(fill.a_round(lease.config().method.name, 1, 2, 10), 1_234_000_000)
-        lease.finish("done")
+    created, writers = fill.start(db, demo)
+    for writer in writers:
+        fill.train(writer, until=1)
+        writer.write_round(fill.a_round(writer.config().method.name, 1, 2, 10), 1_234_000_000)
+        writer.claim.finish("done")
     assert len(Store(db).runs.peak_memory()) == len(created.run_ids)
     assert "up to 1.2 GB of memory at a time" in plan_line(open_page("new", preset="demo"))
 

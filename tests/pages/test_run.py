@@ -160,10 +160,10 @@ def test_names_of_fills_are_text(
 ) -> None:
     db = tmp_path / "runs.db"
     names = tuple(f"<i>{i}</i> :red[x] $x$" for i in range(2))
-    _, (lease,) = fill.start(db, fill.an_experiment("<i>e</i>", methods=("fedot",), seeds=(1,), rounds=2))
-    lease.say("<script>encoding</script>")
-    fill.train(lease, until=1, clients=names)
+    _, (writer,) = fill.start(db, fill.an_experiment("<i>e</i>", methods=("fedot",), seeds=(1,), rounds=2))
+    writer.claim.update("message='<script>encoding</script>'")
+    fill.train(writer, until=1, clients=names)
     for tab in ("Accuracy", "Clients", "Diagnostics", "Feature space", "Log and files", "Reproduce"):
-        app = open_page("run", id=str(lease.run_id), run_tab=tab)
+        app = open_page("run", id=str(writer.run_id), run_tab=tab)
         assert "&lt;i&gt;e&lt;/i&gt;" in html(app), "the name is there, as text"
         shown_as_text(app)

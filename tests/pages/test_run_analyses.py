@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from fedcore.jobs import analysis, tasks
+from fedcore.jobs.handlers import Job
 from fedcore.store import Store
+from fedcore.store.claims import TASKS, claim
 from fedcore.store.liveness import new_owner
 from tests.pages.conftest import Opened, keep_checkpoint
 from tests.pages.test_pages import button
@@ -19,11 +21,11 @@ CLASSES = ["zero", "<i>one</i>", "two"]
 def answer(db: Path, run: int, what: analysis.What, arrays: dict[str, np.ndarray]) -> None:
     """As the background would: arrays beside the row, the rest in it."""
     analysis.ask(db, run, what)
-    claim = tasks.claim(db, new_owner(), "cpu")
-    assert claim is not None
-    claim.begin()
-    tasks.Context(db, db.parent, claim.folder).write_arrays(**arrays)
-    claim.finish("done", result={"round": 4, "classes": CLASSES})
+    claimed = claim(db, new_owner(), "cpu", TASKS)
+    assert claimed is not None
+    claimed.begin()
+    Job(claimed, {}, tasks.job_folder(claimed)).write_arrays(**arrays)
+    claimed.finish("done", result={"round": 4, "classes": CLASSES})
 
 
 def labels(app: object) -> list[str]:
@@ -53,9 +55,9 @@ def test_a_click_asks_and_the_page_waits(
 
 def test_what_went_wrong_is_said_and_can_be_asked_again(open_page: Opened, filled: Path) -> None:
     analysis.ask(filled, 1, "predictions")
-    claim = tasks.claim(filled, new_owner(), "cpu")
-    claim.begin()
-    claim.finish("failed", "run 1 has <b>no</b> checkpoint")
+    claimed = claim(filled, new_owner(), "cpu", TASKS)
+    claimed.begin()
+    claimed.finish("failed", "run 1 has <b>no</b> checkpoint")
     keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab="Predictions")
     assert "no\\</b\\> checkpoint" in app.error[0].value
@@ -117,12 +119,12 @@ def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) 
     app = open_page("run", id=str(run.id), run_tab="Prompt words")
     assert "Find the words" in labels(app)
     analysis.ask(filled, run.id, "nearest_words", 1)
-    claim = tasks.claim(filled, new_owner(), "cpu")
-    claim.begin()
+    claimed = claim(filled, new_owner(), "cpu", TASKS)
+    claimed.begin()
     rows = [
         {"prompt": "context", "class": None, "position": 1, "words": ["dog", "cat~"], "distances": [0.5, 0.6]}
     ]
-    claim.finish("done", result={"round": 4, "classes": CLASSES, "rows": rows})
+    claimed.finish("done", result={"round": 4, "classes": CLASSES, "rows": rows})
     app = open_page("run", id=str(run.id), run_tab="Prompt words")
     table = app.dataframe[0].value
     assert table["Nearest words"].tolist() == ["dog, cat~"]

@@ -10,7 +10,8 @@ from fedcore import config
 from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
 from fedcore.store import Store
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
+from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
 from scripts import ablations_doc
 from tests.support import fill
@@ -107,14 +108,14 @@ def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs:
     Store(db).prepare()
     created = Store(db).experiments.create(config.loads(text))
     for i in range(len(created.run_ids) if runs is None else runs):
-        lease = claim(db, new_owner(), "cpu", experiment_id=created.experiment_id)
-        lease.begin()
+        writer = RunWriter(claim(db, new_owner(), "cpu", experiment_id=created.experiment_id))
+        writer.claim.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b")]
         place = {"device": "cpu", "threads": threads[i % len(threads)], "torch": "2", "platform": "Linux"}
-        lease.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment=place))
-        run = lease.config()
-        lease.write_round(own_round(run.method.name, run.seed))
-        lease.finish("done")
+        writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment=place))
+        run = writer.config()
+        writer.write_round(own_round(run.method.name, run.seed))
+        writer.claim.finish("done")
     return db
 
 

@@ -21,7 +21,8 @@ from fedcore.papers.beside import Beside, beside, contents, text
 from fedcore.papers.published import Absent, Figure, Ours
 from fedcore.results.comparison import compare
 from fedcore.store import Store
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
+from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import OwnRound
 from tests.support import fill
@@ -325,15 +326,17 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         experiment = preset(f"fedalign/table1-food101-{setting}", (label,))
         planned = with_texts(experiment, {"apple pie": ["a pie."]}) if label == "FedAlign" else experiment
         created = Store(db).experiments.create(planned)
-        lease = claim(db, new_owner(), "cpu", experiment_id=created.experiment_id)
-        lease.begin()
+        writer = RunWriter(claim(db, new_owner(), "cpu", experiment_id=created.experiment_id))
+        writer.claim.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
         names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
-        lease.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=ROUNDS, environment={}))
+        writer.started(
+            Started(entities=tuple(Entity(*n) for n in names), rounds_total=ROUNDS, environment={})
+        )
         for round_ in range(ROUNDS + 1):
             found = tuple(fill.cell(*counts, stage=stage) for stage, *counts in cells)
-            lease.write_round(OwnRound(round_, found))
-        lease.finish("done")
+            writer.write_round(OwnRound(round_, found))
+        writer.claim.finish("done")
         row = find(beside(Store(db), experiment), table="1", method=label, metric="local")
         assert (row.status, row.ours.mean) == ("measured", pytest.approx(expected))
 

@@ -28,14 +28,14 @@ NAMES = (
 def recorded(tmp_path: Path) -> tuple[Path, int]:
     """Own samples 1/2 and 4/4, own classes 2/10 and 6/10; a full matrix besides."""
     db = tmp_path / "runs.db"
-    created, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
-    lease.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
+    created, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    writer.started(Started(entities=tuple(Entity(*n) for n in NAMES), rounds_total=1, environment={}))
     own = {(1, 1): (1, 2), (2, 2): (4, 4), (1, 4): (2, 10), (2, 5): (6, 10)}
     rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in own}
     cells = tuple(fill.cell(*at, *counts) for at, counts in {**own, **rest}.items())
     for round_ in (0, 1):
-        lease.write_round(OwnRound(round_, cells))
-    lease.finish("done")
+        writer.write_round(OwnRound(round_, cells))
+    writer.claim.finish("done")
     return db, created.experiment_id
 
 

@@ -33,11 +33,11 @@ def test_it_is_the_mean_over_seeds_and_ends_at_the_table(filled: Path) -> None:
 
 def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1))
-    for lease, there in zip(leases, ((1, 2, 4, 5, 6), (1, 2, 4, 5)), strict=True):
-        fill.train(lease, until=0)
-        row = fill.a_round("fedot", lease.config().seed, 1, 1)
-        lease.write_round(
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1))
+    for writer, there in zip(writers, ((1, 2, 4, 5, 6), (1, 2, 4, 5)), strict=True):
+        fill.train(writer, until=0)
+        row = fill.a_round("fedot", writer.config().seed, 1, 1)
+        writer.write_round(
             replace(
                 row,
                 clients=tuple(
@@ -45,9 +45,9 @@ def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
                 ),
             )
         )
-        lease.finish("done")
+        writer.claim.finish("done")
     found = compare(Store(db), [1])
     (panel,) = client_by_round_panels(Store(db), found, found.groups[0].setting).values()
     assert np.argwhere(np.isnan(panel.values)).tolist() == [[2, 1]], "the third client, in no run of round 1"
-    (own,) = [o for o in Store(db).cells.own_accuracy(leases[0].run_id) if (o.client, o.round) == (6, 1)]
+    (own,) = [o for o in Store(db).cells.own_accuracy(writers[0].run_id) if (o.client, o.round) == (6, 1)]
     assert panel.values[5, 1] == pytest.approx(100 * own.correct / own.total), "of the one run that has it"

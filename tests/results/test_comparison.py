@@ -75,26 +75,26 @@ def test_the_last_ten_rounds_are_rounds_not_evaluations() -> None:
 
 def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=20))
-    lease.started(Started(entities=fill.entities(), rounds_total=20, environment={"device": "cpu"}))
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(4,), rounds=20))
+    writer.started(Started(entities=fill.entities(), rounds_total=20, environment={"device": "cpu"}))
     for round_ in (0, 5, 10, 15, 20):
-        lease.write_round(fill.a_round("fedot", 4, round_, 20))
-    lease.finish("done")
+        writer.write_round(fill.a_round("fedot", 4, round_, 20))
+    writer.claim.finish("done")
     found = compare(Store(db), [1], "mean10")
     assert found.groups[0].runs[0].rounds == (15, 20)
     assert found.groups[0].runs[0].taken == "mean of 15 to 20, 2 evaluated"
     assert found.notes == ("FedOT, seed 4: only 2 of the last ten rounds evaluated",)
-    expected = np.mean([shares(db, lease.run_id, r).mean() for r in (15, 20)])
+    expected = np.mean([shares(db, writer.run_id, r).mean() for r in (15, 20)])
     assert found.groups[0].stats["personal"].mean == pytest.approx(expected)
 
 
 def test_an_untrained_round_that_is_best_on_validation_is_said(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
-    lease.started(Started(entities=fill.entities(), rounds_total=2, environment={"device": "cpu"}))
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
+    writer.started(Started(entities=fill.entities(), rounds_total=2, environment={"device": "cpu"}))
     for round_ in range(3):  # a learning rate that harms: accuracy falls
-        lease.write_round(replace(fill.a_round("fedot", 1, 2 - round_, 2), round=round_))
-    lease.finish("done")
+        writer.write_round(replace(fill.a_round("fedot", 1, 2 - round_, 2), round=round_))
+    writer.claim.finish("done")
     found = compare(Store(db), [1], "best")
     assert found.groups[0].runs[0].rounds == (0,)
     assert found.groups[0].runs[0].taken == "0 (before training)"
@@ -319,9 +319,9 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> 
     """Zero-shot CLIP records round 0 alone, whatever the rounds of its experiment."""
     db = tmp_path / "runs.db"
     fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
-    _, (lease,) = fill.start(db, fill.an_experiment(methods=("zero-shot",), seeds=(1,), rounds=9))
-    fill.train(lease, until=0)
-    lease.finish("done")
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("zero-shot",), seeds=(1,), rounds=9))
+    fill.train(writer, until=0)
+    writer.claim.finish("done")
     fedot, still = compare(Store(db), [1, 2]).groups
     assert still.runs[0].rounds == (0,)
     assert reason_not_comparable(fedot, still) == reason_not_comparable(still, fedot) == ""
@@ -331,10 +331,10 @@ def test_a_row_that_does_not_train_is_set_against_any_rounds(tmp_path: Path) -> 
 
 def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    _, leases = fill.start(db, fill.an_experiment(methods=("fedot", "sdfed"), seeds=(1, 2, 3), rounds=4))
-    for lease in leases:
-        run = lease.config()
-        fill.train(lease, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "sdfed"), seeds=(1, 2, 3), rounds=4))
+    for writer in writers:
+        run = writer.config()
+        fill.train(writer, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
     found = compare(Store(db), [1], unfinished=True)
     base, other = found.groups
     assert reason_not_comparable(other, base) == "SDFed has unfinished runs"
@@ -380,17 +380,17 @@ def test_a_seed_that_lacks_a_held_out_domain_is_no_seed_of_the_mean(filled: Path
 def test_incomplete_seeds_leave_tables_and_curves_and_are_said(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=2, held_out=fill.CLIENTS[:2])
-    created, leases = fill.start(db, experiment)
-    missing = next(x for x in leases if (x.config().seed, x.config().held_out) == (2, fill.CLIENTS[1]))
-    for lease in leases:
-        if lease is missing:
-            lease.finish("stopped", "not wanted")
+    created, writers = fill.start(db, experiment)
+    missing = next(x for x in writers if (x.config().seed, x.config().held_out) == (2, fill.CLIENTS[1]))
+    for writer in writers:
+        if writer is missing:
+            writer.claim.finish("stopped", "not wanted")
         else:
-            fill.train(lease)
+            fill.train(writer)
     found = compare(Store(db), [created.experiment_id])
     (group,) = found.groups
     assert (group.seeds, group.stats["personal"].n, group.stats["generalisation"].n) == ((1,), 1, 1)
-    own = [shares(db, x.run_id, 2).mean() for x in leases if x.config().seed == 1]
+    own = [shares(db, x.run_id, 2).mean() for x in writers if x.config().seed == 1]
     assert group.stats["personal"].mean == pytest.approx(np.mean(own))
     assert "FedOT, seed 2: left out, a held-out domain that another seed has is missing" in found.notes
     partial = compare(Store(db), [created.experiment_id], partial_seeds=True)

@@ -21,10 +21,10 @@ from tests.support import fill
 def recorded(db: Path, figures: dict[str, tuple[str, ...]]) -> list[DiagnosticChart]:
     """The charts of one run for each method, with these names recorded in its last round."""
     for name, values in figures.items():
-        _, (lease,) = fill.start(db, fill.an_experiment(name, methods=(name,), seeds=(1,), rounds=1))
-        fill.train(lease, until=0)
+        _, (writer,) = fill.start(db, fill.an_experiment(name, methods=(name,), seeds=(1,), rounds=1))
+        fill.train(writer, until=0)
         event = fill.a_round(name, 1, 1, 1)
-        lease.write_round(replace(event, diagnostics=tuple(Diagnostic(v, 0.5) for v in values)))
+        writer.write_round(replace(event, diagnostics=tuple(Diagnostic(v, 0.5) for v in values)))
     return diagnostics.recorded_charts(Store(db), Store(db).runs.get(range(1, len(figures) + 1)))
 
 
@@ -89,13 +89,13 @@ def test_a_matrix_is_as_the_runs_own_method_says(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setitem(registry._METHODS, "zz", Mine)
     db = tmp_path / "runs.db"
-    _, (lease,) = fill.start(db, fill.an_experiment(methods=("zz",), seeds=(1,), rounds=1))
-    fill.train(lease, until=0)
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("zz",), seeds=(1,), rounds=1))
+    fill.train(writer, until=0)
     pairs = (
         Diagnostic("attention", 0.5, client_a=1, client_b=2),
         Diagnostic("nobody_s", 0.5, client_a=1, client_b=2),
     )
-    lease.write_round(replace(fill.a_round("zz", 1, 1, 1), diagnostics=pairs))
+    writer.write_round(replace(fill.a_round("zz", 1, 1, 1), diagnostics=pairs))
     runs = Store(db).runs.of_experiments([1])
     found = diagnostics.recorded_matrix_charts(Store(db), runs)
     assert {name: m.title for name, m in found.items()} == {"attention": "Mine alone"}

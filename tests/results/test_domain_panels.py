@@ -137,8 +137,8 @@ def test_held_out_matrix_has_g_on_the_diagonal_and_p_beside_it(held_out: Path) -
 def partly(tmp_path: Path) -> Path:
     """FedAlign, round 1: the third of six clients takes no part; attention among the first two."""
     db = tmp_path / "runs.db"
-    _, leases = fill.start(db, fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=3))
-    fill.train(leases[0], until=0)
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedalign",), seeds=(1,), rounds=3))
+    fill.train(writers[0], until=0)
     weights = {(1, 1): 0.75, (1, 2): 0.25, (2, 1): 0.4, (2, 2): 0.6}
     alpha = [Diagnostic("attention", w, client_a=a, client_b=b) for (a, b), w in weights.items()]
     counts = [Diagnostic("prototypes", float(n), client_a=c) for c, n in ((1, 4), (2, 8))]
@@ -146,10 +146,10 @@ def partly(tmp_path: Path) -> Path:
     there = tuple(
         ClientRound(client=c, steps=12, train_loss=1.0, bytes_up=0, bytes_down=0) for c in (1, 2, 4, 5, 6)
     )
-    leases[0].write_round(replace(row, clients=there, diagnostics=(*alpha, *counts)))
-    leases[0].write_round(replace(fill.a_round("fedalign", 1, 2, 3), diagnostics=()))
-    leases[0].write_round(replace(fill.a_round("fedalign", 1, 3, 3), diagnostics=()))
-    leases[0].finish("done")
+    writers[0].write_round(replace(row, clients=there, diagnostics=(*alpha, *counts)))
+    writers[0].write_round(replace(fill.a_round("fedalign", 1, 2, 3), diagnostics=()))
+    writers[0].write_round(replace(fill.a_round("fedalign", 1, 3, 3), diagnostics=()))
+    writers[0].claim.finish("done")
     return db
 
 
@@ -196,11 +196,11 @@ def test_diagnostics_are_grouped_and_averaged(partly: Path) -> None:
 
 def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    _, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
-    fill.train(leases[0], until=0)
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    fill.train(writers[0], until=0)
     names = ("gradient_difference", "gradient_bound", "zeta", "condition_number")
     figures_ = tuple(Diagnostic(n, float(i)) for i, n in enumerate(names))
-    leases[0].write_round(replace(fill.a_round("fedot", 1, 1, 1), diagnostics=figures_))
+    writers[0].write_round(replace(fill.a_round("fedot", 1, 1, 1), diagnostics=figures_))
     groups = diagnostics.recorded_charts(Store(db), Store(db).runs.of_experiments([1]))
     assert [list(g.lines) for g in groups] == [
         ["condition_number"],
@@ -209,7 +209,7 @@ def test_figures_that_belong_together_share_a_chart(tmp_path: Path) -> None:
     ]
     assert [g.title for g in groups][-1] == "Zeta"
     assert "never tight" in groups[1].lines["gradient_bound"]
-    lines = diagnostics.diagnostic_series(Store(db), {leases[0].run_id: 1}, groups[1])
+    lines = diagnostics.diagnostic_series(Store(db), {writers[0].run_id: 1}, groups[1])
     assert [(s.label, s.y) for s in lines] == [
         ("FedOT, difference", (0.0,)),
         ("FedOT, bound, never tight", (1.0,)),

@@ -222,15 +222,15 @@ def test_file_names_are_safe() -> None:
 def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     first = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2))
-    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(2,), rounds=2))
-    both = [first, Store(db).runs.get([lease.run_id])[0].experiment_id]
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(2,), rounds=2))
+    both = [first, Store(db).runs.get([writer.run_id])[0].experiment_id]
 
     def mark() -> str:
         return export.fingerprint([Store(db).experiments.get(i) for i in both])
 
     before = mark()
     assert before == mark() and len(before) == 8
-    fill.train(lease)
+    fill.train(writer)
     assert mark() != before
 
 

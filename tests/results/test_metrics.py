@@ -86,16 +86,16 @@ def matrix_of(db: Path, seeds: dict[int, np.ndarray], skip: tuple[int, str] | No
     """Record FedOT runs whose ACC matrix (held-out j x domain i, of 100 samples) is given for each seed."""
     names = fill.CLIENTS[:3]
     experiment = fill.an_experiment(methods=("fedot",), seeds=tuple(seeds), rounds=1, held_out=names)
-    created, leases = fill.start(db, experiment)
-    for lease in leases:
-        run = lease.config()
+    created, writers = fill.start(db, experiment)
+    for writer in writers:
+        run = writer.config()
         if (run.seed, run.held_out) == skip:
-            lease.finish("stopped", "not wanted")
+            writer.claim.finish("stopped", "not wanted")
             continue
         j = names.index(run.held_out)
         trained = [n for n in names if n != run.held_out]
         entities = fill.entities(trained, names)
-        lease.started(Started(entities=entities, rounds_total=1, environment={"device": "cpu"}))
+        writer.started(Started(entities=entities, rounds_total=1, environment={"device": "cpu"}))
         codes = {(e.kind, e.name): e.code for e in entities}
         cells = [
             Cell(
@@ -110,8 +110,8 @@ def matrix_of(db: Path, seeds: dict[int, np.ndarray], skip: tuple[int, str] | No
             for n in trained
         ]
         cells.append(fill.cell(0, codes["domain", names[j]], int(seeds[run.seed][j, j]), 100))
-        lease.write_round(replace(fill.a_round("fedot", 1, 1, 1, trained), cells=tuple(cells)))
-        lease.finish("done")
+        writer.write_round(replace(fill.a_round("fedot", 1, 1, 1, trained), cells=tuple(cells)))
+        writer.claim.finish("done")
     return created.experiment_id
 
 

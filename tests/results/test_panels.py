@@ -94,9 +94,9 @@ def test_fitted_colours_span_the_values(filled: Path) -> None:
 def test_names_are_shown_as_text(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     names = ('<a href="http://x">a</a>', "<b>b</b>")
-    _, leases = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
-    fill.train(leases[0], clients=names)
-    run = Store(db).runs.get([leases[0].run_id])[0]
+    _, writers = fill.start(db, fill.an_experiment("n", methods=("fedot",), seeds=(1,), rounds=2))
+    fill.train(writers[0], clients=names)
+    run = Store(db).runs.get([writers[0].run_id])[0]
     text = heatmaps.heatmap_grid([run_panel(Store(db), run)], Theme()).figure.to_json()
     assert "<a href" not in text
     assert "\\u003ca href" not in text.lower()

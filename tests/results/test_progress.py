@@ -32,20 +32,20 @@ def test_durations_in_words() -> None:
 
 def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
-    fill.train(leases[0], until=1)
+    created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    fill.train(writers[0], until=1)
     before = progress.newest_snapshot(Store(db), created.run_ids)
-    leases[0].say("something else")
+    writers[0].claim.update("message='something else'")
     assert progress.newest_snapshot(Store(db), created.run_ids) == before
-    leases[0].write_round(fill.a_round("fedot", 1, 2, 5))
+    writers[0].write_round(fill.a_round("fedot", 1, 2, 5))
     assert progress.newest_snapshot(Store(db), created.run_ids) != before
 
 
 def test_round_zero_is_news(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
-    created, leases = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
     assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [-1]
-    fill.train(leases[0], until=0)
+    fill.train(writers[0], until=0)
     assert [t[1] for t in progress.newest_snapshot(Store(db), created.run_ids)] == [0]
 
 
@@ -80,16 +80,16 @@ def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
 def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: bool, shown: str) -> None:
     """FedOT is far ahead on the test samples, PromptFL on the validation samples, if there are any."""
     db = tmp_path / "runs.db"
-    _, leases = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4))
-    for lease in leases:
-        method = lease.config().method.name
+    _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4))
+    for writer in writers:
+        method = writer.config().method.name
         share = {"fedot": 0.3, "promptfl": 0.6}[method]
-        lease.started(Started(entities=fill.entities(), rounds_total=4, environment={"device": "cpu"}))
+        writer.started(Started(entities=fill.entities(), rounds_total=4, environment={"device": "cpu"}))
         for round_ in range(5):
             row = fill.a_round(method, 1, round_, 4)
             cells = [replace(c, correct=round(share * c.total)) if c.split == 1 else c for c in row.cells]
-            lease.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
-        lease.finish("done")
+            writer.write_round(replace(row, cells=tuple(c for c in cells if validated or c.split != 1)))
+        writer.claim.finish("done")
     (item,) = overview.experiment_summaries(Store(db))
     tests = {r.label: r.last_test for r in item.row.runs}
     assert tests["FedOT"] > tests["PromptFL"]

@@ -15,7 +15,8 @@ from fedcore.engine.events import RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
 from fedcore.store import Store, database, schema
-from fedcore.store.lease import Lease, claim
+from fedcore.store.claims import claim
+from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import recorded
@@ -167,11 +168,11 @@ def test_no_database_and_no_room_for_one_is_an_error(open_place, without_rights)
 def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
     """A page limit is what a full disk looks like to SQLite."""
     (run_id,) = queued(rounds=2)
-    lease = claim(db, new_owner(), "cpu")
-    events = list(fake_engine.train(lease.config(), artifacts=db.parent, folder=lease.folder))
-    lease.started(events[1])
+    writer = RunWriter(claim(db, new_owner(), "cpu"))
+    events = list(fake_engine.train(writer.config(), artifacts=db.parent, folder=writer.folder))
+    writer.started(events[1])
     rounds = [e for e in events if hasattr(e, "cells")]
-    lease.write_round(rounds[0])
+    writer.write_round(rounds[0])
     before = recorded(db, run_id)
 
     plain = database._opened
@@ -194,17 +195,17 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "_opened", limited)
         with pytest.raises(FedLensError, match="is full; free some space, then resume"):
-            _write_until_full(lease, rounds[1])
+            _write_until_full(writer, rounds[1])
     kept = recorded(db, run_id)
     assert [row for row in kept["accuracy"] if row[2] == 0] == before["accuracy"]
     done = Store(db).runs.get([run_id])[0].rounds_done
     assert [r[0] for r in kept["rounds"]] == list(range(done + 1))  # whole rounds only
-    lease.write_round(replace(rounds[1], round=done + 1))  # there is room again
+    writer.write_round(replace(rounds[1], round=done + 1))  # there is room again
 
 
-def _write_until_full(lease: Lease, event: RoundFinished) -> None:
+def _write_until_full(writer: RunWriter, event: RoundFinished) -> None:
     for number in range(1, 200):
-        lease.write_round(replace(event, round=number))
+        writer.write_round(replace(event, round=number))
 
 
 def test_a_lock_held_by_another_program_is_named(db, make, monkeypatch):

@@ -4,12 +4,12 @@ import pytest
 
 from fedcore.config import MethodEntry
 from fedcore.errors import FedLensError
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.methods import registry
 from fedcore.store import Store, runs
+from fedcore.store.claims import claim
 from fedcore.store.database import reading
-from fedcore.store.lease import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 
@@ -28,9 +28,9 @@ def states(db) -> list[str]:
 
 
 def train(db) -> str:
-    lease = claim(db, new_owner(), "cpu")
-    with Heart(db, lease.owner) as heart:
-        return execute(lease, heart, train=fake_engine.train)
+    claimed = claim(db, new_owner(), "cpu")
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        return execute(claimed, heartbeat, handler=fake_engine.training)
 
 
 def test_create_queues_every_run_with_its_label(db, make):
@@ -72,12 +72,12 @@ def test_the_file_of_an_own_method_is_kept_with_the_run(db, make, tmp_path):
 
 def test_stop_of_a_queued_run_and_of_a_running_one(db, queued):
     a, b = queued(seeds=(1, 2))
-    lease = claim(db, new_owner(), "cpu")
-    assert lease.run_id == a
+    claimed = claim(db, new_owner(), "cpu")
+    assert claimed.id == a
     assert Store(db).runs.stop([a, b]) == [a, b]
     assert states(db) == ["stopping", "stopped"]
     assert Store(db).runs.stop([a, b]) == []
-    lease.finish("stopped")
+    claimed.finish("stopped")
     assert states(db) == ["stopped", "stopped"]
 
 

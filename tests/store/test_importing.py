@@ -6,10 +6,10 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.results.comparison import compare, difference
 from fedcore.store import Recorder, Store
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
 from tests.support.jobs import recorded
@@ -113,9 +113,9 @@ def other(tmp_path, make) -> Path:
     path = tmp_path / "other" / "other.db"
     Store(path).prepare()
     Store(path).experiments.create(make(seeds=(1, 2)))
-    lease = claim(path, new_owner(), "cpu")
-    with Heart(path, lease.owner) as heart:
-        job.execute(lease, heart, train=fake_engine.train)
+    claimed = claim(path, new_owner(), "cpu")
+    with Heartbeat(path, claimed.owner) as heartbeat:
+        job.execute(claimed, heartbeat, handler=fake_engine.training)
     Store(path).imports.csv(file(tmp_path, GOOD), "Mine")
     return path
 
@@ -155,10 +155,10 @@ def test_a_merged_unfinished_run_can_be_trained_here(db, other):
     Store(db).imports.database(other)
     (run,) = [r for e in Store(db).experiments.all() for r in e.runs if r.state == "stopped"]
     Store(db).runs.resume([run.id])
-    lease = claim(db, new_owner(), "cpu")
-    assert lease.run_id == run.id
-    with Heart(db, lease.owner) as heart:
-        assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    claimed = claim(db, new_owner(), "cpu")
+    assert claimed.id == run.id
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
 
 
 JOINING = f"""\
@@ -173,9 +173,9 @@ mine,1,4,client-3,client-3,900,1000
 def trained(db, queued) -> int:
     """The experiment 'a test', with one finished run."""
     queued()
-    lease = claim(db, new_owner(), "cpu")
-    with Heart(db, lease.owner) as heart:
-        assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    claimed = claim(db, new_owner(), "cpu")
+    with Heartbeat(db, claimed.owner) as heartbeat:
+        assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     return 1
 
 

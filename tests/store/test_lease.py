@@ -12,18 +12,20 @@ import pytest
 from fedcore.config import expand
 from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.paths import PROJECT
+from fedcore.progress import Progress
 from fedcore.store import Store
+from fedcore.store.claims import LostClaim, claim
 from fedcore.store.database import reading
-from fedcore.store.lease import Lease, LostRun, claim
+from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
 
 
 @pytest.fixture
-def lease(db, queued) -> Lease:
+def writer(db, queued) -> RunWriter:
     queued(rounds=5)
     found = claim(db, new_owner(), "cpu")
     assert found is not None
-    return found
+    return RunWriter(found)
 
 
 ENTITIES = (
@@ -63,18 +65,18 @@ def test_claim_takes_by_priority_then_age_and_only_what_the_device_serves(db, qu
     (d,) = [*Store(db).experiments.create(Store(db).experiments.all()[0].config, device="GPU-1").run_ids][:1]
     Store(db).queue.set_priority([c], 5)
     taken = [claim(db, "me", "cpu") for _ in range(3)]
-    assert [lease.run_id for lease in taken] == [c, a, b]
-    assert {lease.attempt for lease in taken} == {1}
+    assert [claimed.id for claimed in taken] == [c, a, b]
+    assert {claimed.attempt for claimed in taken} == {1}
     Store(db).runs.stop([r.id for r in Store(db).runs.of_experiments([2]) if r.id != d])
-    assert claim(db, "me", "cpu", accepts=("GPU-1",)).run_id == d
+    assert claim(db, "me", "cpu", accepts=("GPU-1",)).id == d
     assert claim(db, "me", "cpu", accepts=("auto", "cpu", "GPU-1")) is None
 
 
 def test_two_processes_never_claim_the_same_run(db, queued):
     ids = queued(seeds=tuple(range(1, 41)))
     code = (
-        "import sys\nfrom fedcore.store.lease import claim\n"
-        "while (lease := claim(sys.argv[1], sys.argv[2], 'cpu')): print(lease.run_id)"
+        "import sys\nfrom fedcore.store.claims import claim\n"
+        "while (claimed := claim(sys.argv[1], sys.argv[2], 'cpu')): print(claimed.id)"
     )
     racers = [
         subprocess.Popen(
@@ -92,35 +94,35 @@ def test_two_processes_never_claim_the_same_run(db, queued):
 @pytest.mark.parametrize(
     "write",
     [
-        lambda lease: lease.begin(),
-        lambda lease: lease.say("hello"),
-        lambda lease: lease.notice("hello", True),
-        lambda lease: lease.started(Started(entities=ENTITIES, rounds_total=5, environment={})),
-        lambda lease: lease.write_round(round_(1, [(2, 1, 1, 5, 10)])),
-        lambda lease: lease.rewind(None),
-        lambda lease: lease.finish("done"),
+        lambda writer: writer.claim.begin(),
+        lambda writer: writer.claim.progress(Progress("hello", 1, 2)),
+        lambda writer: writer.notice("hello", True),
+        lambda writer: writer.started(Started(entities=ENTITIES, rounds_total=5, environment={})),
+        lambda writer: writer.write_round(round_(1, [(2, 1, 1, 5, 10)])),
+        lambda writer: writer.rewind(None),
+        lambda writer: writer.claim.finish("done"),
     ],
 )
 @pytest.mark.parametrize("change", [{"owner": "somebody else"}, {"attempt": 2}])
-def test_every_write_of_a_process_that_lost_the_run_is_refused(lease, write, change):
-    with reading(lease.db) as connection:
+def test_every_write_of_a_process_that_lost_the_run_is_refused(writer, write, change):
+    with reading(writer.claim.db) as connection:
         before = [tuple(r) for r in connection.execute("SELECT * FROM runs")]
-    with pytest.raises(LostRun):
-        write(replace(lease, **change))
-    with reading(lease.db) as connection:
+    with pytest.raises(LostClaim):
+        write(RunWriter(replace(writer.claim, **change)))
+    with reading(writer.claim.db) as connection:
         assert [tuple(r) for r in connection.execute("SELECT * FROM runs")] == before
         for table in ("rounds", "accuracy", "scores", "entities"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
 
 
-def test_a_process_declared_dead_cannot_write_when_it_wakes_up(lease):
-    lease.finish("interrupted")
-    with pytest.raises(LostRun):
-        lease.write_round(round_(1, [(2, 1, 1, 5, 10)]))
+def test_a_process_declared_dead_cannot_write_when_it_wakes_up(writer):
+    writer.claim.finish("interrupted")
+    with pytest.raises(LostClaim):
+        writer.write_round(round_(1, [(2, 1, 1, 5, 10)]))
 
 
-def test_scores_from_counts_by_hand(lease):
-    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={"threads": 2}))
+def test_scores_from_counts_by_hand(writer):
+    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={"threads": 2}))
     cells = [
         (2, 1, 1, 9, 10),
         (2, 2, 2, 15, 30),
@@ -129,8 +131,8 @@ def test_scores_from_counts_by_hand(lease):
         (2, 0, 2, 18, 30),
         (2, 0, 3, 26, 40),
     ]
-    lease.write_round(round_(1, cells))
-    (point,) = Store(lease.db).rounds.mean_accuracy([lease.run_id])
+    writer.write_round(round_(1, cells))
+    (point,) = Store(writer.claim.db).rounds.mean_accuracy([writer.run_id])
     assert point.personal_mean == pytest.approx((0.9 + 0.5) / 2, abs=1e-15)
     assert point.personal_weighted == pytest.approx(24 / 40, abs=1e-15)
     assert point.personal_worst == 0.5
@@ -139,38 +141,38 @@ def test_scores_from_counts_by_hand(lease):
     )  # client sets only, not the domain's
 
 
-def test_a_method_without_global_model_has_no_global_mean(lease):
-    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
-    lease.write_round(round_(1, [(2, 1, 1, 9, 10)]))
-    (point,) = Store(lease.db).rounds.mean_accuracy([lease.run_id])
+def test_a_method_without_global_model_has_no_global_mean(writer):
+    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
+    writer.write_round(round_(1, [(2, 1, 1, 9, 10)]))
+    (point,) = Store(writer.claim.db).rounds.mean_accuracy([writer.run_id])
     assert point.global_mean is None
     assert point.personal_mean == 0.9
 
 
-def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(lease):
-    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
+def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(writer):
+    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     validation = {0: 3, 1: 7, 2: 8, 3: 8, 4: 6}
     test = {0: 1, 1: 10, 2: 5, 3: 9, 4: 2}  # the best test round is 1: it must not be chosen
     for number in validation:
         cells = [(1, 1, 1, validation[number], 10), (1, 2, 2, validation[number], 10)]
         cells += [(2, 1, 1, test[number], 10), (2, 2, 2, max(0, test[number] - 1), 10)]
-        lease.write_round(round_(number, cells))
-    (run,) = Store(lease.db).runs.get([lease.run_id])
+        writer.write_round(round_(number, cells))
+    (run,) = Store(writer.claim.db).runs.get([writer.run_id])
     assert (run.rounds_done, run.best_round) == (4, 2)
     assert run.best_test == pytest.approx((0.5 + 0.4) / 2)
     assert run.last_test == pytest.approx((0.2 + 0.1) / 2)
     assert run.worst_client == pytest.approx(0.1)
 
 
-def test_without_validation_no_round_is_chosen(lease):
-    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
-    lease.write_round(round_(1, [(2, 1, 1, 5, 10)]))
-    lease.write_round(round_(2, []))  # not evaluated
-    (run,) = Store(lease.db).runs.get([lease.run_id])
+def test_without_validation_no_round_is_chosen(writer):
+    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
+    writer.write_round(round_(1, [(2, 1, 1, 5, 10)]))
+    writer.write_round(round_(2, []))  # not evaluated
+    (run,) = Store(writer.claim.db).runs.get([writer.run_id])
     assert (run.last_test, run.best_round, run.best_test, run.rounds_done) == (0.5, None, None, 2)
 
 
-def test_numpy_and_other_numbers_are_cast(lease):
+def test_numpy_and_other_numbers_are_cast(writer):
     entity = Entity(
         np.int64(1),
         "client",
@@ -179,7 +181,9 @@ def test_numpy_and_other_numbers_are_cast(lease):
         samples=np.int32(7),
         class_counts=(np.int64(3), np.int64(4)),
     )
-    lease.started(Started(entities=(entity,), rounds_total=np.int64(5), environment={"threads": np.int64(2)}))
+    writer.started(
+        Started(entities=(entity,), rounds_total=np.int64(5), environment={"threads": np.int64(2)})
+    )
     one, two, three, four = np.arange(1, 5)
     event = RoundFinished(
         round=one,
@@ -213,8 +217,8 @@ def test_numpy_and_other_numbers_are_cast(lease):
         ),
         diagnostics=(Diagnostic("d", np.float32(1.5), client_a=one), Diagnostic("nan", float("nan"))),
     )
-    lease.write_round(event)
-    db, run_id = lease.db, lease.run_id
+    writer.write_round(event)
+    db, run_id = writer.claim.db, writer.run_id
     assert Store(db).cells.heatmap(run_id) == [(1, 1, 3, 4, 0.5)]
     assert Store(db).rounds.of_runs([run_id]) == [(run_id, 1, 0.25, 1.0, 0.5, 0.5, 3, 4, 5, 6)]
     assert Store(db).rounds.clients(run_id) == [(1, 1, 8, 0.5, 9, 10)]
@@ -224,60 +228,62 @@ def test_numpy_and_other_numbers_are_cast(lease):
     assert math.isclose(Store(db).runs.get([run_id])[0].last_test, 0.75)
 
 
-def test_impossible_counts_leave_no_part_of_the_round(lease):
-    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
+def test_impossible_counts_leave_no_part_of_the_round(writer):
+    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     with pytest.raises(Exception, match="CHECK"):
-        lease.write_round(round_(1, [(2, 1, 1, 5, 10), (2, 2, 2, 11, 10)]))
-    with reading(lease.db) as connection:
+        writer.write_round(round_(1, [(2, 1, 1, 5, 10), (2, 2, 2, 11, 10)]))
+    with reading(writer.claim.db) as connection:
         assert connection.execute("SELECT count(*) FROM rounds").fetchone()[0] == 0
         assert connection.execute("SELECT count(*) FROM accuracy").fetchone()[0] == 0
-    assert Store(lease.db).runs.get([lease.run_id])[0].rounds_done == 0
+    assert Store(writer.claim.db).runs.get([writer.run_id])[0].rounds_done == 0
 
 
-def test_rewind_forgets_what_has_no_checkpoint(lease):
-    lease.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
+def test_rewind_forgets_what_has_no_checkpoint(writer):
+    writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     for number in range(4):
-        lease.write_round(round_(number, [(1, 1, 1, number, 10), (2, 1, 1, number, 10)]))
-    lease.rewind(1)
-    (run,) = Store(lease.db).runs.get([lease.run_id])
+        writer.write_round(round_(number, [(1, 1, 1, number, 10), (2, 1, 1, number, 10)]))
+    writer.rewind(1)
+    (run,) = Store(writer.claim.db).runs.get([writer.run_id])
     assert (run.rounds_done, run.best_round, run.last_test) == (1, 1, 0.1)
-    assert Store(lease.db).rounds.evaluated(lease.run_id) == [0, 1]
-    assert len(Store(lease.db).cells.entities(lease.run_id)) == 4
-    lease.rewind(None)
-    (run,) = Store(lease.db).runs.get([lease.run_id])
+    assert Store(writer.claim.db).rounds.evaluated(writer.run_id) == [0, 1]
+    assert len(Store(writer.claim.db).cells.entities(writer.run_id)) == 4
+    writer.rewind(None)
+    (run,) = Store(writer.claim.db).runs.get([writer.run_id])
     assert (run.rounds_done, run.best_round, run.last_test) == (0, None, None)
-    assert Store(lease.db).cells.entities(lease.run_id) == []
+    assert Store(writer.claim.db).cells.entities(writer.run_id) == []
 
 
-def test_notices_are_kept_in_order_with_their_promise(lease):
-    lease.notice("a 'quoted' \"remark\"", True)
-    lease.notice("out of memory", False)
-    assert [
-        (n["message"], n["repeats_exactly"]) for n in Store(lease.db).runs.get([lease.run_id])[0].notices
-    ] == [
+def notices(writer: RunWriter) -> tuple[dict, ...]:
+    return Store(writer.claim.db).runs.get([writer.run_id])[0].notices
+
+
+def test_notices_are_kept_in_order_with_their_promise(writer):
+    writer.notice("a 'quoted' \"remark\"", True)
+    writer.notice("out of memory", False)
+    assert [(n["message"], n["repeats_exactly"]) for n in notices(writer)] == [
         ("a 'quoted' \"remark\"", True),
         ("out of memory", False),
     ]
 
 
-def test_what_a_resumed_run_says_again_is_kept_once(lease):
+def test_what_a_resumed_run_says_again_is_kept_once(writer):
     texts = ["classes took the prompt: 'ä', \"b\"", "out of memory", "classes took the prompt: 'ä', \"b\""]
     for text in texts:
-        lease.notice(text, True)
-    lease.notice("out of memory", False)
-    kept = [(n["message"], n["repeats_exactly"]) for n in Store(lease.db).runs.get([lease.run_id])[0].notices]
+        writer.notice(text, True)
+    writer.notice("out of memory", False)
+    kept = [(n["message"], n["repeats_exactly"]) for n in notices(writer)]
     assert kept == [(texts[0], True), ("out of memory", True), ("out of memory", False)]
 
 
-def test_environment_is_stored_for_the_next_attempt(lease):
-    assert lease.environment() is None
-    lease.started(Started(entities=ENTITIES, rounds_total=7, environment={"threads": 2, "chunk": 6}))
-    assert lease.environment() == {"threads": 2, "chunk": 6}
-    assert Store(lease.db).runs.environment(lease.run_id) == {"threads": 2, "chunk": 6}
-    assert Store(lease.db).runs.get([lease.run_id])[0].rounds_total == 7
+def test_environment_is_stored_for_the_next_attempt(writer):
+    assert writer.environment() is None
+    writer.started(Started(entities=ENTITIES, rounds_total=7, environment={"threads": 2, "chunk": 6}))
+    assert writer.environment() == {"threads": 2, "chunk": 6}
+    assert Store(writer.claim.db).runs.environment(writer.run_id) == {"threads": 2, "chunk": 6}
+    assert Store(writer.claim.db).runs.get([writer.run_id])[0].rounds_total == 7
 
 
-def test_config_survives_the_database(lease, make):
-    assert lease.config() == expand(make(rounds=5))[0]
-    with reading(lease.db) as connection:
+def test_config_survives_the_database(writer, make):
+    assert writer.config() == expand(make(rounds=5))[0]
+    with reading(writer.claim.db) as connection:
         assert json.loads(connection.execute("SELECT config FROM runs").fetchone()[0])["seed"] == 1

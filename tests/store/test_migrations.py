@@ -71,10 +71,10 @@ def test_no_other_kind_of_entity_is_taken(second_release):
 
 def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
     """Own samples 1/2 and 3/4, all samples of the clients' classes 2/10 and 6/10: means .625 and .4."""
-    _, (lease,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    _, (writer,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
     names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
     names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
-    lease.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment={}))
+    writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment={}))
     counts = {
         (1, 1): (1, 2),
         (2, 2): (3, 4),
@@ -83,10 +83,10 @@ def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
         (1, 4): (2, 10),
         (2, 5): (6, 10),
     }
-    lease.write_round(OwnRound(1, tuple(fill.cell(*at, *n) for at, n in counts.items())))
-    (point,) = Store(db).rounds.mean_accuracy([lease.run_id])
+    writer.write_round(OwnRound(1, tuple(fill.cell(*at, *n) for at, n in counts.items())))
+    (point,) = Store(db).rounds.mean_accuracy([writer.run_id])
     assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
-    assert [(o.client, o.correct) for o in Store(db).cells.own_accuracy(lease.run_id)] == [(1, 1), (2, 3)]
+    assert [(o.client, o.correct) for o in Store(db).cells.own_accuracy(writer.run_id)] == [(1, 1), (2, 3)]
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
-from fedcore.jobs.heartbeat import Heart
+from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.store import LOCAL, Recorder, Store, database
+from fedcore.store.claims import RUNS, TASKS, claim
 from fedcore.store.database import reading, writing
-from fedcore.store.lease import claim
-from fedcore.store.liveness import RUNS, TASKS, host_id, new_owner
+from fedcore.store.liveness import host_id, new_owner
 from tests.support import fake_engine
 
 QUERIES: dict[str, Callable[[Store], object]] = {
@@ -71,9 +71,9 @@ LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entiti
 def trained(db, queued):
     queued(rounds=4, seeds=(1, 2))
     owner = new_owner()
-    with Heart(db, owner) as heart:
-        while lease := claim(db, owner, "cpu"):
-            assert job.execute(lease, heart, train=fake_engine.train) == "done"
+    with Heartbeat(db, owner) as heartbeat:
+        while claimed := claim(db, owner, "cpu"):
+            assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     return db
 
 
@@ -128,10 +128,10 @@ def test_the_check_of_plans_would_catch_a_scan(trained):
     assert plan[0]["detail"].startswith("SCAN accuracy")
 
 
-@pytest.mark.parametrize(("work", "index"), [(RUNS, "runs_live"), (TASKS, "tasks_status")])
-def test_looking_for_live_work_uses_its_index(trained, work, index):
+@pytest.mark.parametrize(("table", "index"), [(RUNS, "runs_live"), (TASKS, "tasks_status")])
+def test_looking_for_live_work_uses_its_index(trained, table, index):
     with reading(trained) as connection:
-        (plan,) = connection.execute("EXPLAIN QUERY PLAN " + work.live).fetchall()
+        (plan,) = connection.execute("EXPLAIN QUERY PLAN " + table.live).fetchall()
     assert index in plan["detail"]
 
 
@@ -187,12 +187,12 @@ def test_diagnostics_and_participants(trained):
 def test_round_tokens_change_with_every_round(db, queued):
     (run_id,) = queued(rounds=3)
     tokens = [Store(db).runs.versions([run_id])]
-    lease = claim(db, new_owner(), "cpu")
-    with Heart(db, lease.owner) as heart:
+    claimed = claim(db, new_owner(), "cpu")
+    with Heartbeat(db, claimed.owner) as heartbeat:
         job.execute(
-            lease,
-            heart,
-            train=fake_engine.train,
+            claimed,
+            heartbeat,
+            handler=fake_engine.training,
             listen=lambda e: tokens.append(Store(db).runs.versions([run_id])),
         )
     tokens.append(Store(db).runs.versions([run_id]))

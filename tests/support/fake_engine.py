@@ -7,9 +7,11 @@ process of the supervisor's tests.
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +30,12 @@ from fedcore.engine.events import (
     Started,
 )
 from fedcore.engine.local import Stopped
-from fedcore.jobs import job, processes, task_job, tasks
+from fedcore.jobs import job, launcher, tasks
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.tasks import Context, TaskClaim
-from fedcore.store.lease import Lease
+from fedcore.jobs import training as job_training
+from fedcore.jobs.handlers import Job
+from fedcore.progress import Work
+from fedcore.store.claims import TRAIN, Claim
 
 CLIENTS = 3
 TOTAL = 1000
@@ -129,58 +133,42 @@ def _round(number: int, state: str, path: str) -> RoundFinished:
     )
 
 
-def spawn(lease: Lease, device: str) -> object:
-    """Starts this file as the job process."""
-    arguments = [
-        "tests.support.fake_engine",
-        "job",
-        str(lease.db),
-        str(lease.run_id),
-        lease.owner,
-        str(lease.attempt),
-    ]
-    return processes.start(arguments, lease.folder / "process.log")
+training = partial(job_training.train, engine=train)
+"""The handler of a run, with this engine."""
 
 
-def handle(args: dict, context: Context) -> Iterator[Progress | dict]:
+def handle(job: Job) -> Work[dict]:
     """A task: ``steps`` of ``seconds``; ``fail`` raises, ``arrays`` writes a file, ``result`` comes back."""
+    args = job.args
     for step in range(1, args.get("steps", 1) + 1):
         yield Progress("stepping", step, args.get("steps", 1))
         time.sleep(args.get("seconds", 0))
     if args.get("fail"):
         raise ZeroDivisionError("the fake task was told to\nfail")
     if args.get("arrays"):
-        context.write_arrays(squares=np.arange(args["arrays"]) ** 2)
-    yield {"sum": args.get("result", 0)}
+        job.write_arrays(squares=np.arange(args["arrays"]) ** 2)
+    return {"sum": args.get("result", 0)}
 
 
-def spawn_task(claim: TaskClaim) -> object:
-    """Starts this file as the process of a task."""
-    arguments = [
-        "tests.support.fake_engine",
-        "task",
-        str(claim.db),
-        str(claim.id),
-        claim.owner,
-        str(claim.attempt),
-    ]
-    return processes.start(arguments, tasks.get(claim.db, claim.id).log)
+def start(claim: Claim, lane: str) -> subprocess.Popen:
+    """Start this file as the process of a job."""
+    arguments = ["job", str(claim.db), claim.kind, str(claim.id), claim.owner, str(claim.attempt)]
+    log = tasks.job_folder(claim) / launcher.PROCESS_LOG
+    return launcher.start_detached(["tests.support.fake_engine", *arguments], log)
+
+
+LAUNCHER = launcher.LocalLauncher(start)
 
 
 def main() -> int:
-    """``job DB RUN OWNER ATTEMPT``, ``task DB TASK OWNER ATTEMPT``, or ``supervisor DB IDLE``."""
-    kind, db, *rest = sys.argv[1:]
-    if kind == "task":
-        claim = task_job.take(db, int(rest[0]), rest[1], int(rest[2]))
-        task_job.work(claim, handler=handle, beat_seconds=0.2)
+    """``job DB KIND ID OWNER ATTEMPT``, or ``supervisor DB IDLE``."""
+    what, db, *rest = sys.argv[1:]
+    if what == "job":
+        kind, number, owner, attempt = rest
+        claimed = Claim(Path(db), kind, int(number), owner, int(attempt))
+        job.work(claimed, "cpu", handler=training if kind == TRAIN else handle, beat_seconds=0.2)
         return 0
-    if kind == "job":
-        return job.work(
-            Lease(Path(db), int(rest[0]), rest[1], int(rest[2])), "cpu", train=train, beat_seconds=0.2
-        )
-    return worker.serve(
-        db, device_ids=["cpu"], spawn=spawn, spawn_task=spawn_task, tick=0.02, idle=float(rest[0])
-    )
+    return worker.serve(db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.02, idle=float(rest[0]))
 
 
 if __name__ == "__main__":

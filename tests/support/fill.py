@@ -13,8 +13,9 @@ from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFi
 from fedcore.methods import registry
 from fedcore.seeds import numpy_generator
 from fedcore.store import Created, Store
+from fedcore.store.claims import claim
 from fedcore.store.database import writing
-from fedcore.store.lease import Lease, claim
+from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
 
 CLIENTS = ("0°", "15°", "30°", "45°", "60°", "75°")
@@ -131,25 +132,26 @@ def a_round(
     )
 
 
-def start(db: Path, experiment: Experiment) -> tuple[Created, list[Lease]]:
+def start(db: Path, experiment: Experiment) -> tuple[Created, list[RunWriter]]:
     """Record an experiment and claim all of its runs for this process."""
     Store(db).prepare()
     created = Store(db).experiments.create(experiment)
     owner = new_owner()
-    leases = []
+    writers = []
     for _ in created.run_ids:
-        lease = claim(db, owner, "cpu", experiment_id=created.experiment_id)
-        assert lease is not None
-        lease.begin()
-        leases.append(lease)
-    return created, leases
+        writer = RunWriter(claim(db, owner, "cpu", experiment_id=created.experiment_id))
+        writer.claim.begin()
+        writers.append(writer)
+    return created, writers
 
 
-def train(lease: Lease, until: int | None = None, since: int = 0, clients: Sequence[str] = CLIENTS) -> None:
+def train(
+    writer: RunWriter, until: int | None = None, since: int = 0, clients: Sequence[str] = CLIENTS
+) -> None:
     """Write the rounds of a claimed run; all of them ends it as done."""
-    run = lease.config()
+    run = writer.config()
     if since == 0:
-        lease.started(
+        writer.started(
             Started(
                 entities=entities(clients, clients),
                 rounds_total=run.rounds,
@@ -158,16 +160,16 @@ def train(lease: Lease, until: int | None = None, since: int = 0, clients: Seque
         )
     last = run.rounds if until is None else until
     for round_ in range(since, last + 1):
-        lease.write_round(a_round(run.method.name, run.seed, round_, run.rounds, clients))
+        writer.write_round(a_round(run.method.name, run.seed, round_, run.rounds, clients))
     if until is None:
-        lease.finish("done")
+        writer.claim.finish("done")
 
 
 def done(db: Path, experiment: Experiment | None = None) -> int:
     """A finished experiment; returns its id."""
-    created, leases = start(db, experiment or an_experiment())
-    for lease in leases:
-        train(lease)
+    created, writers = start(db, experiment or an_experiment())
+    for writer in writers:
+        train(writer)
     with writing(db) as database:  # made-up runs take no time; a table with 0 s everywhere shows nothing
         database.execute(
             "UPDATE runs SET started_at=finished_at-12.5-id WHERE experiment_id=?", [created.experiment_id]
@@ -177,22 +179,22 @@ def done(db: Path, experiment: Experiment | None = None) -> int:
 
 def mixed(db: Path) -> int:
     """An experiment in the middle of things: done, running, failed, stopped, queued."""
-    created, leases = start(db, an_experiment("In the middle of things", seeds=(1,), rounds=20))
-    train(leases[0])
-    train(leases[1], until=7)
-    train(leases[2], until=3)
-    leases[2].finish(
+    created, writers = start(db, an_experiment("In the middle of things", seeds=(1,), rounds=20))
+    train(writers[0])
+    train(writers[1], until=7)
+    train(writers[2], until=3)
+    writers[2].claim.finish(
         "failed",
         "CUDA out of memory at round 4; choose a smaller batch_size",
         "Traceback ...\nRuntimeError: out of memory",
     )
-    train(leases[3], until=5)
-    leases[3].finish("stopped", "stop asked for")
+    train(writers[3], until=5)
+    writers[3].claim.finish("stopped", "stop asked for")
     with writing(db) as database:
         now = time.time()
         database.execute(
             "UPDATE runs SET status='queued', owner=NULL, pid=NULL, started_at=NULL, message=NULL WHERE id=?",
-            [leases[4].run_id],
+            [writers[4].run_id],
         )
-        database.execute("UPDATE runs SET started_at=? WHERE id=?", [now - 30, leases[1].run_id])
+        database.execute("UPDATE runs SET started_at=? WHERE id=?", [now - 30, writers[1].run_id])
     return created.experiment_id

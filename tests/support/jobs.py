@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from fedcore.config import Experiment, parse
-from fedcore.jobs import processes
+from fedcore.jobs import launcher
 from fedcore.store import Store
 from fedcore.store.database import reading
 
@@ -53,7 +53,8 @@ def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen]]:
 
     def start(idle: float = 60.0) -> subprocess.Popen:
         log = db.parent / "supervisor.log"
-        started.append(processes.start(["tests.support.fake_engine", "supervisor", str(db), str(idle)], log))
+        arguments = ["tests.support.fake_engine", "supervisor", str(db), str(idle)]
+        started.append(launcher.start_detached(arguments, log))
         return started[-1]
 
     yield start

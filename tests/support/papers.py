@@ -14,7 +14,8 @@ from fedcore.papers.beside import Beside
 from fedcore.papers.published import Figure
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
-from fedcore.store.lease import claim
+from fedcore.store.claims import claim
+from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
 from tests.support import fill
 
@@ -66,12 +67,11 @@ def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | N
     created = Store(db).experiments.create(experiment)
     owner = new_owner()
     for _ in created.run_ids:
-        lease = claim(db, owner, "cpu", experiment_id=created.experiment_id)
-        assert lease is not None
-        lease.begin()
-        run = lease.config()
+        writer = RunWriter(claim(db, owner, "cpu", experiment_id=created.experiment_id))
+        writer.claim.begin()
+        run = writer.config()
         if held_out is not None and run.held_out not in held_out:
-            lease.finish("stopped", "not wanted")
+            writer.claim.finish("stopped", "not wanted")
             continue
         clients = [d for d in PACS if d != run.held_out]
         known = [Entity(0, "global", "global")]
@@ -80,10 +80,10 @@ def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | N
             for i, c in enumerate(clients, start=1)
         ]
         known += [Entity(len(known) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(PACS)]
-        lease.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
+        writer.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
         for round_ in range(run.rounds + 1):
-            lease.write_round(finished(run, round_, clients))
-        lease.finish("done")
+            writer.write_round(finished(run, round_, clients))
+        writer.claim.finish("done")
 
 
 def preset(name: str, methods: tuple[str, ...], **changes: object) -> Experiment:
