@@ -62,7 +62,7 @@ def _use_button(name: str | None, key: str) -> None:
 def use_preset(name: str) -> None:
     """Fill the form from a preset and say so in the URL."""
     try:
-        drafts.use(preset(name), f"preset:{name}")
+        drafts.fill(preset(name), f"preset:{name}")
     except FedLensError as error:
         common.show_error(error)
         return
@@ -98,7 +98,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
         )
         if box.open:  # a closed form is not drawn: a hundred widgets would take the browser a second
             with box:
-                entry.opened()
+                entry.open()
                 method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}")
         else:
             entry.is_open = False
@@ -184,7 +184,11 @@ def plan_line(experiment: Experiment, found: Plan) -> None:
 
 def costs(found: Plan) -> str:
     """Time, disk and memory that a plan takes, as far as they are known."""
-    seconds, memory, disk = drafts.estimate(found), drafts.memory(found), drafts.disk(found)
+    seconds, memory, disk = (
+        planning.estimated_seconds(found),
+        planning.estimated_memory(found),
+        planning.estimated_disk(found),
+    )
     text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
         text += f", {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk"
@@ -195,7 +199,7 @@ def costs(found: Plan) -> str:
 
 def launch(experiment: Experiment | None, found: Plan | None) -> None:
     """The button, and what it asks before a large plan."""
-    long = found is not None and (len(found.runs) > 20 or (drafts.estimate(found) or 0) > 8 * 3600)
+    long = found is not None and (len(found.runs) > 20 or (planning.estimated_seconds(found) or 0) > 8 * 3600)
     sure = not long or st.checkbox(
         f"Yes, queue all {len(found.runs) if found else 0} runs", key="launch_sure"
     )
@@ -244,7 +248,7 @@ def toml_box(experiment: Experiment | None) -> None:
         upload = st.file_uploader("Use a TOML file", type="toml", key=f"toml_{drafts.version()}")
         if upload is not None:
             try:
-                drafts.use(loads(upload.getvalue().decode("utf-8"), upload.name), "file")
+                drafts.fill(loads(upload.getvalue().decode("utf-8"), upload.name), "file")
             except (FedLensError, UnicodeDecodeError) as error:
                 common.show_error(
                     error if isinstance(error, FedLensError) else FedLensError("the file is not UTF-8 text")
@@ -273,9 +277,9 @@ def page() -> None:
     message = drafts.from_url()
     if message:
         common.show_error(message)
-    drafts.come_back(f"new{drafts.version()}.title")
+    drafts.restore(f"new{drafts.version()}.title")
     presets()
-    draft, key, slots = drafts.current(), f"new{drafts.version()}", Slots()
+    draft, key, slots = drafts.draft(), f"new{drafts.version()}", Slots()
     values: dict[str, object] = {}
     values["name"] = st.text_input("Name", value=draft.name, key=f"{key}.title")
     slots.place("name")
@@ -299,10 +303,12 @@ def page() -> None:
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]
     with right:
         st.header("Who gets what")
-        experiment, found, error = drafts.checked(values)
+        experiment, found, error = planning.check(values)
         if experiment is not None:
-            drafts.keep(experiment)
-        shown = planning.drawn(values["data"], found if error is None else drafts.preview(values, error))
+            drafts.remember(experiment)
+        shown = planning.plan_to_draw(
+            values["data"], found if error is None else planning.preview(values, error)
+        )
         if shown is not None:
             if domains.learn(values["data"], shown.domains):
                 st.rerun()  # fields above offer them
@@ -318,7 +324,7 @@ def page() -> None:
                 st.caption(f"Not ready: see {common.md(in_the_form(error.field))}.")
         elif experiment is not None and found is not None:
             plan_line(experiment, found)
-        planning.follow()
+        planning.show_pending()
         launch(experiment, found)
         common.table_switch()
         toml_box(experiment)

@@ -91,7 +91,7 @@ def actions(run: RunRow) -> None:
     store, may = common.store(), common.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=not may):
-            drafts.use(single(run), f"run:{run.id}")
+            drafts.fill(single(run), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
         if run.state in ("queued", "running") and st.button(
             "Stop", icon=":material/stop_circle:", disabled=not may

@@ -29,14 +29,14 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
     Args:
         backbone: the experiment's own, as the form has it.
     """
-    draft, given = drafts.cohorts(), drafts.current().cohorts
+    draft, given = drafts.cohorts(), drafts.draft().cohorts
     differ = st.toggle(
         "Clients differ in backbone or budget",
         value=bool(given),
         key=f"{key}.cohorts",
         help="Groups of clients, in client order, with a CLIP and a training budget of their own",
     )
-    if not draft.turned(differ):
+    if not draft.set_open(differ):
         slots.place("cohorts")
         return []
     everybody = {"clients": st.session_state.get("planned_clients", 1)}

@@ -97,7 +97,7 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
                 or None
             )
         else:
-            values["split"] = split_field(drafts.more(name).values["split"], f"{key}.split")
+            values["split"] = split_field(drafts.extra_fields(name).values["split"], f"{key}.split")
             slots.place("data.split")
     slots.place("data.root")
     if entry is not None and not domains.is_own(entry):
@@ -117,10 +117,12 @@ def more_fields(values: dict[str, object], entry: Entry | None, key: str, slots:
 
     Returns: the whole data part.
     """
-    folded = drafts.more(str(values["name"]))
-    folded.values |= {name: v for name, v in values.items() if name in drafts.MORE}  # the split, if above
+    folded = drafts.extra_fields(str(values["name"]))
+    folded.values |= {
+        name: v for name, v in values.items() if name in drafts.EXTRA_FIELDS
+    }  # the split, if above
     box = st.expander("More about the data: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
-    if folded.turned(box.open):
+    if folded.set_open(box.open):
         split = {"split": folded.values["split"]}
         with box:
             folded.values |= _more(values, folded.start | split, entry, f"{key}.{folded.version}", slots)

@@ -132,4 +132,4 @@ def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
 def _fill_form(name: str, root: str, columns: Mapping[str, str]) -> None:
     demo = experiments.preset(experiments.DEMO)
     data = DataConfig(name=name, root=str(Path(root).expanduser()), columns=dict(columns))
-    drafts.use(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")
+    drafts.fill(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")

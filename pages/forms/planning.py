@@ -1,101 +1,26 @@
-"""Plans made in threads: a page waits a moment for one, and looks again where it takes longer.
-
-A folder of half a million files takes many seconds to be listed; the page must not stand still meanwhile.
-"""
+"""The plan of the form's experiment: made in the background, drawn when it is there, with its forecast."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from threading import Lock
+from typing import Any
 
 import streamlit as st
-from PIL import Image
 
-from fedcore.config import DataConfig, Experiment
-from fedcore.data.images import ImageSet
-from fedcore.data.slow_work import defer_slow_work
-from fedcore.engine.plan import Plan, plan
-from fedcore.engine.prepare import read_images
+from fedcore.config import Experiment, parse
+from fedcore.data import catalog
+from fedcore.engine.plan import Plan
+from fedcore.engine.planner import Planner, PlanResult
 from fedcore.errors import FedLensError
+from fedcore.results import forecast
+from pages.widgets import common
 
 PATIENCE = 1.2
-"""Seconds that a page waits for a plan before it shows itself without."""
-KEPT, KEPT_ERROR = 300.0, 5.0
-"""Seconds for which an answer holds: what is on the disk may change, and an error is there to be mended."""
-SLOW = 1.0
-"""Seconds from which on what was read of a data set is kept for the next plans."""
-MOST_PLANS, MOST_SETS = 32, 2
-_ASKED, _WAITED, _DRAWN = "plan_asked", "plan_waited_for", "plan_drawn"
-
-
-@dataclass(frozen=True)
-class Made:
-    """A plan or what is wrong with it, and when that was found (``time.monotonic``)."""
-
-    answer: Plan | Exception
-    at: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing need have changed since."""
-        return time.monotonic() - self.at < (KEPT if isinstance(self.answer, Plan) else KEPT_ERROR)
-
-
-class Planner:
-    """Makes plans in threads and keeps the last ones; shared by all sessions."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")
-        self._lock = Lock()
-        self._plans: OrderedDict[tuple[str, str], Future[Made]] = OrderedDict()
-        self._sets: OrderedDict[str, tuple[float, tuple[ImageSet, list[str]]]] = OrderedDict()
-
-    def ask(self, experiment: str, texts: str) -> Future[Made]:
-        """The plan of an experiment (as JSON), begun where it is not there. texts: another key for it."""
-        with self._lock:
-            found = self._plans.get((experiment, texts))
-            if found is None or found.cancelled() or (found.done() and not found.result().holds):
-                found = self._plans[experiment, texts] = self._pool.submit(self._make, experiment)
-            self._plans.move_to_end((experiment, texts))
-            while len(self._plans) > MOST_PLANS:
-                self._plans.popitem(last=False)[1].cancel()
-            return found
-
-    def _make(self, experiment: str) -> Made:
-        try:
-            with defer_slow_work():
-                answer: Plan | Exception = plan(Experiment.model_validate_json(experiment), self._read)
-        except Exception as error:  # noqa: BLE001 - one that nobody foresaw is for ``made`` to raise
-            answer = error
-            with self._lock:
-                self._sets.clear()  # the folder may be mended meanwhile
-        return Made(answer, time.monotonic())
-
-    def _read(self, data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
-        """A data set without its pixels; a large one is read once for all the plans of some minutes."""
-        key = f"{side} {data.model_dump_json(include={'name', 'root', 'domains', 'columns', 'decode'})}"
-        began = time.monotonic()
-        with self._lock:
-            at, known = self._sets.get(key, (0.0, None))
-        if known is None or began - at > KEPT:
-            images, left_out = read_images(data.model_copy(update={"template": None}), side)
-            known = replace(images, read=_no_pixels, draft=None), left_out
-            if time.monotonic() - began > SLOW:
-                with self._lock:
-                    self._sets[key] = time.monotonic(), known
-                    while len(self._sets) > MOST_SETS:
-                        self._sets.popitem(last=False)
-        images, left_out = known
-        return (replace(images, template=data.template) if data.template else images), left_out
-
-
-def _no_pixels(index: int) -> Image.Image:
-    raise AssertionError("a plan looks at no pixels")
+"""Seconds that a page waits for a plan before it is drawn without it."""
+_REQUEST, _PENDING, _DRAWN = "plan_request", "plan_pending", "plan_drawn"
 
 
 @st.cache_resource(show_spinner=False)
@@ -103,45 +28,113 @@ def _planner() -> Planner:
     return Planner()
 
 
-def made(experiment: Experiment, texts: str) -> Plan | FedLensError | None:
-    """The plan, what is wrong, or None where that takes longer than a page waits: ``follow`` looks again."""
-    asked = _planner().ask(experiment.model_dump_json(), texts)
-    before: Future[Made] | None = st.session_state.get(_ASKED)
-    if before is not None and before is not asked:
-        before.cancel()  # what nobody waits for any more need not begin
-    st.session_state[_ASKED] = asked
-    with suppress(CancelledError):  # by another tab that had asked the same: the next look asks anew
-        if wait([asked], PATIENCE).done:
-            answer = asked.result().answer
-            if isinstance(answer, Plan | FedLensError):
-                return answer
-            raise answer
-    st.session_state[_WAITED] = asked
+def check(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
+    """Return the form's experiment and its plan, or the error; neither while the plan is being made."""
+    content = {**values, "methods": [_without_none(entry) for entry in values["methods"]]}
+    for part in ("data", "partition", "backbone"):
+        content[part] = _without_none(values[part])
+    try:
+        experiment = parse(content)
+    except FedLensError as error:
+        return None, None, error
+    answer = _plan(experiment)
+    if isinstance(answer, FedLensError):
+        return experiment, None, answer
+    return experiment, answer, None
+
+
+def preview(values: Mapping[str, Any], error: FedLensError) -> Plan | None:
+    """Plan the partition alone, where an error elsewhere prevents the whole plan.
+
+    Args:
+        error: the error; if it is one of the data, there is nothing to preview.
+    """
+    if (error.field or "").partition(".")[0] == "data":
+        return None
+    shared: dict[str, Any] = {p: _without_none(values[p]) for p in ("data", "partition", "backbone")}
+    shared["methods"] = [{"name": "zero-shot"}]
+    for more in (("seeds", "held_out"), ()):
+        try:
+            alone = parse(shared | {name: values[name] for name in more})
+        except FedLensError:
+            continue
+        answer = _plan(alone)
+        if not isinstance(answer, FedLensError):
+            return answer
     return None
 
 
-def drawn(data: Mapping[str, object], found: Plan | None) -> Plan | None:
-    """The plan whose picture is shown: this one, or the last of the same data while another is being made."""
+def _plan(experiment: Experiment) -> Plan | FedLensError | None:
+    """The plan or the error; None where it takes longer than a page waits: ``show_pending`` looks again."""
+    request = _planner().request(experiment, _texts_version(experiment))
+    before: Future[PlanResult] | None = st.session_state.get(_REQUEST)
+    if before is not None and before is not request:
+        before.cancel()  # a plan that nobody waits for any more need not begin
+    st.session_state[_REQUEST] = request
+    with suppress(CancelledError):  # by another tab with the same request: the next look asks anew
+        if wait([request], PATIENCE).done:
+            answer = request.result().answer
+            if isinstance(answer, Plan | FedLensError):
+                return answer
+            raise answer
+    st.session_state[_PENDING] = request
+    return None
+
+
+def _texts_version(experiment: Experiment) -> str:
+    """A plan holds the class descriptions: it is made anew when their file has changed."""
+    try:
+        return catalog.descriptions_version(experiment.data.name, experiment.data.root)
+    except FedLensError:  # an unknown data set, which the plan reports
+        return ""
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def plan_to_draw(data: Mapping[str, object], plan: Plan | None) -> Plan | None:
+    """Return the plan whose picture is shown: this one, or the last of the same data while one is pending."""
     key = str(sorted(data.items()))
-    if found is not None:
-        st.session_state[_DRAWN] = key, found
-        return found
+    if plan is not None:
+        st.session_state[_DRAWN] = key, plan
+        return plan
     before, last = st.session_state.get(_DRAWN, ("", None))
-    return last if _WAITED in st.session_state and before == key else None
+    return last if _PENDING in st.session_state and before == key else None
 
 
-def follow() -> None:
-    """Says that the plan asked for last is still being made, and draws the page anew once it is there."""
-    asked = st.session_state.pop(_WAITED, None)
-    if asked is not None:
-        _ticking(asked, time.monotonic() - PATIENCE)
+def show_pending() -> None:
+    """Tell the user that the plan is still being made, and draw the page anew once it is there."""
+    request = st.session_state.pop(_PENDING, None)
+    if request is not None:
+        _watch(request, time.monotonic() - PATIENCE)
 
 
 @st.fragment(run_every=1)
-def _ticking(asked: Future[Made], began: float) -> None:
-    if asked.done():
+def _watch(request: Future[PlanResult], began: float) -> None:
+    if request.done():
         st.rerun()
     st.info(
         f"Looking at the data, {time.monotonic() - began:.0f} s so far; a large folder takes a while.",
         icon=":material/hourglass_top:",
     )
+
+
+@st.cache_data(show_spinner=False, ttl=20)
+def _precedents(path: str) -> forecast.Precedents:
+    return forecast.precedents(path)
+
+
+def estimated_seconds(plan: Plan) -> float | None:
+    """Estimate the seconds that a plan will take, by the runs recorded on this machine."""
+    return forecast.seconds(_precedents(str(common.database())), plan.runs)
+
+
+def estimated_memory(plan: Plan) -> int | None:
+    """Estimate the memory in bytes of the largest run of a plan, by measurements on this machine."""
+    return forecast.memory(_precedents(str(common.database())), plan.runs)
+
+
+def estimated_disk(plan: Plan) -> forecast.Disk:
+    """Estimate the bytes that the runs of a plan will write, by what runs of their kind have written."""
+    return forecast.disk(common.database(), _precedents(str(common.database())), plan)

@@ -65,7 +65,7 @@ def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, li
     box = st.expander(
         "Sweep: several values of a field", icon=":material/grid_on:", key=f"{key}.sweep", on_change="rerun"
     )
-    if draft.turned(box.open):
+    if draft.set_open(box.open):
         with box:
             draft.values = _open(draft, offers, f"{key}.sweep.{draft.version}", slots)
     elif draft.values:
@@ -75,7 +75,7 @@ def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, li
     return draft.values
 
 
-def _open(draft: drafts.Folded, offers: dict[str, Offer], key: str, slots: Slots) -> dict[str, list[Any]]:
+def _open(draft: drafts.Expander, offers: dict[str, Offer], key: str, slots: Slots) -> dict[str, list[Any]]:
     st.caption("Every combination is run, with every seed. Results appear on Compare, tab Sweep.")
     paths = [*offers, *(p for p in draft.start if p not in offers)]
     chosen = st.multiselect(

@@ -134,18 +134,19 @@ def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
 
 
 def test_the_form_does_not_unpack_and_looks_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from pages.forms import drafts, planning
+    from fedcore.engine import planner
+    from pages.forms import planning
 
     monkeypatch.setattr(planning, "PATIENCE", 60)
-    monkeypatch.setattr(planning, "KEPT_ERROR", 0.0)  # "later" is at once
+    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)  # "later" is at once
     root = str(packed(tmp_path))
     values = experiment(root).model_dump()
     before = tree(tmp_path)
-    _, planned, error = drafts.checked(values)
+    _, planned, error = planning.check(values)
     assert planned is None and "check the data set first" in str(error) and tree(tmp_path) == before
-    assert drafts.preview(values, error) is None
+    assert planning.preview(values, error) is None
     collect(check_dataset("pacs", root))
-    assert len(drafts.checked(values)[1].clients) == 4
+    assert len(planning.check(values)[1].clients) == 4
 
 
 @pytest.mark.parametrize("name", ["femnist", "ddr"])

@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import DataConfig
 from fedcore.data.images import ImageSet
+from fedcore.engine import planner
 from fedcore.engine.prepare import read_images
 from pages.forms import planning
 from tests.pages.conftest import Opened
@@ -39,7 +40,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     slow = Disk()
-    monkeypatch.setattr(planning, "read_images", slow)
+    monkeypatch.setattr(planner, "read_images", slow)
     yield slow
     slow.go.set()
 
@@ -77,12 +78,12 @@ def test_what_goes_wrong_unforeseen_in_a_slow_plan_is_shown(
         assert go.wait(60)
         raise PermissionError("a disk of its own mind")
 
-    monkeypatch.setattr(planning, "read_images", broken)
+    monkeypatch.setattr(planner, "read_images", broken)
     app = open_page("new", preset="demo")
     monkeypatch.setattr(planning, "PATIENCE", 0.05)
     app = own(app, folder)
     assert said(app)
-    asked = app.session_state[planning._ASKED]
+    asked = app.session_state[planning._REQUEST]
     go.set()
     wait([asked], 60)
     app = app.run()
@@ -108,7 +109,7 @@ def test_a_large_folder_is_read_once_for_all_plans(
     open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk.go.set()
-    monkeypatch.setattr(planning, "SLOW", 0.0)
+    monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
     app = own(open_page("new", preset="demo"), folder)
     before = disk.reads
     for rounds in (3, 4):
@@ -126,7 +127,7 @@ def test_what_is_mended_on_the_disk_is_soon_seen(
     assert "no folder" in app.error[0].value
     shutil.move(away, folder)
     assert app.run().error, "not looked at again at once"
-    monkeypatch.setattr(planning, "KEPT_ERROR", 0.0)
+    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
     assert not app.run().error
 
 
@@ -135,8 +136,8 @@ def test_after_an_error_a_large_folder_is_read_anew(
 ) -> None:
     """The error may be about what was read, and mended since."""
     disk.go.set()
-    monkeypatch.setattr(planning, "SLOW", 0.0)
-    monkeypatch.setattr(planning, "KEPT_ERROR", 0.0)
+    monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
     app = own(open_page("new", preset="demo"), folder)
     app = widget(app, "Fewest samples", "number_input").set_value(10_000).run()
     assert app.error
