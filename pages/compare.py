@@ -1,4 +1,4 @@
-"""Finished runs side by side: summary, heatmaps, curves, cost, sweeps, printed figures, configs, export."""
+"""Finished runs side by side: summary, heatmaps, curves, cost, sweeps, published values, configs, export."""
 
 from __future__ import annotations
 

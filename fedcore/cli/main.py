@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import typer
 from typer.main import get_command
 
-from fedcore.cli import app, data, methods, presets, queue, results, run, store
+from fedcore.cli import app, data, methods, presets, published, queue, results, run, store
 from fedcore.cli.options import BAD_INPUT, DONE, complain
 
 SEVERAL = ("--seed", "--columns")
@@ -20,7 +20,7 @@ top = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for noun in (run, queue, results, store, data, methods, presets, app):
+for noun in (run, queue, results, store, data, methods, presets, published, app):
     top.add_typer(noun.commands)
 
 

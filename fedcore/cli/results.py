@@ -1,4 +1,4 @@
-"""``export`` and ``published``: the numbers of a comparison, and the papers' values beside them."""
+"""``export``: the numbers of a comparison."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import typer
 
 from fedcore.cli.options import DONE, Database, common
-from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 
 commands = typer.Typer()
@@ -76,29 +75,4 @@ def export(
         raise FedLensError(
             f"cannot write {output}: {error.strerror}; choose another file", "output"
         ) from error
-    return DONE
-
-
-@commands.command("published")
-@common
-def published(
-    file: ExperimentFile = None,
-    preset: PresetName = None,
-    coverage: Annotated[
-        bool, typer.Option("--coverage", help="Count the printed values that can be run here")
-    ] = False,
-    db: Database = None,
-) -> int:
-    """Show the values that a paper prints, with ours beside them."""
-    from fedcore.papers import beside
-    from fedcore.papers import published as papers
-    from fedcore.store import Store
-
-    if coverage:
-        if file is not None or preset is not None:
-            raise FedLensError("--coverage counts all papers; leave the experiment out", "coverage")
-        print(papers.coverage_text())
-        return DONE
-    experiment = load_experiment(file, preset)
-    print(beside.text(beside.beside(Store(db), experiment)))
     return DONE

@@ -240,9 +240,9 @@ SHARED = {"data", "partition", "backbone", "cohorts", "rounds", "participation",
 
 
 class Reproduces(_Part):
-    """Published values that an experiment is set up to repeat: rows of ``fedcore/assets/published``."""
+    """Published values that an experiment is reproduces: rows of ``fedcore/assets/published``."""
 
-    paper: str = Field(description="File of the published figures, e.g. fedot")
+    paper: str = Field(description="File of the published values, e.g. fedot")
     table: str = Field(description="Table as the paper numbers it, e.g. 1")
     dataset: str = Field("", description="Data set as printed; empty: whatever the table holds")
     setting: tuple[str, ...] = Field((), description="Settings as printed; empty: all of them")
@@ -284,7 +284,7 @@ class Experiment(_Part):
     notes: str = Field("", max_length=10_000, description="Free text kept with the experiment")
     tags: tuple[str, ...] = Field((), description="Tags for filtering")
     reproduces: tuple[Reproduces, ...] = Field(
-        (), description="Published figures to show beside its own; no part of its runs"
+        (), description="Published values to show beside its own; no part of its runs"
     )
 
     @field_validator("seeds")

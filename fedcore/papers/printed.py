@@ -1,4 +1,4 @@
-"""Printed figures at the rows of a comparison, whose own numbers stand beside them: no run is read."""
+"""The published values that belong beside the rows of a comparison; no run is read for them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
-from fedcore.papers import beside, published
-from fedcore.papers.published import PAPERS, Absent, Figure
+from fedcore.papers import variants
+from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.measures import after_aggregation
+from fedcore.papers.published import PAPERS, PublishedValue, values_of
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import Metric
 from fedcore.results.printed import PrintedValue, PrintedValues, Row
 
-_METRICS: dict[str, Metric] = {
+_COLUMNS: dict[str, Metric] = {
     "generalization": "generalisation",
     "personalization": "personalisation",
     "comprehensive": "comprehensive",
@@ -22,84 +24,85 @@ _METRICS: dict[str, Metric] = {
     "local": "classes",
     "global": "whole",
 }
-"""Metrics as printed -> the column of a comparison that measures the same."""
+"""Metric as printed -> the column of a comparison that measures the same."""
 
 
-def source(figure: Figure) -> str:
-    """``FedOT, Table 1``."""
-    return f"{PAPERS[figure.paper]}, Table {figure.table}"
+def column_of(value: PublishedValue) -> Metric | None:
+    """The column that a published value belongs in; None for values of single domains, and all others.
 
-
-def metric_of(figure: Figure) -> Metric | None:
-    """The column that a printed figure belongs in; None for figures of single domains, and all others.
-
-    A local performance of models before aggregation has none either: the columns are of those after it.
+    A local performance of models before aggregation has none either: the columns are of the models after it.
     """
-    if figure.target != "avg" or figure.setting.startswith("held out"):
+    if value.target != "avg" or value.setting.startswith("held out"):
         return None
-    if figure.metric == "local" and not beside.after_aggregation(figure):
+    if value.metric == "local" and not after_aggregation(value):
         return None
-    return _METRICS.get(figure.metric)
+    return _COLUMNS.get(value.metric)
 
 
 def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:
-    """The figures that experiments name, at the rows whose whole config is the printed method's.
+    """The published values that experiments name, at the rows whose whole config is the printed method's.
 
-    A row of any experiment counts whose data, partition, backbone, rounds, hyper-parameters and held-out
-    domains are those of an experiment that names figures. Experiments whose entries no figure fits, or whose
-    methods FedLens has not, have none (the tab Published says why).
+    A row of any experiment counts when it is a variant of an experiment that names published values
+    (``variants.content``) and holds out the same domains. An experiment whose entries match no published
+    value, or that has an unknown method, adds nothing here: the tab Published shows the reason.
     """
-    figures: dict[Row, dict[Metric, tuple[PrintedValue, ...]]] = {}
-    absent: dict[str, str] = {}
+    values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]] = {}
+    missing: dict[str, str] = {}
     for experiment in experiments:
         if experiment.reproduces:
             try:
-                _add(figures, absent, comparison, experiment)
-            except FedLensError:  # said where the figures themselves are shown
+                _add(values, missing, comparison, experiment)
+            except FedLensError:
                 continue
-    there = {f.method for by_metric in figures.values() for fs in by_metric.values() for f in fs}
-    return PrintedValues(figures, {method: why for method, why in absent.items() if method not in there})
+    present = {v.method for by_metric in values.values() for vs in by_metric.values() for v in vs}
+    return PrintedValues(values, {m: reason for m, reason in missing.items() if m not in present})
 
 
 def _add(
-    figures: dict[Row, dict[Metric, tuple[PrintedValue, ...]]],
-    absent: dict[str, str],
+    values: dict[Row, dict[Metric, tuple[PrintedValue, ...]]],
+    missing: dict[str, str],
     comparison: Comparison,
     experiment: Experiment,
 ) -> None:
-    contents = beside.contents(experiment)
-    rows = _rows(comparison, experiment, contents)
-    for figure in published.named_by(experiment):
-        metric = metric_of(figure)
+    """Add one experiment's published values to those of its rows, or its methods to the missing ones."""
+    contents = variants.contents(experiment)
+    rows_of_variants = _rows(comparison, experiment, contents)
+    for published in values_of(experiment):
+        metric = column_of(published)
         if metric is None:
             continue
-        meant = published.ours(figure)
-        entry = None if isinstance(meant, Absent) else beside.place(contents, meant)
-        here = [] if entry is None else rows.get(entry, [])
-        rule = beside.RULES[figure.paper]
+        own = equivalent(published)
+        index = None if isinstance(own, NoEquivalent) else variants.find_variant(contents, own)
+        rows = [] if index is None else rows_of_variants.get(index, [])
         value = PrintedValue(
-            figure.value, figure.std, figure.method, PAPERS[figure.paper], figure.table, rule
+            published.value,
+            published.std,
+            published.method,
+            PAPERS[published.paper].title,
+            published.table,
+            published.rule,
         )
-        for row in here:
-            known = figures.setdefault(row, {})
-            if value not in known.get(metric, ()):
-                known[metric] = (*known.get(metric, ()), value)
-        if not here:
-            absent.setdefault(figure.method, "not implemented" if isinstance(meant, Absent) else "not run")
+        for row in rows:
+            in_row = values.setdefault(row, {})
+            if value not in in_row.get(metric, ()):
+                in_row[metric] = (*in_row.get(metric, ()), value)
+        if not rows:
+            reason = "not implemented" if isinstance(own, NoEquivalent) else "not run"
+            missing.setdefault(published.method, reason)
 
 
 def _rows(
     comparison: Comparison, experiment: Experiment, contents: list[dict[str, Any]]
 ) -> Mapping[int, list[Row]]:
-    """Position among the experiment's variants -> the rows that are just that."""
-    names = {entry.name for entry in experiment.methods}
-    found: dict[int, list[Row]] = {}
+    """The comparison's rows that are runs of each variant, by the variant's position."""
+    methods = {entry.name for entry in experiment.methods}
+    rows: dict[int, list[Row]] = {}
     for group in comparison.groups:
-        out = {v.run.held_out for v in group.runs} - {None}
-        if not group.here or group.method not in names or out != set(experiment.held_out):
+        held_out = {result.run.held_out for result in group.runs} - {None}
+        if not group.here or group.method not in methods or held_out != set(experiment.held_out):
             continue
-        own = beside.content_of(group.config)
-        for i, content in enumerate(contents):
-            if content == own:
-                found.setdefault(i, []).append((group.setting, group.key))
-    return found
+        content = variants.content(group.config)
+        for i, known in enumerate(contents):
+            if known == content:
+                rows.setdefault(i, []).append((group.setting, group.key))
+    return rows

@@ -28,7 +28,7 @@ def draw(
     ids = [e.id for e in experiments]
     name, mark = "-".join(e.name for e in experiments), export.fingerprint(experiments)
     wanted = in_print and st.toggle(
-        "Printed figures in the LaTeX table", value=True, key="latex_printed", bind="query-params",
+        "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
         help="A column beside ours for what the papers print, as in the summary",
     )  # fmt: skip
     printed = partial(printed_values, experiments=[e.config for e in experiments])

@@ -1,4 +1,4 @@
-"""The Published tab of Compare: the figures that a paper prints, ours beside them."""
+"""The Published tab of Compare: the values that a paper prints, ours beside them."""
 
 from __future__ import annotations
 
@@ -7,30 +7,28 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.errors import FedLensError
-from fedcore.papers import beside
-from fedcore.papers.beside import Beside
-from fedcore.papers.printed import source
+from fedcore.papers.reproductions import Reproduction, reproductions, status_counts
 from fedcore.results.comparison import CAVEAT_MARK
 from fedcore.store import ExperimentRow, Store
 from pages.widgets import common
 
 MANY = 15
-"""Rows above which the table scrolls by itself: one preset names up to 500 figures."""
+"""Rows above which the table scrolls by itself: one preset names up to 500 values."""
 TARGETS = {"avg": "mean"}
 
 
 def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None:
-    """A table for each experiment that names printed figures."""
+    """A table for each experiment that names published values."""
     naming = [e for e in experiments if e.config.reproduces]
     if not naming:
         st.info(
-            "None of these experiments names published figures. Those made from *A table or figure of a "
+            "None of these experiments names published values. Those made from *A table or figure of a "
             "paper* on the page New do; in a TOML file, `[[reproduces]]` names paper and table.",
             icon=":material/menu_book:",
         )
         return
     only = st.segmented_control(
-        "Figures", ["all", "with ours"], default="all", required=True, key="published_only",
+        "Values", ["all", "with ours"], default="all", required=True, key="published_only",
         label_visibility="collapsed", format_func=lambda o: {"all": "All", "with ours": "With ours"}[o],
     )  # fmt: skip
     for experiment in naming:
@@ -40,37 +38,31 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
         except FedLensError as error:
             common.show_error(error)
             continue
-        counts: dict[str, int] = {}
-        for row in rows:
-            counts[row.status] = counts.get(row.status, 0) + 1
-        st.caption(
-            f"{len(rows)} printed figures: "
-            + ", ".join(f"{n} {status}" for status, n in counts.items())
-            + "."
-        )
-        caveats = dict.fromkeys(r.why for r in rows if r.status == "measured with a caveat")
-        for why in caveats:
-            st.caption(f"{CAVEAT_MARK} {common.md(why)}")
-        shown = [r for r in rows if only == "all" or r.ours is not None]
+        counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
+        st.caption(f"{len(rows)} published values: {counts}.")
+        caveats = dict.fromkeys(r.reason for r in rows if r.status == "measured with a caveat")
+        for reason in caveats:
+            st.caption(f"{CAVEAT_MARK} {common.md(reason)}")
+        shown = [r for r in rows if only == "all" or r.measured is not None]
         if shown:
             with st.container(height=700 if len(shown) > MANY else "content"):
                 st.html(_table(shown, experiment.name, said=list(caveats) if len(caveats) == 1 else ()))
         else:
-            st.info("None of these figures has been measured here yet.", icon=":material/hourglass:")
+            st.info("None of these values has been measured here yet.", icon=":material/hourglass:")
     st.caption(
         "Per cent unless the metric says otherwise; ours: mean ± sample standard deviation over n seeds, the "
-        "round chosen as the paper does. A run of any experiment counts where data, partition, backbone, "
-        "rounds and the method's whole config are this one's; written descriptions of classes may be any."
+        "round selected by the paper's rule. A run of any experiment counts if its data, partition, "
+        "backbone, rounds and all hyper-parameters are the same as here; only class descriptions may differ."
     )
 
 
-@st.cache_data(max_entries=16, show_spinner="Reading the printed figures…")
-def _rows(path: str, config: str, token: object, _experiment: object) -> list[Beside]:
+@st.cache_data(max_entries=16, show_spinner="Reading the published values…")
+def _rows(path: str, config: str, token: object, _experiment: object) -> list[Reproduction]:
     """Computed again when the config or a run has changed."""
-    return beside.beside(Store(path), _experiment)  # type: ignore[arg-type]
+    return reproductions(Store(path), _experiment)  # type: ignore[arg-type]
 
 
-def _table(rows: Sequence[Beside], name: str, said: Sequence[str]) -> str:
+def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
     """said: reasons that stand above the table already."""
     header = [
         ("Table", "wide"),
@@ -83,18 +75,19 @@ def _table(rows: Sequence[Beside], name: str, said: Sequence[str]) -> str:
     header += [("Printed", "num"), ("Ours", "num"), ("n", "num"), ("Difference", "num"), ("Status", "wide")]
     cells = [
         [
-            common.esc(source(r.figure)),
-            common.esc(r.figure.dataset),
-            common.esc(r.figure.setting or "-"),
-            common.esc(r.figure.method),
-            common.esc(TARGETS.get(r.figure.target, r.figure.target)),
-            common.esc(r.figure.metric),
-            common.esc(r.printed),
-            "-" if r.ours is None else f"<b>{common.esc(r.text)}</b>",
-            "0" if r.ours is None else str(r.ours.n),
+            common.esc(r.published.source),
+            common.esc(r.published.dataset),
+            common.esc(r.published.setting or "-"),
+            common.esc(r.published.method),
+            common.esc(TARGETS.get(r.published.target, r.published.target)),
+            common.esc(r.published.metric),
+            common.esc(r.published_text),
+            "-" if r.measured is None else f"<b>{common.esc(r.measured_text)}</b>",
+            "0" if r.measured is None else str(r.measured.n),
             common.esc(r.difference or "-"),
-            common.esc(r.status) + (f": {common.faint(r.why)}" if r.why and r.why not in said else ""),
+            common.esc(r.status)
+            + (f": {common.faint(r.reason)}" if r.reason and r.reason not in said else ""),
         ]
         for r in rows
     ]
-    return common.table_html(header, cells, f"Published figures of {name}")
+    return common.table_html(header, cells, f"Published values of {name}")

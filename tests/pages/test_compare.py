@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, parse
-from fedcore.papers.beside import beside
+from fedcore.papers.reproductions import reproductions
 from fedcore.results import export, sweeps
 from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import method_by_domain_panel
@@ -198,25 +198,25 @@ def test_no_sweep_is_said(open_page: Opened, seeds: Path) -> None:
     assert "No field takes several values" in app.info[0].value
 
 
-def test_published_figures_stand_beside_ours(open_page: Opened, tmp_path: Path) -> None:
+def test_published_values_stand_beside_ours(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     preset = papers.preset("fedot/table1-pacs", ("FedOT", "Zero-shot CLIP"), seeds=(50, 77))
     papers.train(db, preset)
     app = show(open_page("compare", ids=["1"]), "Published")
-    head, *rows = table(app, "Published figures of")
-    found = beside(Store(db), preset)
-    assert [r[head.index("Printed")] for r in rows] == [b.printed for b in found]
+    head, *rows = table(app, "Published values of")
+    found = reproductions(Store(db), preset)
+    assert [r[head.index("Printed")] for r in rows] == [b.published_text for b in found]
     assert {b.status for b in found} >= {"measured", "not implemented"}
     for row, entry in zip(rows, found, strict=True):
         assert all(row), "never blank"
         assert row[head.index("Status")].startswith(entry.status)
         ours = row[head.index("Ours")]
-        assert ours == ("-" if entry.ours is None else entry.ours.text(2))
-        if entry.ours is not None:
+        assert ours == ("-" if entry.measured is None else entry.measured.text(2))
+        if entry.measured is not None:
             gap = float(row[head.index("Difference")])
-            assert gap == pytest.approx(entry.ours.mean - entry.figure.value, abs=0.0051)
+            assert gap == pytest.approx(entry.measured.mean - entry.published.value, abs=0.0051)
     app = show(app, "Published", published_only="with ours")
-    assert len(table(app, "Published figures of")) - 1 == sum(b.ours is not None for b in found)
+    assert len(table(app, "Published values of")) - 1 == sum(b.measured is not None for b in found)
 
 
 def test_the_summary_has_printed_figures_beside_ours(open_page: Opened, tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Open
 
 def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:
     app = show(open_page("compare", ids=["1"]), "Published")
-    assert "None of these experiments names published figures" in app.info[0].value
+    assert "None of these experiments names published values" in app.info[0].value
 
 
 def test_names_of_any_kind_are_text_on_every_tab(open_page: Opened, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.papers import experiments, published
-from fedcore.papers.beside import entry_of
+from fedcore.papers import experiments, published, variants
+from fedcore.papers.equivalents import Equivalent, equivalent
 from fedcore.papers.mini import mini
-from fedcore.papers.published import Ours
+from fedcore.papers.names import CATALOG
 from fedcore.store import Store
 
 PUBLISHED = experiments.published()
@@ -78,22 +78,22 @@ def test_a_preset_is_complete(name):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_preset_names_published_figures_and_has_a_method_for_each(name):
     experiment = PUBLISHED[name]
-    figures = published.named_by(experiment)
+    figures = published.values_of(experiment)
     if name in DRAWN:
         assert not figures and DRAWN[name] in experiment.notes
         return
     assert figures
-    used, variants = set(), sweeps.variants(experiment)
+    used, swept = set(), sweeps.variants(experiment)
     for figure in figures:
-        assert published.CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
-        meant = published.ours(figure)
-        if isinstance(meant, Ours):
-            entry = entry_of(experiment, meant)
+        assert CATALOG[figure.dataset.replace("OfficeHome", "Office-Home")] == experiment.data.name
+        meant = equivalent(figure)
+        if isinstance(meant, Equivalent):
+            entry = variants.find_variant(variants.contents(experiment), meant)
             assert entry is not None, figure
-            used.add(variants[entry].index)
+            used.add(swept[entry].index)
     spare = {m.label for i, m in enumerate(experiment.methods) if i not in used}
-    drawn = "/figure" in name  # beside the printed point, values of the axis
-    assert drawn or spare <= {"FedOT, all local"}, "a method that no printed figure asks for"
+    drawn = "/figure" in name  # besides the printed value, those of the figure's axis
+    assert drawn or spare <= {"FedOT, all local"}, "a method that no published value asks for"
 
 
 def test_they_expand_to_the_right_number_of_runs():
@@ -120,8 +120,8 @@ def test_they_expand_to_the_right_number_of_runs():
 
 
 def test_every_figure_that_can_be_repeated_is_named_by_a_preset():
-    named = {figure for e in PUBLISHED.values() for figure in published.named_by(e)}
-    repeatable = {f for f in published.everything() if isinstance(published.ours(f), Ours)}
+    named = {figure for e in PUBLISHED.values() for figure in published.values_of(e)}
+    repeatable = {f for f in published.load_all() if isinstance(equivalent(f), Equivalent)}
     assert repeatable <= named
     assert len(repeatable) == 1794
 
@@ -243,10 +243,10 @@ def test_a_small_form_can_be_planned(small):
 def test_an_entry_that_fits_no_figure_is_refused():
     wrong = {"paper": "fedot", "table": "1", "dataset": "Pacs"}
     experiment = config.parse({"methods": [{"name": "fedot"}], "reproduces": [wrong]})
-    with pytest.raises(FedLensError, match="no figure of table 1 of fedot fits") as caught:
-        published.named_by(experiment)
+    with pytest.raises(FedLensError, match="no value in table 1 of fedot matches") as caught:
+        published.values_of(experiment)
     assert caught.value.field == "reproduces.0"
-    with pytest.raises(FedLensError, match="no published figures of 'fedott'"):
+    with pytest.raises(FedLensError, match="no published values of 'fedott'"):
         published.load("fedott")
 
 
@@ -259,7 +259,7 @@ def test_the_command_runs_a_small_form(tmp_path, capsys):
     assert [r.state for r in row.runs] == ["done"]
     capsys.readouterr()
     assert cli.main(["published", *named, "--db", str(db)]) == 0
-    assert capsys.readouterr().out.endswith("2 figures: 2 not run\n")
+    assert capsys.readouterr().out.endswith("2 values: 2 not run\n")
 
 
 @pytest.mark.slow

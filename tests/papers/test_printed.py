@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from fedcore.config import Experiment
-from fedcore.papers import printed
-from fedcore.papers.beside import beside
+from fedcore.papers import printed, published
 from fedcore.papers.published import PAPERS
+from fedcore.papers.reproductions import reproductions
 from fedcore.results import export
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS
@@ -55,14 +55,19 @@ def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) ->
 
 
 def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> None:
-    """What the summary has by the paper's own rule is what ``beside`` reads, number by number."""
+    """What the summary has by the paper's own rule is what ``reproductions`` reads, number by number."""
     db, experiment = pacs
     comparison = compare(Store(db), [1], "best")
     found = printed.printed_values(comparison, [experiment])
     read = {
-        (PAPERS[b.figure.paper], b.figure.table, b.figure.method, printed.metric_of(b.figure)): b
-        for b in beside(Store(db), experiment)
-        if b.ours is not None and printed.metric_of(b.figure) is not None
+        (
+            PAPERS[b.published.paper].title,
+            b.published.table,
+            b.published.method,
+            printed.column_of(b.published),
+        ): b
+        for b in reproductions(Store(db), experiment)
+        if b.measured is not None and printed.column_of(b.published) is not None
     }
     compared = 0
     for group in comparison.groups:
@@ -71,13 +76,13 @@ def test_they_are_those_of_the_published_tab(pacs: tuple[Path, Experiment]) -> N
                 if (figure.method, metric) == ("Zero Shot", "comprehensive"):
                     continue  # printed by domain
                 other = read[figure.paper, figure.table, figure.method, metric]
-                assert other.ours.mean == pytest.approx(stat.mean)
-                assert other.figure.value == figure.value
+                assert other.measured.mean == pytest.approx(stat.mean)
+                assert other.published.value == figure.value
                 compared += 1
     assert compared > 15
 
 
-def test_another_protocol_has_no_printed_figure(pacs: tuple[Path, Experiment], tmp_path: Path) -> None:
+def test_another_protocol_has_no_printed_value(pacs: tuple[Path, Experiment], tmp_path: Path) -> None:
     db, experiment = pacs
     comparison = compare(Store(db), [1])
     longer = experiment.model_copy(update={"rounds": 9})
@@ -92,17 +97,17 @@ def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     experiment = presets.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     presets.train(db, experiment)
-    assert any(b.ours for b in beside(Store(db), experiment))
+    assert any(b.measured for b in reproductions(Store(db), experiment))
     with writing(db) as database:
         database.execute("UPDATE runs SET origin='recorder'")
     assert not printed.printed_values(compare(Store(db), [1], "best"), [experiment]).values
-    assert not any(b.ours for b in beside(Store(db), experiment))
+    assert not any(b.measured for b in reproductions(Store(db), experiment))
 
 
 def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:
     local = {
-        (f.setting, f.method): printed.metric_of(f)
-        for f in printed.published.load("fedalign")
+        (f.setting, f.method): printed.column_of(f)
+        for f in published.load("fedalign")
         if (f.table, f.dataset, f.metric) == ("1", "CIFAR10", "local")
         and f.method in ("FedAlign", "PromptFL")
     }
@@ -110,9 +115,9 @@ def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_colu
         ("IID", "FedAlign"): "classes", ("Dir", "FedAlign"): "classes", ("Path", "FedAlign"): None,
         ("IID", "PromptFL"): None, ("Dir", "PromptFL"): None, ("Path", "PromptFL"): None,
     }  # fmt: skip
-    by_domain = presets.figure("feddeap", table="1", dataset="DomainNet-126", method="FedDEAP", target="s")
-    assert printed.metric_of(by_domain) is None
-    assert printed.metric_of(presets.figure("fedot", table="7", dataset="PACS", method="FedOT",
+    by_domain = presets.value_of("feddeap", table="1", dataset="DomainNet-126", method="FedDEAP", target="s")
+    assert printed.column_of(by_domain) is None
+    assert printed.column_of(presets.value_of("fedot", table="7", dataset="PACS", method="FedOT",
                                             setting="held out A", target="avg")) is None  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Printed figures: loaded as printed, mapped to methods, and shown beside what the store holds."""
+"""Published values: loaded as printed, mapped to methods, and shown beside what the store holds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import pytest
 
 from fedcore import config
 from fedcore.cli import main as cli
+from fedcore.cli.published import coverage_text, reproductions_text
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
 from fedcore.engine.events import Entity, Started
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
-from fedcore.papers.beside import Beside, beside, contents, text
-from fedcore.papers.published import Absent, Figure, Ours
+from fedcore.papers.coverage import coverage
+from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
+from fedcore.papers.names import CATALOG
+from fedcore.papers.published import PublishedValue
+from fedcore.papers.reproductions import Reproduction, reproductions
+from fedcore.papers.variants import contents
 from fedcore.results.comparison import compare
 from fedcore.store import Store
 from fedcore.store.claims import claim
@@ -26,20 +31,20 @@ from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import OwnRound
 from tests.support import fill
-from tests.support.papers import PACS, ROUNDS, figure, find, matrix, preset, share, train, with_texts
+from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, train, value_of, with_texts
 
 
 def test_all_figures_are_loaded_as_printed():
-    counts = Counter(f.paper for f in published.everything())
+    counts = Counter(f.paper for f in published.load_all())
     for paper in published.PAPERS:
-        with (published.PUBLISHED / f"{paper}.csv").open(encoding="utf-8", newline="") as file:
+        with (published.FOLDER / f"{paper}.csv").open(encoding="utf-8", newline="") as file:
             lines = list(csv.DictReader(file))
         assert counts[paper] == len(lines)
         assert [f"{f.value:g}" for f in published.load(paper)] == [f"{float(r['value']):g}" for r in lines]
     assert sum(counts.values()) == 3568
-    row = figure("sdfed", table="1", dataset="Flowers102", backbone="ViT-B-16", method="SDFed")
+    row = value_of("sdfed", table="1", dataset="Flowers102", backbone="ViT-B-16", method="SDFed")
     assert (row.value, row.std) == (99.35, 0.07)
-    assert figure("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization").std is None
+    assert value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization").std is None
 
 
 def test_averages_that_are_not_the_mean_of_their_row_are_kept_as_printed():
@@ -61,19 +66,19 @@ def test_averages_that_are_not_the_mean_of_their_row_are_kept_as_printed():
 @pytest.mark.parametrize(
     ("paper", "fields", "expected"),
     [
-        ("fedot", {"method": "Zero-Shot CLIP"}, Ours("zero-shot")),
-        ("fedot", {"method": "PromptFL"}, Ours("promptfl", {"context_length": 4})),
-        ("fedot", {"method": "CoOp (M=16)"}, Ours("promptfl", {"context_length": 16})),
-        ("feddeap", {"method": "CLIP-zs"}, Ours("zero-shot")),
-        ("feddeap", {"method": "CLIP-FC"}, Ours("clip-fc")),
-        ("feddeap", {"method": "FedCLIP"}, Ours("fedclip")),
-        ("sdfed", {"method": "CoOp"}, Ours("coop")),
-        ("fedalign", {"method": "PromptFL"}, Ours("promptfl")),
+        ("fedot", {"method": "Zero-Shot CLIP"}, Equivalent("zero-shot")),
+        ("fedot", {"method": "PromptFL"}, Equivalent("promptfl", {"context_length": 4})),
+        ("fedot", {"method": "CoOp (M=16)"}, Equivalent("promptfl", {"context_length": 16})),
+        ("feddeap", {"method": "CLIP-zs"}, Equivalent("zero-shot")),
+        ("feddeap", {"method": "CLIP-FC"}, Equivalent("clip-fc")),
+        ("feddeap", {"method": "FedCLIP"}, Equivalent("fedclip")),
+        ("sdfed", {"method": "CoOp"}, Equivalent("coop")),
+        ("fedalign", {"method": "PromptFL"}, Equivalent("promptfl")),
     ],
 )
 def test_printed_names_are_registered_methods(paper, fields, expected):
     first = next(f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items()))
-    assert published.ours(first) == expected
+    assert equivalent(first) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,57 +104,55 @@ def test_printed_names_are_registered_methods(paper, fields, expected):
 )
 def test_printed_variants_are_configs(paper, fields, changed):
     first = next(f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items()))
-    found = published.ours(first)
-    assert isinstance(found, Ours)
+    found = equivalent(first)
+    assert isinstance(found, Equivalent)
     assert changed.items() <= found.config.items()
 
 
 def test_mixed_backbones_are_cohorts():
-    """Table 9: 2 strong, 3 medium and 5 weak clients; an experiment without them is beside no such figure."""
+    """Table 9: 2 strong, 3 medium and 5 weak clients; an experiment without them has no such value."""
     preset = experiments.preset("sdfed/table4-dtd")
     assert [(c.clients, c.backbone.name, *c.overrides.values(), c.max_steps) for c in preset.cohorts] == [
         (2, "ViT-B-16", 32, 2, None),
         (3, "ViT-B-16", 16, 1, None),
         (5, "RN50", 8, 1, 50),
     ]
-    printed = {f.method for f in published.named_by(preset)}
+    printed = {f.method for f in published.values_of(preset)}
     assert printed == {"CoOp", "Powder", "FedOTP", "GPT-FL", "UOPP", "SDFed"}
     weaker = preset.cohorts[2].model_copy(update={"max_steps": 60})
     for cohorts in ((), (*preset.cohorts[:2], weaker)):
-        with pytest.raises(FedLensError, match="no figure of table 4 of sdfed fits"):
-            published.named_by(preset.model_copy(update={"cohorts": cohorts}))
-    ours = published.ours(figure("sdfed", table="4", dataset="DTD", method="SDFed"))
-    assert ours == Ours("sdfed", {"components": "all", "local_length": "random:4-64"})
+        with pytest.raises(FedLensError, match="no value in table 4 of sdfed matches"):
+            published.values_of(preset.model_copy(update={"cohorts": cohorts}))
+    ours = equivalent(value_of("sdfed", table="4", dataset="DTD", method="SDFed"))
+    assert ours == Equivalent("sdfed", {"components": "all", "local_length": "random:4-64"})
 
 
 def test_every_mapping_is_a_config_that_its_method_takes():
-    for row in published.everything():
-        found = published.ours(row)
-        if isinstance(found, Ours):
+    for row in published.load_all():
+        found = equivalent(row)
+        if isinstance(found, Equivalent):
             registry.build_config(found.name, found.config)
         else:
-            assert found.why
+            assert found.reason
 
 
 def test_coverage_counts_by_hand():
-    counts = {(c.paper, c.table): c for c in published.coverage()}
-    one = counts[
-        "fedot", "1"
-    ]  # 140 figures: ten methods, of which CoCoOp, VPT, FedAKT and FedGH are not ours
-    assert (one.figures, one.runnable, one.no_data, one.not_implemented) == (140, 80, 0, 60)
+    counts = {(c.paper, c.table): c for c in coverage()}
+    one = counts["fedot", "1"]  # 140 values: ten methods, of which CoCoOp, VPT, FedAKT and FedGH are not ours
+    assert (one.values, one.runnable, one.no_data, one.not_implemented) == (140, 80, 0, 60)
     table4 = counts["sdfed", "4"]  # mixed backbones: CoOp and SDFed of six methods, on five data sets
-    assert (table4.figures, table4.not_implemented, table4.runnable + table4.no_data) == (30, 20, 10)
-    assert counts["fedalign", "4"].elsewhere == 20, "parameter counts are no runs"
+    assert (table4.values, table4.not_implemented, table4.runnable + table4.no_data) == (30, 20, 10)
+    assert counts["fedalign", "4"].no_run == 20, "parameter counts are no runs"
     for c in counts.values():
-        assert c.figures == c.runnable + c.no_data + c.not_implemented + c.elsewhere
-    assert sum(c.figures for c in counts.values()) == len(published.everything())
+        assert c.values == c.runnable + c.no_data + c.not_implemented + c.no_run
+    assert sum(c.values for c in counts.values()) == len(published.load_all())
 
 
 def test_a_figure_can_be_run_only_with_method_and_data_set(monkeypatch):
     """A catalog without FEMNIST; VPT is no method here, whatever the data."""
     known = tuple(entry for entry in catalog.entries() if entry.name != "femnist-digits")
     monkeypatch.setattr(catalog, "entries", lambda: known)
-    assert "the catalog lacks femnist-digits\n" in published.coverage_text()
+    assert "the catalog lacks femnist-digits\n" in coverage_text(coverage())
     place = "fedot", "1"
     kept = [f for f in published.load("fedot") if f.table == "1" and f.dataset in ("PACS", "FEMNIST")]
     for dataset, method, expected in (
@@ -159,34 +162,34 @@ def test_a_figure_can_be_run_only_with_method_and_data_set(monkeypatch):
         ("FEMNIST", "VPT", "not_implemented"),
     ):
         some = [f for f in kept if (f.dataset, f.method.replace("FEDOT", "FedOT")) == (dataset, method)]
-        (row,) = published.coverage(some)
+        (row,) = coverage(some)
         assert (row.paper, row.table) == place
-        assert getattr(row, expected) == row.figures == len(some) > 0
+        assert getattr(row, expected) == row.values == len(some) > 0
 
 
 def test_every_printed_data_set_that_can_be_run_is_in_the_catalog():
     known = {entry.name for entry in catalog.entries()}
-    printed = {f.dataset for f in published.everything() if isinstance(published.ours(f), Ours)}
-    assert printed <= set(published.CATALOG) and set(published.CATALOG.values()) <= known
+    printed = {f.dataset for f in published.load_all() if isinstance(equivalent(f), Equivalent)}
+    assert printed <= set(CATALOG) and set(CATALOG.values()) <= known
     for preset_name, experiment in experiments.published().items():
         name = experiment.data.name
-        assert name in published.CATALOG.values() and name in known, preset_name
+        assert name in CATALOG.values() and name in known, preset_name
 
 
 def test_an_unknown_method_is_never_taken_for_ours():
-    odd = Figure(
+    odd = PublishedValue(
         "fedot", "1", "PACS", "leave-one-domain-out", "ViT-B-32", "FedXYZ", "avg", "generalization", 1.0, None
     )
-    assert published.ours(odd) == Absent("method", "FedXYZ is not implemented")
+    assert equivalent(odd) == NoEquivalent("method", "FedXYZ is not implemented")
 
 
 @pytest.fixture(scope="module")
-def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, list[Beside]]:
+def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, list[Reproduction]]:
     db = tmp_path_factory.mktemp("published") / "runs.db"
     experiment = preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50, 77))
     moved = experiment.data.model_copy(update={"root": "somewhere"})
     train(db, experiment.model_copy(update={"data": moved, "methods": experiment.methods[:2]}))
-    return db, experiment, beside(Store(db), experiment)
+    return db, experiment, reproductions(Store(db), experiment)
 
 
 def test_generalization_personalization_and_comprehensive(fedot):
@@ -201,44 +204,44 @@ def test_generalization_personalization_and_comprehensive(fedot):
     for metric, values in expected.items():
         row = find(rows, table="1", method="FedOT", metric=metric)
         assert row.status == "measured" and row.label == "FedOT"
-        assert row.ours.mean == pytest.approx(np.mean(values))
-        assert row.ours.std == pytest.approx(np.std(values, ddof=1))
-        assert row.ours.n == 2
-        assert row.text == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
+        assert row.measured.mean == pytest.approx(np.mean(values))
+        assert row.measured.std == pytest.approx(np.std(values, ddof=1))
+        assert row.measured.n == 2
+        assert row.measured_text == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
 
 
 def test_tables_by_held_out_domain_and_target(fedot):
     _, _, rows = fedot
     acc = np.mean([matrix("FedOT", seed) for seed in (50, 77)], axis=0)
-    assert find(rows, table="5", method="FedOT", target="C").ours.mean == pytest.approx(acc[1, 1])
+    assert find(rows, table="5", method="FedOT", target="C").measured.mean == pytest.approx(acc[1, 1])
     held_out = {"table": "7", "method": "FedOT", "setting": "held out P"}
-    assert find(rows, **held_out, target="S").ours.mean == pytest.approx(acc[2, 3])
-    assert find(rows, **held_out, target="avg").ours.mean == pytest.approx(acc[2, [0, 1, 3]].mean())
-    assert find(rows, table="9", method="FedOT", target="A").ours.mean == pytest.approx(acc[0].mean())
+    assert find(rows, **held_out, target="S").measured.mean == pytest.approx(acc[2, 3])
+    assert find(rows, **held_out, target="avg").measured.mean == pytest.approx(acc[2, [0, 1, 3]].mean())
+    assert find(rows, table="9", method="FedOT", target="A").measured.mean == pytest.approx(acc[0].mean())
     zero_shot = np.mean([matrix("Zero-shot CLIP", seed) for seed in (50, 77)], axis=0)
     row = find(rows, table="9", method="Zero Shot", target="A")
-    assert row.ours.mean == pytest.approx(zero_shot[0, 0]), "printed by domain, not by held-out domain"
+    assert row.measured.mean == pytest.approx(zero_shot[0, 0]), "printed by domain, not by held-out domain"
 
 
 def test_condition_number_is_the_last_round_s(fedot):
     row = find(fedot[2], table="2", method="FedOT", target="avg", metric="condition number")
-    assert row.ours.mean == pytest.approx(np.mean([2.0, 3.0, 4.0]))
+    assert row.measured.mean == pytest.approx(np.mean([2.0, 3.0, 4.0]))
 
 
 def test_nothing_is_blank(fedot):
     _, experiment, rows = fedot
-    assert len(rows) == len(published.named_by(experiment))
-    assert find(rows, table="1", method="VPT", metric="generalization").text == "not implemented"
+    assert len(rows) == len(published.values_of(experiment))
+    assert find(rows, table="1", method="VPT", metric="generalization").measured_text == "not implemented"
     assert find(rows, table="1", method="FedOT(+B)", metric="generalization").status == "measured", (
         "r = 1 is FedOT"
     )
     linear = find(rows, table="2", method="FedOT(-o)", target="avg", metric="generalization")
-    assert linear.text == "not run"
-    assert find(rows, table="1", method="FedCLIP", metric="generalization").text == "not run"
-    assert all(r.text for r in rows)
+    assert linear.measured_text == "not run"
+    assert find(rows, table="1", method="FedCLIP", metric="generalization").measured_text == "not run"
+    assert all(r.measured_text for r in rows)
     assert (
         Counter(r.status for r in rows)["not implemented"]
-        == Counter(published.ours(f).__class__ for f in published.named_by(experiment))[Absent]
+        == Counter(equivalent(f).__class__ for f in published.values_of(experiment))[NoEquivalent]
     )
 
 
@@ -246,10 +249,10 @@ def test_a_seed_counts_when_all_held_out_domains_are_done(tmp_path):
     db = tmp_path / "runs.db"
     experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     train(db, experiment, held_out=("cartoon", "photo", "sketch"))
-    rows = beside(Store(db), experiment)
-    assert find(rows, table="1", method="FedOT", metric="generalization").text == "not run"
+    rows = reproductions(Store(db), experiment)
+    assert find(rows, table="1", method="FedOT", metric="generalization").measured_text == "not run"
     assert find(rows, table="5", method="FedOT", target="C").status == "measured"
-    assert find(rows, table="5", method="FedOT", target="A").text == "not run"
+    assert find(rows, table="5", method="FedOT", target="A").measured_text == "not run"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,7 @@ def test_a_seed_counts_when_all_held_out_domains_are_done(tmp_path):
 )
 def test_runs_of_another_setting_do_not_count(fedot, change):
     db, experiment, _ = fedot
-    rows = beside(Store(db), experiment.model_copy(update=change))
+    rows = reproductions(Store(db), experiment.model_copy(update=change))
     assert {r.status for r in rows} == {"not run", "not implemented"}
 
 
@@ -271,20 +274,20 @@ def test_domains_traffic_and_what_no_run_gives(tmp_path):
     db = tmp_path / "runs.db"
     experiment = preset("feddeap/table1-domainnet-126", ("FedDEAP", "PromptFL"))
     train(db, experiment.model_copy(update={"seeds": (1,)}))
-    rows = beside(Store(db), experiment)
-    assert find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)").ours.mean == 1.0, (
+    rows = reproductions(Store(db), experiment)
+    assert find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)").measured.mean == 1.0, (
         "4 M, 4 clients"
     )
-    assert find(rows, table="4", method="FACMIC", metric="Performance (%)").text == "not implemented"
+    assert find(rows, table="4", method="FACMIC", metric="Performance (%)").measured_text == "not implemented"
     assert (
-        find(rows, table="4", method="FedDEAP", metric="Performance (%)").text
+        find(rows, table="4", method="FedDEAP", metric="Performance (%)").measured_text
         == "a mean over several data sets"
     )
     own = [100 * share("FedDEAP/None", 1, ROUNDS, d, f"client:{d}") for d in PACS]
     row = find(rows, table="1", method="FedDEAP", target="avg")
-    assert (row.ours.mean, row.ours.std) == (pytest.approx(np.mean(own)), None)
+    assert (row.measured.mean, row.measured.std) == (pytest.approx(np.mean(own)), None)
     sketch = find(rows, table="1", method="FedDEAP", target="s")
-    assert sketch.ours.mean == pytest.approx(own[PACS.index("sketch")])
+    assert sketch.measured.mean == pytest.approx(own[PACS.index("sketch")])
 
 
 def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_path):
@@ -293,12 +296,12 @@ def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_p
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, sdfed)
     train(db, aligned)
-    row = find(beside(Store(db), sdfed), table="1", method="SDFed")
+    row = find(reproductions(Store(db), sdfed), table="1", method="SDFed")
     own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert row.ours.mean == pytest.approx(np.mean(own))
-    row = find(beside(Store(db), aligned), table="1", method="FedAlign", metric="global")
+    assert row.measured.mean == pytest.approx(np.mean(own))
+    row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
     whole = [100 * share("FedAlign/None", 1, ROUNDS, "global", f"domain:{d}") for d in PACS]
-    assert row.ours.mean == pytest.approx(np.mean(whole))
+    assert row.measured.mean == pytest.approx(np.mean(whole))
 
 
 def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_samples(tmp_path):
@@ -337,8 +340,8 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
             found = tuple(fill.cell(*counts, stage=stage) for stage, *counts in cells)
             writer.write_round(OwnRound(round_, found))
         writer.claim.finish("done")
-        row = find(beside(Store(db), experiment), table="1", method=label, metric="local")
-        assert (row.status, row.ours.mean) == ("measured", pytest.approx(expected))
+        row = find(reproductions(Store(db), experiment), table="1", method=label, metric="local")
+        assert (row.status, row.measured.mean) == ("measured", pytest.approx(expected))
 
 
 HALF = {"apple pie": ["a pie."], "baby back ribs": []}
@@ -355,11 +358,11 @@ def test_a_gt_figure_of_classes_that_took_the_prompt_is_told_apart(tmp_path, tex
     db = tmp_path / "runs.db"
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, texts))
-    row = find(beside(Store(db), aligned), table="1", method="FedAlign", metric="global")
-    assert row.status == "measured with a caveat" and why in row.why
-    assert row.ours is not None and row.text.endswith(" †")
-    said = text(beside(Store(db), aligned))
-    assert f"\n† {row.why}" in said and "1 measured with a caveat" in said
+    row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
+    assert row.status == "measured with a caveat" and why in row.reason
+    assert row.measured is not None and row.measured_text.endswith(" †")
+    said = reproductions_text(reproductions(Store(db), aligned))
+    assert f"\n† {row.reason}" in said and "1 measured with a caveat" in said
     (note,) = [n for n in compare(Store(db), [1]).notes if n.startswith("†")]
     assert note.startswith("† FedAlign: ") and why in note
 
@@ -370,8 +373,8 @@ def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(
     aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
     train(db, with_texts(aligned, {"apple pie": ["a pie."], "baby back ribs": ["ribs."]}))
     train(db, with_texts(aligned, HALF))
-    row = find(beside(Store(db), aligned), table="1", method="FedAlign", metric="global")
-    assert (row.status, row.why, row.ours.n) == ("measured", "", 1)
+    row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
+    assert (row.status, row.reason, row.measured.n) == ("measured", "", 1)
 
 
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "pathological"])
@@ -389,16 +392,16 @@ def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind)
 
 def test_zero_shot_of_both_styles_is_told_apart(tmp_path):
     meant = {
-        style: published.ours(figure("fedalign", table="6", dataset="CIFAR10", setting=f"zero-shot {name}",
+        style: equivalent(value_of("fedalign", table="6", dataset="CIFAR10", setting=f"zero-shot {name}",
                                      backbone="ViT-B-32"))
         for style, name in (("st", "ST"), ("gt", "GT"))
     }  # fmt: skip
-    assert meant == {s: Ours("zero-shot", {"style": s}) for s in meant}
+    assert meant == {s: Equivalent("zero-shot", {"style": s}) for s in meant}
     db = tmp_path / "runs.db"
     table = preset("fedalign/table1-cifar10-iid", ("Zero-shot CLIP", "Zero-shot CLIP, GT"))
     train(db, with_texts(table, {"cat": ["a pet."]}))
     for name in ("ST", "GT"):
-        row = find(beside(Store(db), table), table="6", setting=f"zero-shot {name}")
+        row = find(reproductions(Store(db), table), table="6", setting=f"zero-shot {name}")
         label = "Zero-shot CLIP" + (", GT" if name == "GT" else "")
         assert (row.status, row.label) == ("measured", label)
 
@@ -406,11 +409,13 @@ def test_zero_shot_of_both_styles_is_told_apart(tmp_path):
 def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(tmp_path):
     db = tmp_path / "runs.db"
     iid = preset("fedalign/table1-food101-iid", ("FedAlign",))
-    assert find(beside(Store(db), iid), table="1", method="FedAlign", metric="local").status == "not run"
+    assert (
+        find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local").status == "not run"
+    )
     train(db, iid)
-    row = find(beside(Store(db), iid), table="1", method="FedAlign", metric="local")
-    assert (row.status, row.ours) == ("measured on another test set", None)
-    assert row.text == "measured on another test set" and "client's own share" in row.why
+    row = find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local")
+    assert (row.status, row.measured) == ("measured on another test set", None)
+    assert row.measured_text == "measured on another test set" and "client's own share" in row.reason
 
 
 def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_figure(tmp_path):
@@ -418,21 +423,21 @@ def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_figure(tmp_path):
     db = tmp_path / "runs.db"
     swept = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,), sweep={"methods.*.local_epochs": (1, 2)})
     train(db, swept)
-    row = find(beside(Store(db), swept), table="1", method="FedOT", metric="generalization")
+    row = find(reproductions(Store(db), swept), table="1", method="FedOT", metric="generalization")
     label = "FedOT (local_epochs 1)"
     assert (row.status, row.label) == ("measured", label)
-    assert row.ours.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
+    assert row.measured.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
 
 
 def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(tmp_path):
     db = tmp_path / "runs.db"
     mixed = preset("sdfed/table4-dtd", ("SDFed",), seeds=(1,))
     train(db, mixed.model_copy(update={"cohorts": ()}))
-    assert find(beside(Store(db), mixed), method="SDFed").status == "not run"
+    assert find(reproductions(Store(db), mixed), method="SDFed").status == "not run"
     train(db, mixed)
-    row = find(beside(Store(db), mixed), method="SDFed")
+    row = find(reproductions(Store(db), mixed), method="SDFed")
     own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert (row.status, row.ours.mean) == ("measured", pytest.approx(np.mean(own)))
+    assert (row.status, row.measured.mean) == ("measured", pytest.approx(np.mean(own)))
 
 
 def test_one_run_suffices_for_a_figure_by_held_out_domain(tmp_path):
@@ -440,14 +445,14 @@ def test_one_run_suffices_for_a_figure_by_held_out_domain(tmp_path):
     experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     train(db, experiment)
     train(db, experiment.model_copy(update={"seeds": (77,)}), held_out=("cartoon",))
-    rows = beside(Store(db), experiment)
-    assert find(rows, table="5", method="FedOT", target="C").ours.n == 2
-    assert find(rows, table="1", method="FedOT", metric="generalization").ours.n == 1
+    rows = reproductions(Store(db), experiment)
+    assert find(rows, table="5", method="FedOT", target="C").measured.n == 2
+    assert find(rows, table="1", method="FedOT", metric="generalization").measured.n == 1
 
 
 def test_an_experiment_that_names_nothing_is_refused(tmp_path):
-    with pytest.raises(FedLensError, match="names no published figures"):
-        beside(Store(tmp_path / "none.db"), config.parse({"methods": [{"name": "fedot"}]}))
+    with pytest.raises(FedLensError, match="names no published values"):
+        reproductions(Store(tmp_path / "none.db"), config.parse({"methods": [{"name": "fedot"}]}))
 
 
 def test_the_command_prints_both(fedot, capsys):
@@ -455,7 +460,7 @@ def test_the_command_prints_both(fedot, capsys):
     named = ["--preset", "fedot/table1-pacs"]
     assert cli.main(["published", *named, "--db", str(db)]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
-    assert last.startswith(f"{len(lines) - 1} figures: ") and "not implemented" in last
+    assert last.startswith(f"{len(lines) - 1} values: ") and "not implemented" in last
     assert lines[0].split()[-3:] == ["published", "ours", "difference"]
     assert not [line for line in lines if "VPT" in line and "not implemented" not in line]
     assert cli.main(["published", "--coverage"]) == 0

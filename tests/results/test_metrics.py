@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedcore.engine.events import Cell, Started
-from fedcore.papers import beside, published
+from fedcore.papers import published
+from fedcore.papers.measures import MEASURES, RunReader
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import (
     accuracy_by_client,
@@ -64,12 +65,12 @@ def test_two_clients_of_a_domain_are_one_domain():
 )
 def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(metric, expected):
     """Means over domains, as the protocol has them: over clients P would be 0.733 and C 0.775."""
-    reader = beside._Reader(Store("none.db"))
+    reader = RunReader(Store("none.db"))
     reader.cells = lambda run, round_, point: CELLS
-    figure = next(f for f in published.everything() if f.paper == "fedot" and f.metric == metric)
-    value = SimpleNamespace(run=SimpleNamespace(id=1), rounds=(5,))
-    average = replace(figure, setting="", target="avg")
-    assert beside._MEASURES[metric](reader, average, value, "C") == pytest.approx(100 * expected)
+    published_value = next(f for f in published.load_all() if f.paper == "fedot" and f.metric == metric)
+    value = SimpleNamespace(run=SimpleNamespace(id=1, held_out="C"), rounds=(5,))
+    average = replace(published_value, setting="", target="avg")
+    assert MEASURES[metric](reader, average, value) == pytest.approx(100 * expected)
 
 
 def test_a_client_of_the_held_out_domain_is_no_part_of_p():

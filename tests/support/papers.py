@@ -10,8 +10,8 @@ from fedcore import config
 from fedcore.config import Experiment
 from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.papers import experiments, published
-from fedcore.papers.beside import Beside
-from fedcore.papers.published import Figure
+from fedcore.papers.published import PublishedValue
+from fedcore.papers.reproductions import Reproduction
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
 from fedcore.store.claims import claim
@@ -23,8 +23,8 @@ PACS = ("art_painting", "cartoon", "photo", "sketch")
 TOTAL, ROUNDS = 200, 3
 
 
-def figure(paper: str, **fields: str) -> Figure:
-    """The one printed figure with these fields."""
+def value_of(paper: str, **fields: str) -> PublishedValue:
+    """The one published value with these fields."""
     (found,) = [f for f in published.load(paper) if all(getattr(f, k) == v for k, v in fields.items())]
     return found
 
@@ -94,8 +94,8 @@ def preset(name: str, methods: tuple[str, ...], **changes: object) -> Experiment
     return large.model_copy(update={"methods": chosen, "rounds": ROUNDS, **changes})
 
 
-def find(rows: list[Beside], **fields: str) -> Beside:
-    (found,) = [r for r in rows if all(getattr(r.figure, k) == v for k, v in fields.items())]
+def find(rows: list[Reproduction], **fields: str) -> Reproduction:
+    (found,) = [r for r in rows if all(getattr(r.published, k) == v for k, v in fields.items())]
     return found
 
 

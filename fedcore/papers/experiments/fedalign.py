@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcore.config import DataConfig, Experiment, MethodEntry, PartitionConfig, Reproduces
 from fedcore.papers.experiments.parts import SPLITS, clip, figure, method, printed
-from fedcore.papers.published import CATALOG
+from fedcore.papers.names import CATALOG
 
 CLASSES_PER_CLIENT = {
     "CIFAR10": 2,

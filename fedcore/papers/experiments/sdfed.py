@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.config import DataConfig, Experiment, PartitionConfig
 from fedcore.papers.experiments.parts import SPLITS, clip, figure, method, printed
-from fedcore.papers.published import CATALOG, COHORTS
+from fedcore.papers.names import CATALOG, COHORTS
 
 # The classes of the single-domain sets are dealt out to ten clients; classes left over go to no client.
 CLASSES_PER_CLIENT = {"Flowers102": 10, "DTD": 4, "Food101": 10, "OxfordPets": 3, "Caltech101": 10}

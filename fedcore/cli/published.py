@@ -1,0 +1,109 @@
+"""``published``: the values that papers print, with ours beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcore.cli.options import DONE, Database, common
+from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
+from fedcore.errors import FedLensError
+
+if TYPE_CHECKING:
+    from fedcore.papers.coverage import Coverage
+    from fedcore.papers.reproductions import Reproduction
+
+commands = typer.Typer()
+
+
+@commands.command("published")
+@common
+def published(
+    file: ExperimentFile = None,
+    preset: PresetName = None,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Count the published values that can be run here")
+    ] = False,
+    db: Database = None,
+) -> int:
+    """Show the values that a paper prints, with ours beside them."""
+    from fedcore.papers.coverage import coverage as counted
+    from fedcore.papers.reproductions import reproductions
+    from fedcore.store import Store
+
+    if coverage:
+        if file is not None or preset is not None:
+            raise FedLensError("--coverage counts all papers; leave the experiment out", "coverage")
+        print(coverage_text(counted()))
+        return DONE
+    experiment = load_experiment(file, preset)
+    print(reproductions_text(reproductions(Store(db), experiment)))
+    return DONE
+
+
+def coverage_text(tables: Sequence[Coverage]) -> str:
+    """A row per table, a sum per paper and over all, and the meaning of the columns."""
+    from fedcore.papers.coverage import missing_data_sets
+
+    head = ("paper", "table", "values", "can be run", "no data set yet", "not implemented", "no single run")
+    lines: list[tuple[object, ...]] = []
+    for paper in dict.fromkeys(table.paper for table in tables):
+        own = [table for table in tables if table.paper == paper]
+        lines += [(paper, table.table, *_sums([table])) for table in own]
+        lines.append((paper, "all", *_sums(own)))
+    lines.append(("all", "", *_sums(tables)))
+    absent = missing_data_sets()
+    return "\n".join(
+        [
+            columns([head, *lines], left=2),
+            "",
+            "can be run: FedLens has the method, the setting and the data set (give its folder with --root)",
+            *([f"no data set yet: the catalog lacks {', '.join(absent)}"] if absent else []),
+            "not implemented: FedLens lacks the method or the setting, whatever the data",
+            "no single run: a mean over several data sets, a count or a time",
+        ]
+    )
+
+
+def _sums(tables: Iterable[Coverage]) -> tuple[int, ...]:
+    rows = [(t.values, t.runnable, t.no_data, t.not_implemented, t.no_run) for t in tables]
+    return tuple(map(sum, zip(*rows, strict=True)))
+
+
+def reproductions_text(rows: Sequence[Reproduction]) -> str:
+    """The rows as a table for a terminal, and the number of rows of each status."""
+    from fedcore.papers.reproductions import status_counts
+    from fedcore.results.comparison import CAVEAT_MARK
+
+    head = ("table", "data set", "setting", "method", "target", "metric", "published", "ours", "difference")
+    lines = [
+        (
+            row.published.table,
+            row.published.dataset,
+            row.published.setting or "-",
+            row.published.method,
+            row.published.target,
+            row.published.metric,
+            row.published_text,
+            row.measured_text,
+            row.difference or "-",
+        )
+        for row in rows
+    ]
+    counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
+    caveats = dict.fromkeys(row.reason for row in rows if row.status == "measured with a caveat")
+    notes = [f"{CAVEAT_MARK} {reason}" for reason in caveats]
+    return "\n".join([columns([head, *lines], left=6), *notes, f"{len(rows)} values: {counts}"])
+
+
+def columns(lines: Iterable[Iterable[object]], left: int) -> str:
+    """Text in columns, the first ``left`` of them aligned to the left, the others to the right."""
+    cells = [[str(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = (
+        (c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
+        for line in cells
+    )
+    return "\n".join("  ".join(line).rstrip() for line in aligned)

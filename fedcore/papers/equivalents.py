@@ -1,0 +1,126 @@
+"""What a printed method is in FedLens: a method and the config fields that make it this one, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedcore.methods import registry
+from fedcore.papers.names import BEST_BLOCKS, COHORTS, PROMPT_LENGTHS
+from fedcore.papers.published import PublishedValue
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """FedLens' equivalent of a printed method: a registered name, and config fields with their values."""
+
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NoEquivalent:
+    """The reason why no run of FedLens can measure a published value.
+
+    Attributes:
+        kind: ``method``: the method, or a variant or setting of it, is not implemented;
+            ``no run``: no single run gives the value.
+    """
+
+    kind: Literal["method", "no run"]
+    reason: str
+
+
+def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
+    """The method and config that measure a published value, or the reason why there are none."""
+    own = _BY_PAPER[value.paper.removesuffix("_conference")](value)
+    if own is None or own.name not in registry.load_all():
+        return NoEquivalent("method", f"{value.method} is not implemented")
+    reason = _no_run(value)
+    return NoEquivalent("no run", reason) if reason else own
+
+
+def _no_run(value: PublishedValue) -> str | None:
+    """The reason why no single run gives a value; None where one does."""
+    if value.dataset == "avg of five" or value.metric == "Performance (%)":
+        return "a mean over several data sets"
+    if value.metric.startswith("trainable parameters"):
+        return "a count, not a run"
+    if value.metric.startswith("Infer. Time"):
+        return "a time on the authors' machine"
+    return None
+
+
+def _fedot(value: PublishedValue) -> Equivalent | None:
+    plain = {"local_transform": "cayley", "share": "split", "init": "text", "blocks": 1}
+    name = value.method.replace("FEDOT", "FedOT")
+    if name in ("Zero-Shot CLIP", "Zero Shot", "CLIP (ZS)"):
+        return Equivalent("zero-shot")
+    if name in ("PromptFL", "CoOp (M=4)"):  # Table 1 prints the row of M = 4 as PromptFL
+        return Equivalent("promptfl", {"context_length": 4})
+    if name == "CoOp (M=16)":
+        return Equivalent("promptfl", {"context_length": 16})
+    if name == "FedCLIP":
+        return Equivalent("fedclip")
+    changes: dict[str, dict[str, Any]] = {
+        "FedOT": {"init": "random"} if value.setting == "RandInit" else {},
+        "FedOT+random init": {"init": "random"},
+        "FedOT(+B)": {"blocks": BEST_BLOCKS.get(value.dataset, 1)},
+        "FedOT+blockwise": {"blocks": BEST_BLOCKS.get(value.dataset, 1)},
+        "FedOT(-o)": {"local_transform": "linear"},
+        "FedLT": {"local_transform": "linear"},
+        "FedAdapter": {"local_transform": "adapter"},
+        "FedAVG": {"share": "all_global"},
+        "FedOT(All Global)": {"share": "all_global"},
+        "FedOT(All Local)": {"share": "all_local"},
+    }
+    return Equivalent("fedot", plain | changes[name]) if name in changes else None
+
+
+def _sdfed(value: PublishedValue) -> Equivalent | None:
+    if value.method == "CoOp":
+        return Equivalent("coop")
+    name, _, rest = value.method.partition("[")
+    mixed = name == "SDFed" and value.backbone in COHORTS  # "in heterogeneous environments", Section 4.1
+    if mixed or name == "SDFed (S_l in 4..64)":
+        return Equivalent("sdfed", {"components": "all", "local_length": "random:4-64"})
+    if name not in ("SDFed", "SDFed (S_l=8)"):
+        return None
+    components = {"": "all", "pfhf+srlp+irdc]": "all"}.get(rest.lower(), rest.lower().rstrip("]"))
+    return Equivalent("sdfed", {"components": components, "local_length": "fixed:8"})
+
+
+def _fedalign(value: PublishedValue) -> Equivalent | None:
+    plain = {"style": "gt", "orthogonality": 0.1, "ex_query": True, "similarity": "cosine"}
+    changes: dict[str, dict[str, Any]] = {
+        "FedAlign": {},
+        "FedAlign w/o GT": {"style": "st"},
+        "FedAlign w/o L_orth": {"orthogonality": 0.0},
+        "FedAlign w/o ex-query": {"ex_query": False},
+    }
+    if value.method in changes:
+        similarity = value.setting.partition(", ")[2].removesuffix(" similarity") or "cosine"
+        return Equivalent("fedalign", plain | changes[value.method] | {"similarity": similarity})
+    style = "gt" if value.setting.endswith("GT") else "st"
+    zero_shot = Equivalent("zero-shot", {"style": style})
+    return {"Zero-Shot CLIP": zero_shot, "PromptFL": Equivalent("promptfl")}.get(value.method)
+
+
+def _feddeap(value: PublishedValue) -> Equivalent | None:
+    switches = ("personal_prompt", "semantic_alignment", "domain_alignment")
+    variants = {
+        "FedDEAP": (True, True, True),
+        "FedDEAP [FedDEAP]": (True, True, True),
+        "FedDEAP [Baseline]": (False, False, False),
+        "FedDEAP [w/ Personalized Prompt]": (True, False, False),
+        "FedDEAP [w/o Semantic Align.]": (True, False, True),
+        "FedDEAP [w/o Domain Align.]": (True, True, False),
+    }
+    if value.method in variants:
+        lengths = PROMPT_LENGTHS.get(value.setting, {"prompt_length": 16, "personal_length": None})
+        return Equivalent("feddeap", dict(zip(switches, variants[value.method], strict=True)) | lengths)
+    names = {"CLIP-zs": "zero-shot", "CLIP-FC": "clip-fc", "FedCLIP": "fedclip", "PromptFL": "promptfl"}
+    return Equivalent(names[value.method]) if value.method in names else None
+
+
+_BY_PAPER = {"fedot": _fedot, "sdfed": _sdfed, "fedalign": _fedalign, "feddeap": _feddeap}

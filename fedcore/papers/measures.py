@@ -1,0 +1,189 @@
+"""How the metrics that the papers print are read from recorded runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+import numpy as np
+
+from fedcore.papers.names import DOMAINS
+from fedcore.papers.published import PublishedValue
+from fedcore.results.metrics import (
+    RunResult,
+    accuracy_by_domain,
+    comprehensive,
+    global_accuracy,
+    is_own,
+    personalisation,
+)
+from fedcore.results.statistics import Stat, spread
+from fedcore.store import BROADCAST, LOCAL, NamedCell, Store
+
+
+class RunReader:
+    """Reads published metrics from the recorded runs of one store; the cells of a round are read once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.cells = cache(self._cells)
+        self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
+
+    def _cells(self, run: int, round_: int, point: int) -> list[NamedCell]:
+        return self.store.cells.at_rounds({run: round_}, point=point)
+
+    def statistic(
+        self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
+    ) -> Stat | None:
+        """Mean and spread over seeds of a published metric; None where no seed has all the runs it needs.
+
+        Args:
+            held_out: the domains that the experiment holds out in turn.
+        """
+        by_seed: dict[int, dict[str | None, RunResult]] = {}
+        for result in runs:
+            by_seed.setdefault(result.run.seed, {})[result.run.held_out] = result
+        return spread(self._of_seed(published, results, held_out) for results in by_seed.values())
+
+    def _of_seed(
+        self, published: PublishedValue, results: dict[str | None, RunResult], held_out: Sequence[str]
+    ) -> float | None:
+        """One seed's value. ``results`` by held-out domain, which is None where nothing is held out."""
+        measure = MEASURES[published.metric]
+        if not held_out:
+            return measure(self, published, results[None]) if None in results else None
+        wanted = _held_out_of(published, held_out)
+        if (
+            published.method == "Zero Shot"
+            and published.metric == "comprehensive"
+            and published.target != "avg"
+        ):
+            # Tables 9 and 10 print zero-shot CLIP by domain, the others by held-out domain
+            measure = _generalization
+        values = [measure(self, published, results[domain]) for domain in wanted if domain in results]
+        known = [value for value in values if value is not None]
+        return float(np.mean(known)) if len(known) == len(wanted) else None
+
+    def mean_accuracy(
+        self,
+        result: RunResult,
+        accuracies: Callable[[list[NamedCell]], Iterable[float | None]],
+        point: int = BROADCAST,
+    ) -> float | None:
+        """A mean over the accuracies of each selected round, then over the rounds; in per cent.
+
+        None where a round has no such accuracy.
+        """
+        rounds = [
+            [share for share in accuracies(self.cells(result.run.id, round_, point)) if share is not None]
+            for round_ in result.rounds
+        ]
+        if not rounds or not all(rounds):
+            return None
+        return 100 * float(np.mean([np.mean(shares) for shares in rounds]))
+
+
+Measure = Callable[[RunReader, PublishedValue, RunResult], float | None]
+
+
+def _held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
+    """The held-out domains whose runs a value averages: one ("held out A", or the target), else all."""
+    domain = published.target
+    if "held out " in published.setting:  # Tables 7 and 8
+        domain = published.setting.removeprefix("held out ")
+    if domain == "avg":
+        return list(held_out)
+    names = DOMAINS.get(published.dataset.replace("OfficeHome", "Office-Home"), {})
+    return [names[domain]]
+
+
+def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """Mean over clients (of the target's domain) of their own models on their own test samples."""
+    names = DOMAINS.get(published.dataset, {})
+    domain = None if published.target == "avg" else names[published.target]
+    return reader.mean_accuracy(result, lambda cells: _own(cells, domain))
+
+
+def _own(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
+    """Accuracies of the clients' own models on their own samples, of one domain's clients or of all."""
+    return [c.correct / c.total for c in cells if is_own(c) and domain in (None, c.domain)]
+
+
+def _whole_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """FedAlign's global performance: the global model on the whole test set."""
+    return reader.mean_accuracy(result, lambda cells: [global_accuracy(cells)])
+
+
+def after_aggregation(published: PublishedValue) -> bool:
+    """Whether a local performance is of the models after aggregation: FedAlign's under IID and Dirichlet.
+
+    Source: FedAlign, Appendix B.3. PromptFL's values show that theirs are of the models before it: under IID
+    every client holds all classes, where one aggregated model would have one value, and the paper prints two.
+    """
+    return published.method.startswith("FedAlign") and not published.setting.startswith("Path")
+
+
+def _local_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """Local performance: models on all test samples of a client's classes, which under Path are its own."""
+    point = BROADCAST if after_aggregation(published) else LOCAL
+    accuracies = _own if published.setting.startswith("Path") else _on_own_classes
+    return reader.mean_accuracy(result, accuracies, point)
+
+
+def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
+    return [c.correct / c.total for c in cells if c.test_set_kind == "classes"]
+
+
+def _generalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """G: the global model on the held-out domain."""
+    return reader.mean_accuracy(result, lambda cells: [global_accuracy(cells, result.run.held_out)])
+
+
+def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """P: the clients' models on their own domains, of one printed target or the mean over all domains."""
+    if published.setting.startswith("held out") and published.target != "avg":
+        domain = DOMAINS.get(published.dataset, {})[published.target]
+        return reader.mean_accuracy(result, lambda cells: [accuracy_by_domain(cells).get(domain)])
+    return reader.mean_accuracy(result, lambda cells: [personalisation(cells, result.run.held_out)])
+
+
+def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """C: the clients' models on their own domains and the global one on the held-out domain, all equal."""
+    return reader.mean_accuracy(result, lambda cells: [comprehensive(cells, result.run.held_out)])
+
+
+def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """Condition number of the clients' transforms in the last round, mean over clients."""
+    rows = reader.diagnostics(result.run.id, "condition_number")
+    last = [r.value for r in rows if r.round == rows[-1].round and r.value is not None]
+    return float(np.mean(last)) if last else None
+
+
+def _gradient_cosine(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """Mean pairwise cosine of the clients' pseudo-gradients, mean over all rounds."""
+    rows = reader.diagnostics(result.run.id, "gradient_conflict")
+    known = [r.value for r in rows if r.value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _traffic(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
+    """Millions of scalars that a client sends in a round (the paper does not say what it counts)."""
+    rounds = [r for r in reader.store.rounds.of_runs([result.run.id]) if r.round > 0]
+    clients = sum(e.kind == "client" for e in reader.store.cells.entities(result.run.id))
+    known = [r.scalars_up for r in rounds if r.scalars_up is not None]
+    return float(np.mean(known)) / clients / 1e6 if known and clients else None
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": _accuracy,
+    "mean client accuracy": _accuracy,
+    "global": _whole_test,
+    "local": _local_test,
+    "generalization": _generalization,
+    "personalization": _personalization,
+    "comprehensive": _comprehensive,
+    "condition number": _condition_number,
+    "pseudo-gradient cosine": _gradient_cosine,
+    "Comm. (M/epoch)": _traffic,
+}
+"""Metric as printed -> its measure. Values of other metrics have no ``Equivalent``."""

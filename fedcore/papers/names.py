@@ -1,0 +1,83 @@
+"""The papers' names of data sets, domains, cohorts and variants, and FedLens' own names for them."""
+
+from __future__ import annotations
+
+from fedcore.config import BackboneConfig, CohortConfig, Experiment, backbone_names
+
+BEST_BLOCKS = {"FEMNIST": 256, "PACS": 1, "Office-Home": 1, "VLCS": 4, "TerraIncognita": 16}
+"""FedOT(+B): the number of blocks that its paper found best. 1 is FedOT itself, though the tables differ."""
+
+PROMPT_LENGTHS: dict[str, dict[str, int]] = {
+    "p_prom.=12, g_prom.=20": {"prompt_length": 20, "personal_length": 12},
+    "p_prom.=20, g_prom.=12": {"prompt_length": 12, "personal_length": 20},
+}
+"""Lengths as FedDEAP's Table 5 prints them -> those of its prompts; elsewhere both have 16 tokens."""
+
+_OPENAI = BackboneConfig(name="ViT-B-16", pretrained="openai")
+COHORTS = {
+    "2 strong + 3 medium ViT-B-16, 5 weak RN50": (
+        CohortConfig(clients=2, backbone=_OPENAI, batch_size=32, local_epochs=2),
+        CohortConfig(clients=3, backbone=_OPENAI, batch_size=16, local_epochs=1),
+        CohortConfig(
+            clients=5,
+            backbone=BackboneConfig(name="RN50", pretrained="openai"),
+            batch_size=8,
+            local_epochs=1,
+            max_steps=50,
+        ),
+    )
+}
+"""Mixed backbones as SDFed's Table 4 prints them -> its clients, from its Table 9."""
+
+CATALOG = {
+    "FEMNIST": "femnist-digits",
+    "PACS": "pacs",
+    "Office-Home": "office-home",
+    "OfficeHome": "office-home",
+    "VLCS": "vlcs",
+    "TerraIncognita": "terra-incognita",
+    "DomainNet-126": "domainnet-126",
+    "Office-Caltech10": "office-caltech10",
+    "DDR": "ddr",
+    "Office31": "office31",
+    "CIFAR10": "cifar10",
+    "CIFAR-10": "cifar10",
+    "CIFAR100": "cifar100",
+    "EuroSAT": "eurosat",
+    "OxfordPet": "oxford-pets",
+    "OxfordPets": "oxford-pets",
+    "Food101": "food101",
+    "Flower102": "flowers102",
+    "Flowers102": "flowers102",
+    "DTD": "dtd",
+    "Caltech101": "caltech101",
+    "Tiny-ImageNet": "tiny-imagenet",
+}
+"""Data sets as the tables print them -> their names in experiments."""
+
+DOMAINS: dict[str, dict[str, str]] = {
+    "FEMNIST": {"33": "33", "0": "0", "25": "25", "26": "26"},
+    "Office-Home": {
+        "A": "Art", "C": "Clipart", "P": "Product", "R": "Real World",
+        "Art": "Art", "Clipart": "Clipart", "Product": "Product", "Real-World": "Real World",
+    },
+    "PACS": {
+        "A": "art_painting", "C": "cartoon", "P": "photo", "S": "sketch",
+        "a": "art_painting", "c": "cartoon", "p": "photo", "s": "sketch",
+    },
+    "VLCS": {"C": "Caltech101", "L": "LabelMe", "S": "SUN09", "V": "VOC2007"},
+    "TerraIncognita": {
+        "L38": "location_38", "L43": "location_43", "L46": "location_46", "L100": "location_100",
+    },
+    "DomainNet-126": {"c": "clipart", "p": "painting", "r": "real", "s": "sketch"},
+    "Office-Caltech10": {"a": "amazon", "c": "caltech", "d": "dslr", "w": "webcam"},
+    "DDR": {"HB": "HB", "LB": "LB", "HD": "HD", "LD": "LD"},
+    "Office31": {"Amazon": "amazon", "DSLR": "dslr", "Webcam": "webcam"},
+}  # fmt: skip
+"""Domains as the tables print them -> as the catalog names them."""
+
+
+def printed_backbone(experiment: Experiment) -> str:
+    """An experiment's backbone as the tables print it; cohorts that no table has go by their names."""
+    printed = {cohorts: text for text, cohorts in COHORTS.items()}
+    return printed.get(experiment.cohorts, backbone_names(experiment))

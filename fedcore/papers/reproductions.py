@@ -1,0 +1,180 @@
+"""Published values with the values that our runs measured for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fedcore.config import Experiment
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.papers import variants
+from fedcore.papers.equivalents import NoEquivalent, equivalent
+from fedcore.papers.measures import RunReader
+from fedcore.papers.published import PublishedValue, values_of
+from fedcore.results.comparison import CAVEAT_MARK, compare
+from fedcore.results.metrics import Rule, RunResult
+from fedcore.results.statistics import Stat, signed
+from fedcore.store import Store
+
+Status = Literal[
+    "measured",
+    "measured with a caveat",
+    "not run",
+    "not implemented",
+    "no single run",
+    "measured on another test set",
+]
+
+OTHER_TEST_SET = (
+    "the paper tests on all test samples of the classes that a client holds; these runs tested on the "
+    "client's own share only"
+)
+"""The reason why a run that was recorded without class sets has no local performance of FedAlign's."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A published value, and what our runs measured for it.
+
+    Attributes:
+        measured: mean over seeds, in the published value's unit; None unless our runs measured it.
+        label: our method's name in its experiment, empty where there is none.
+        reason: why there is no measured value, or how our runs differ from the paper; may be empty.
+    """
+
+    published: PublishedValue
+    status: Status
+    measured: Stat | None = None
+    label: str = ""
+    reason: str = ""
+
+    @property
+    def measured_text(self) -> str:
+        """Our value, or why there is none; never blank."""
+        if self.measured is None:
+            return self.reason if self.status == "no single run" else self.status
+        mark = f" {CAVEAT_MARK}" if self.status == "measured with a caveat" else ""
+        return self.measured.text(_digits(self.published.value)) + mark
+
+    @property
+    def published_text(self) -> str:
+        """The paper's value as the paper prints it."""
+        return Stat(self.published.value, self.published.std, 1).text(_digits(self.published.value))
+
+    @property
+    def difference(self) -> str:
+        """Our value minus the published one, with its sign; empty where we have none."""
+        if self.measured is None:
+            return ""
+        return signed(self.measured.mean - self.published.value, _digits(self.published.value))
+
+
+def _digits(value: float) -> int:
+    """Decimals as the papers print them: two for per cent, three for cosines."""
+    return 2 if abs(value) >= 1 else 3
+
+
+def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
+    """All published values that an experiment names, with ours as far as its runs are done.
+
+    A run that FedLens trained counts where it is a run of one of the experiment's variants
+    (``variants.content``), in whichever experiment of the store, unless that is archived; of a repeated seed
+    the newest counts. Runs that differ from what their config says (``Method.result_caveat``) count where
+    there are no others.
+
+    Args:
+        store: its file need not exist yet.
+
+    Raises:
+        FedLensError: when the experiment names no published value, or a method that FedLens does not have.
+    """
+    if not experiment.reproduces:
+        raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")
+    reader = RunReader(store)
+    runs_of_variants = variants.variants(experiment)
+    contents = variants.contents(experiment)
+    finished: dict[Rule, dict[int, list[_FinishedRun]]] = {}
+    rows = []
+    for value in values_of(experiment):
+        own = equivalent(value)
+        if isinstance(own, NoEquivalent):
+            status: Status = "not implemented" if own.kind == "method" else "no single run"
+            rows.append(Reproduction(value, status, reason=own.reason))
+            continue
+        index = variants.find_variant(contents, own)
+        if index is None:
+            rows.append(Reproduction(value, "not run", reason="the experiment has no such method"))
+            continue
+        if value.rule not in finished:
+            finished[value.rule] = _finished_runs(store, experiment, contents, value.rule)
+        method = runs_of_variants[index].method
+        label = method.label or registry.get(method.name).title
+        runs = finished[value.rule].get(index, [])
+        rows.append(_reproduction(reader, value, runs, experiment.held_out, label))
+    return rows
+
+
+@dataclass(frozen=True)
+class _FinishedRun:
+    """A finished run, and how it differs from what its config says."""
+
+    result: RunResult
+    caveat: str
+
+    @property
+    def precedence(self) -> tuple[bool, int]:
+        """Of two runs of one seed the larger counts: one without a caveat, then the newer."""
+        return not self.caveat, self.result.run.id
+
+
+def _finished_runs(
+    store: Store, experiment: Experiment, contents: Sequence[dict[str, Any]], rule: Rule
+) -> dict[int, list[_FinishedRun]]:
+    """The finished runs of each variant, one per seed and held-out domain."""
+    if not Path(store.path).exists():
+        return {}
+    ids = [e.id for e in store.experiments.all() if e.config.data.name == experiment.data.name]
+    best: dict[int, dict[tuple[int, str | None], _FinishedRun]] = {}
+    methods = {entry.name for entry in experiment.methods}
+    for group in compare(store, ids, rule, partial_seeds=True).groups if ids else ():
+        if not group.here or group.method not in methods:
+            continue
+        content = variants.content(group.config)
+        for i in [i for i, known in enumerate(contents) if known == content]:
+            kept = best.setdefault(i, {})
+            for result in group.runs:
+                key, run = (result.run.seed, result.run.held_out), _FinishedRun(result, group.caveat)
+                if key not in kept or kept[key].precedence < run.precedence:
+                    kept[key] = run
+    return {i: list(kept.values()) for i, kept in best.items()}
+
+
+def status_counts(rows: Sequence[Reproduction]) -> dict[Status, int]:
+    """The number of published values of each status, in the order of ``Status``; without empty ones."""
+    counts: dict[Status, int] = dict.fromkeys(get_args(Status), 0)
+    for row in rows:
+        counts[row.status] += 1
+    return {status: count for status, count in counts.items() if count}
+
+
+def _reproduction(
+    reader: RunReader,
+    value: PublishedValue,
+    runs: Sequence[_FinishedRun],
+    held_out: Sequence[str],
+    label: str,
+) -> Reproduction:
+    """A published value with ours from the finished runs of its method, those without caveats first."""
+    measured = reader.statistic(value, [run.result for run in runs if not run.caveat], held_out)
+    if measured is not None:
+        return Reproduction(value, "measured", measured, label)
+    measured = reader.statistic(value, [run.result for run in runs], held_out)
+    if measured is not None:
+        caveats = dict.fromkeys(run.caveat for run in runs if run.caveat)
+        return Reproduction(value, "measured with a caveat", measured, label, "; ".join(caveats))
+    if runs and value.metric == "local":
+        return Reproduction(value, "measured on another test set", label=label, reason=OTHER_TEST_SET)
+    return Reproduction(value, "not run", label=label)

@@ -1,0 +1,63 @@
+"""The variants of an experiment, and when a run is a run of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedcore.config import Experiment, RunConfig, expand, sweeps
+from fedcore.methods import class_texts, registry
+from fedcore.papers.equivalents import Equivalent
+from fedcore.results.settings import unused_fields
+
+
+def variants(experiment: Experiment) -> list[RunConfig]:
+    """One run per method and combination of swept values, with the first seed and nothing held out."""
+    return expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
+
+
+def contents(experiment: Experiment) -> list[dict[str, Any]]:
+    """The ``content`` of each of the experiment's variants, in the order of ``variants``.
+
+    Raises:
+        FedLensError: for a method or hyper-parameter that FedLens does not have.
+    """
+    pairs = zip(sweeps.variants(experiment), variants(experiment), strict=True)
+    return [content(run, f"methods.{variant.index}") for variant, run in pairs]
+
+
+def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
+    """The fields that are equal in all runs of one variant, with every hyper-parameter written out.
+
+    Seed, held-out domain, the folder of the data and a user's own class descriptions may differ, and so may
+    fields that the kind of partition does not use: a sweep over kinds carries the fields of all of them.
+
+    Raises:
+        FedLensError: below ``field``, for a method or hyper-parameter that FedLens does not have.
+    """
+    may_differ = {
+        "seed": True,
+        "held_out": True,
+        "data": {"root"},
+        "partition": unused_fields(config.partition),
+    }
+    content = config.model_dump(mode="json", exclude=may_differ)
+    method = config.method
+    full = registry.build_config(method.name, method.config, f"{field}.config")
+    descriptions = {*class_texts.fields(type(full))}
+    content["method"] = {"name": method.name, "config": full.model_dump(mode="json", exclude=descriptions)}
+    return content
+
+
+def find_variant(contents: Sequence[dict[str, Any]], method: Equivalent) -> int | None:
+    """Position of the first variant that is a printed method: same name, and all of its fields equal.
+
+    Of a sweep over anything else it is the first: the printed value comes first among the swept ones.
+    """
+    for i, content in enumerate(contents):
+        config = content["method"]["config"]
+        if content["method"]["name"] == method.name and all(
+            config[name] == value for name, value in method.config.items()
+        ):
+            return i
+    return None
