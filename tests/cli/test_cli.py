@@ -167,9 +167,9 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run"], "name an experiment file, or --demo"),
+        (["run"], "give either an experiment file or --preset NAME"),
         (["run", "none.toml"], "cannot read none.toml"),
-        (["run", "x.toml", "--demo"], "name an experiment file, or --demo"),
+        (["run", "x.toml", "--demo"], "give either an experiment file or --preset NAME"),
         (["list"], "no database at"),
         (["stop", "9"], "no database at"),
         (["methods", "fedott"], "did you mean 'fedot'?"),
