@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from fedcore.lazy import torch  # not `import torch`: the browser reads this file without loading the library
-from fedcore.methods import Method, MethodConfig, method
-from fedcore.methods.base import State, Step, cosine_logits, cross_entropy
+from fedcore.methods import About, Method, MethodConfig, State, Step, cosine_logits, cross_entropy, method
 
 
 class TextShiftConfig(MethodConfig):
@@ -21,10 +20,11 @@ class TextShift(Method):
     """The class features of zero-shot CLIP plus a learned shift that all clients share."""
 
     name = "text-shift"
-    title = "Text shift"
-    source = "examples/text_shift.py"
-    about = (
-        "Clients learn one shift of the class features together; the server averages it. CLIP stays frozen."
+    about = About(
+        title="Text shift",
+        source="examples/text_shift.py",
+        summary="Clients learn one shift of the class features together; the server averages it. "
+        "CLIP stays frozen.",
     )
     Config = TextShiftConfig
     shared = ("shift",)  # what is uploaded and averaged
@@ -36,11 +36,7 @@ class TextShift(Method):
     def init(self, generator):
         return State(shared={"shift": torch.zeros_like(self.text)})
 
-    @property
-    def phases(self):
-        return (self.train,)
-
-    def train(self, params, const, batch):
+    def train_step(self, params, const, batch):
         logits = self.logits(params, const, batch.x)
         return Step({("shift",): cross_entropy(logits, batch.labels, batch.mask)})
 

@@ -77,7 +77,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
     st.multiselect(
         "Methods",
         list(known),
-        format_func=lambda n: known[n].title,
+        format_func=lambda n: known[n].about.title,
         key=f"{key}.choice",
         default=list(dict.fromkeys(e.name for e in drafts.entries() if e.name in known)),
         on_change=drafts.sync_methods,
@@ -91,7 +91,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
             slots.place(f"methods.{i}.name")
             continue
         box = st.expander(  # its label must stay as it is: with another label it would be another, closed one
-            f"{common.md(entry.title or method.title)}: hyper-parameters",
+            f"{common.md(entry.title or method.about.title)}: hyper-parameters",
             icon=":material/tune:",
             key=f"{key}.{entry.uid}.box",
             on_change="rerun",
@@ -114,7 +114,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
 
 def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, object], key: str) -> None:
     """A method's name and hyper-parameters; what is typed goes into the entry."""
-    st.caption(f"{common.md(method.about)} {common.md(method.source)}.")
+    st.caption(f"{common.md(method.about.summary)} {common.md(method.about.source)}.")
     text = guide.sections().get(entry.name)
     if text:
         more = st.popover(
@@ -127,7 +127,7 @@ def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, ob
         if more.open:
             more.markdown(text)
     label = st.text_input(
-        "Name in tables", value=entry.start_label or "", placeholder=method.title, key=f"{key}.label"
+        "Name in tables", value=entry.start_label or "", placeholder=method.about.title, key=f"{key}.label"
     )
     entry.label = label.strip() or None
     editors = {EDITOR: partial(class_texts.editor, data)}
@@ -226,7 +226,7 @@ def in_the_form(field: str) -> str:
         return field_title(field)
     entry = drafts.entries()[int(parts[1])]
     known = drafts.methods().get(entry.name)
-    title = entry.title or (known.title if known else entry.name)
+    title = entry.title or (known.about.title if known else entry.name)
     return f"{title}, {field_words(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 

@@ -84,7 +84,7 @@ def table(store: Store, comparison: Comparison, method: str) -> str:
         known = ", ".join(dict.fromkeys(g.method for g in comparison.groups))
         raise FedLensError(f"docs/ablations.md names '{method}'; the runs are of {known}")
     figures = FIGURES.get(method, ())
-    heads = [registry.get(method).title, *(METRIC_HEADINGS[m].lower() for m in ACCURACIES)]
+    heads = [registry.get(method).about.title, *(METRIC_HEADINGS[m].lower() for m in ACCURACIES)]
     lines = [[*heads, *(f.head for f in figures), "n"]]
     for group in groups:
         cells = [group.stats[m].text() if m in group.stats else "" for m in ACCURACIES]

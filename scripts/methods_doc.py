@@ -35,7 +35,7 @@ def _block(kind: str, name: str) -> str:
         return table(MethodConfig, {})
     cls = registry.get(name)
     if kind == "idea":
-        return f"*{cls.source}.*\n\n{cls.about}\n"
+        return f"*{cls.about.source}.*\n\n{cls.about.summary}\n"
     common = MethodConfig.model_fields if issubclass(cls.Config, MethodConfig) else {}
     return table(cls.Config, common)
 

@@ -27,9 +27,9 @@ def section(title: str) -> str:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_method_has_a_section_with_its_idea_and_all_its_fields(name):
     cls = registry.get(name)
-    text = section(cls.title)
+    text = section(cls.about.title)
     assert f"`{name}`" in text
-    assert cls.about in text
+    assert cls.about.summary in text
     missing = [field for field in cls.Config.model_fields if f"`{field}`" not in text]
     if issubclass(cls.Config, MethodConfig):
         common = section("Fields of every trained method")
@@ -40,7 +40,7 @@ def test_every_method_has_a_section_with_its_idea_and_all_its_fields(name):
             for f in missing
             if f not in inherited or own[f].default != inherited[f].default or f"`{f}`" not in common
         ]
-    assert not missing, f"docs/methods.md, {cls.title}: name {missing}; run python -m scripts.methods_doc"
+    assert not missing, f"docs/methods.md, {name}: name {missing}; run python -m scripts.methods_doc"
 
 
 def test_the_page_says_what_the_code_says():

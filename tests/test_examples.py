@@ -33,7 +33,7 @@ def test_it_starts_as_zero_shot_and_learns(text_shift):
     method = text_shift(registry.build_config("text-shift", {"lr": 0.05}), federation.problem)
     x = federation.pool.x(federation.train.index)
     text = federation.problem.class_features
-    start = method.models(method.init(federation.problem.generator)).common
+    start = method.models(method.init(federation.problem.generator)).global_model
     expected = backbone.logit_scale * torch.nn.functional.normalize(x, dim=-1) @ text.T
     torch.testing.assert_close(method.logits(start, {}, x), expected)
     loop = run_rounds(method, federation, rounds=5)

@@ -31,8 +31,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedcore.lazy import torch
-from fedcore.methods import Method, MethodConfig, method
-from fedcore.methods.base import State, Step, cosine_logits, cross_entropy
+from fedcore.methods import About, Method, MethodConfig, State, Step, cosine_logits, cross_entropy, method
 
 
 class DoorConfig(MethodConfig):
@@ -49,8 +48,12 @@ class DoorConfig(MethodConfig):
 
 @method
 class Door(Method):
-    name, title, source = "open-door", "Open door", "a file of a test"
-    about = "Class features that the server averages; each client keeps a shift of its images."
+    name = "open-door"
+    about = About(
+        title="Open door",
+        source="a file of a test",
+        summary="Class features that the server averages; each client keeps a shift of its images.",
+    )
     Config = DoorConfig
     shared, local = ("features",), ("shift",)
 
@@ -63,11 +66,7 @@ class Door(Method):
         clients = len(self.problem.clients)
         return State(shared={"features": first}, local={"shift": first.new_zeros(clients, first.shape[1])})
 
-    @property
-    def phases(self):
-        return (self.train,)
-
-    def train(self, params, const, batch):
+    def train_step(self, params, const, batch):
         loss = cross_entropy(self.logits(params, const, batch.x), batch.labels, batch.mask)
         return Step({("features", "shift"): loss})
 

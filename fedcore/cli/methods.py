@@ -22,10 +22,10 @@ def list_methods(
 
     if name is None:
         for known, cls in registry.load_all().items():
-            print(f"{known:<14} {cls.title:<18} {cls.source}")
+            print(f"{known:<14} {cls.about.title:<18} {cls.about.source}")
         return DONE
     cls = registry.get(name, "name")
-    print(f"{cls.title} ({cls.source})\n{cls.about}\n")
+    print(f"{cls.about.title} ({cls.about.source})\n{cls.about.summary}\n")
     for field, info in cls.Config.model_fields.items():
         default = json.dumps(info.get_default(call_default_factory=True), default=str)
         print(f"{field} = {default:<12} # {info.description}")

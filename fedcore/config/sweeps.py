@@ -292,7 +292,7 @@ def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> Me
     if not every:
         return entry
     config = {**entry.config, **{path.rpartition(".")[2]: value for path, value in own.items()}}
-    label = entry.label or registry.get(entry.name).title
+    label = entry.label or registry.get(entry.name).about.title
     return entry.model_copy(update={"config": config, "label": f"{label} ({described(every)})"})
 
 

@@ -33,7 +33,7 @@ def save(folder: Path, state: State, optimiser: ClientOptimiser, round_: int, ru
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"{part}/{n}": t for part in _PARTS for n, t in getattr(state, part).items()}
-    tensors["taken"] = state.taken
+    tensors["taken"] = state.rounds_trained
     tensors.update({f"optimiser/{n}": t for n, t in optimiser.slots.items()})
     path, part = path_of(folder, round_), folder / f".round-{round_}.part"
     save_file(
@@ -72,4 +72,4 @@ def load(path: str | Path, run: str, device: torch.device) -> tuple[State, dict[
         if rest:
             parts[part][rest] = tensor
     slots = parts.pop("optimiser")
-    return State(**parts, taken=tensors["taken"].cpu()), slots, int(meta["round"])
+    return State(**parts, rounds_trained=tensors["taken"].cpu()), slots, int(meta["round"])

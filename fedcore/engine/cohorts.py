@@ -76,10 +76,12 @@ def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") 
         FedLensError: when the method has no such field, or refuses the value.
     """
     method = registry.get(run.method.name)
-    overrides = cohort.overrides if method.phases is not Method.phases else {}
+    overrides = cohort.overrides if method.trains else {}
     for name in overrides:
         if name not in method.Config.model_fields:
-            raise FedLensError(f"{method.title} has no {name}; leave it out of the cohort", f"{field}.{name}")
+            raise FedLensError(
+                f"{method.about.title} has no {name}; leave it out of the cohort", f"{field}.{name}"
+            )
     return registry.build_config(run.method.name, {**run.method.config, **overrides}, field)
 
 
@@ -126,9 +128,9 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFa
         return
     field = f"cohorts.{other}.backbone.name"
     if method.backbones == "one":
-        able = [m.title for m in registry.load_all().values() if m.backbones != "one"]
+        able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
         raise FedLensError(
-            f"what {method.title} learns belongs to one backbone, so its clients cannot have "
+            f"what {method.about.title} learns belongs to one backbone, so its clients cannot have "
             f"{_called(own[0])} and {_called(own[other])}; give all cohorts one backbone, or use a method "
             f"that does not depend on it: {', '.join(able)}",
             field,
@@ -136,7 +138,7 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFa
     wider = next((i for i, s in enumerate(sizes) if s.token_width != sizes[0].token_width), None)
     if wider is not None:
         raise FedLensError(
-            f"{method.title} shares prompts, vectors of the token width: {sizes[0].token_width} in "
+            f"{method.about.title} shares prompts, vectors of the token width: {sizes[0].token_width} in "
             f"{sizes[0].name}, {sizes[wider].token_width} in {sizes[wider].name}; choose backbones of one "
             "token width, e.g. ViT-B-16 and RN50",
             f"cohorts.{wider}.backbone.name",

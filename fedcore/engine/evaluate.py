@@ -12,6 +12,7 @@ from fedcore.engine.events import GLOBAL, Cell, Stage
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
+from fedcore.methods.optional import predicts_in_batches
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,10 @@ class Evaluator:
     clients: range | None = None
     scores_global: bool = True
 
+    @property
+    def _in_batches(self) -> bool:
+        return predicts_in_batches(self.method)
+
     def broadcast(self, models: Models, full: bool) -> list[Cell]:
         """All cells after aggregation.
 
@@ -48,11 +53,11 @@ class Evaluator:
         """
         span = self.clients or range(len(self.federation.problem.clients))
         clients = torch.arange(span.start, span.stop)
-        same = models.common is not None and self.method.clients_use_global
+        same = models.global_model is not None and self.method.clients_use_global
         kept: Kept = "all" if full else "domains"
         cells: list[Cell] = []
-        if models.common is not None and (self.scores_global or same):
-            cells += self._common(models.common, clients if same else None, kept)
+        if models.global_model is not None and (self.scores_global or same):
+            cells += self._common(models.global_model, clients if same else None, kept)
         if not same:
             own = {n: v[span.start : span.stop] for n, v in models.clients.items()}
             head = self.method.head(own, self.federation.local_data(clients))
@@ -88,7 +93,7 @@ class Evaluator:
     def _test(self, stage: Stage, params: Params, head: Params, clients: Tensor, kept: Kept) -> list[Cell]:
         """Test cells of some clients' own models; only the passes that the kept cells need."""
         test, codes = self.federation.test, (clients + 1).tolist()
-        if self.method.predicts_in_batches or (kept == "own" and self.federation.class_sets is None):
+        if self._in_batches or (kept == "own" and self.federation.class_sets is None):
             if kept == "all":
                 cells = self._cells(TEST, stage, codes, *self._matrix(params, head, test))
             else:
@@ -109,7 +114,7 @@ class Evaluator:
 
     def _matrix(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Every model on every test set. Shape: -> correct, total, loss sum, each (models, test sets)."""
-        if self.method.predicts_in_batches:
+        if self._in_batches:
             return self._matrix_in_batches(params, head, rows)
         unique = rows.index[rows.mask].unique()
         return self._sums(self._score(params, head, unique[None]), unique, rows)
@@ -143,7 +148,7 @@ class Evaluator:
         held = sets.held[clients]
         labels = self.federation.pool.y(sets.rows).cpu()
         total = (torch.bincount(labels, minlength=held.shape[1]) * held).sum(1)
-        if self.method.predicts_in_batches:
+        if self._in_batches:
             result = self._classes_in_batches(params, head, [sets.rows[h[labels]] for h in held])
         else:
             correct, loss = scores or self._score(params, head, self._test_rows[None])
@@ -179,7 +184,7 @@ class Evaluator:
 
     def _own(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Model i on owner i's samples. Shape: -> correct, total, loss sum, each (models,)."""
-        if self.method.predicts_in_batches:
+        if self._in_batches:
             found = [
                 self._score(_one(params, i), _one(head, i), self.order(rows, i))
                 for i in range(len(rows.counts))
@@ -212,7 +217,7 @@ class Evaluator:
         models = len(next(iter(params.values()))) if params else 1
         elements = _ELEMENTS.get(pool.device.type, _ELEMENTS["cpu"])
         width = max(1, elements // (models * max(1, pool.values[0].numel())))
-        if self.method.predicts_in_batches:
+        if self._in_batches:
             width = max(1, index.shape[1])  # the method cuts its own batches
         hits, losses = [], []
         with torch.no_grad():

@@ -25,6 +25,7 @@ from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State
+from fedcore.methods.optional import GradCAMScores, LearnedPrompts, predicts_in_batches
 from fedcore.progress import Progress, Work
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Model:
 
     def predict(self, rows: Tensor) -> Tensor:
         """Predicted classes. Shape: rows (1, samples) of the pool -> (samples,)."""
-        size = rows.shape[1] if self.method.predicts_in_batches else _CHUNK  # it cuts its own batches
+        size = rows.shape[1] if predicts_in_batches(self.method) else _CHUNK  # it cuts its own batches
         x = self.federation.pool.x
         parts = [self.method.logits(self.params, self.head, x(p)).argmax(-1) for p in rows.split(size, 1)]
         return torch.cat(parts, 1)[0].cpu()
@@ -82,7 +83,7 @@ class Snapshot:
     def has_global(self) -> bool:
         """Whether there is a global model; clients of several backbones have none in common."""
         backbones = {id(c.federation.problem.backbone) for c in self.cohorts}
-        return len(backbones) == 1 and self.cohorts[0].method.models(self.state).common is not None
+        return len(backbones) == 1 and self.cohorts[0].method.models(self.state).global_model is not None
 
     def model(self, entity: int) -> Model:
         """One model by entity code, with what is computed once per model.
@@ -94,8 +95,8 @@ class Snapshot:
         if entity == GLOBAL:
             method = self.cohorts[0].method
             if not self.has_global:
-                raise FedLensError(f"this run of {method.title} has no global model; choose a client")
-            params = method.models(self.state).common or {}
+                raise FedLensError(f"this run of {method.about.title} has no global model; choose a client")
+            params = method.models(self.state).global_model or {}
             return Model(entity, method, self.federation, params, method.head(params, None))
         if not 1 <= entity <= len(names):
             raise FedLensError(
@@ -199,7 +200,7 @@ def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> W
         pair = seen.method.features(seen.params, seen.head, seen.federation.pool.x(rows))
         if pair is None:
             raise FedLensError(
-                f"{seen.method.title} compares no image features with class features: no such picture"
+                f"{seen.method.about.title} compares no image features with class features: no such picture"
             )
         images, classes = (F.normalize(part[0].double(), dim=-1).cpu() for part in pair)
         predicted = seen.predict(rows)
@@ -252,9 +253,11 @@ def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Work[Ar
     hidden = hidden.detach().requires_grad_(True)
     x = finish(hidden)[None]
     yield Progress("explaining", 1, 2)
-    scores = method.explained(seen.params, seen.head, x)
-    with torch.no_grad():
-        predicted = method.logits(seen.params, seen.head, x.detach()).argmax(-1)[0]
+    logits = method.logits(seen.params, seen.head, x)
+    scores = {"prediction": logits.amax(-1)}
+    if isinstance(method, GradCAMScores):
+        scores |= method.gradcam_scores(seen.params, seen.head, x)
+    predicted = logits.detach().argmax(-1)[0]
     found = {
         "pixels": _shown(backbone, pixels),
         "label": at.federation.pool.y(rows).cpu().numpy(),
@@ -316,9 +319,11 @@ def nearest_words(at: Snapshot, model: int, top: int = 5) -> list[dict[str, obje
         FedLensError: for a method without prompts.
     """
     seen = at.model(model)
-    prompts = seen.method.prompts(seen.params, None if model == GLOBAL else torch.tensor([model - 1]))
+    prompts = {}
+    if isinstance(seen.method, LearnedPrompts):
+        prompts = seen.method.prompts(seen.params, None if model == GLOBAL else torch.tensor([model - 1]))
     if not prompts:
-        raise FedLensError(f"{seen.method.title} learns no prompts; there are no words near them")
+        raise FedLensError(f"{seen.method.about.title} learns no prompts; there are no words near them")
     backbone = seen.federation.problem.backbone
     table = backbone.model.token_embedding.weight.detach().double().cpu()
     rows: list[dict[str, object]] = []

@@ -7,14 +7,15 @@ neither its parameters nor its optimiser move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedcore.engine.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
-from fedcore.methods.base import Batch, Method, Params, Step
+from fedcore.methods.base import Batch, Method, Params, Phase, Step
+from fedcore.methods.optional import RoundConstants
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,11 +67,13 @@ def train_clients(
     optimiser: ClientOptimiser,
     should_stop: Callable[[], bool] = lambda: False,
     max_steps: int | None = None,
+    received: Collection[str] = (),
 ) -> Trained:
     """Train all clients of ``data`` for one round.
 
     Args:
         max_steps: most steps of each client over all its epochs; None: as many as its batches.
+        received: names of the parameters that the server sent, near which a proximal term holds the clients.
 
     Shape: params (participants, ...); they are not changed in place.
 
@@ -79,10 +82,14 @@ def train_clients(
         FedLensError: when a client's loss is no longer finite; names the client.
     """
     with torch.no_grad():
-        const = method.prepare(params, data)
+        const = method.round_constants(params, data) if isinstance(method, RoundConstants) else {}
+    phases = method.phases
+    if method.trains and method.config.proximal:
+        const = const | {_ANCHOR + name: params[name] for name in received}
+        phases = tuple(_with_proximal_term(phase, method.config.proximal) for phase in phases)
     params = dict(params)
     tally = _Tally(data)
-    epochs = method.config.local_epochs if method.phases else 0
+    epochs = method.config.local_epochs if method.trains else 0
     limit = torch.iinfo(torch.int64).max if max_steps is None else max_steps
     if epochs:
         batches = -(-data.rows.counts // method.config.batch_size)
@@ -96,11 +103,34 @@ def train_clients(
             if not len(rows):
                 continue  # all have taken their steps
             batch = _batch(data, index, rows)
-            for number, phase in enumerate(method.phases):
+            for number, phase in enumerate(phases):
                 step = _step(phase, params, const, batch, rows.to(data.pool.device), optimiser)
-                last_phase = number == len(method.phases) - 1
+                last_phase = number == len(phases) - 1
                 tally.add(step, rows, index, last_phase, keep=last_epoch[rows] == epoch)
     return tally.result(params, round_)
+
+
+_ANCHOR = "received/"
+"""Prefix of the round's constants that hold the parameters as received, w_t."""
+
+
+def _with_proximal_term(phase: Phase, weight: float) -> Phase:
+    """A phase whose losses hold the parameters near those received: L + (mu/2) |w - w_t|^2.
+
+    Source: Li et al., Federated Optimization in Heterogeneous Networks (FedProx), 2020, Algorithm 2.
+    """
+
+    def phase_with_term(params: Params, const: Params, batch: Batch) -> Step:
+        step = phase(params, const, batch)
+        losses, proximal = {}, torch.zeros_like(next(iter(step.losses.values())))
+        for names, loss in step.losses.items():
+            pairs = [(params[n], const[_ANCHOR + n]) for n in names if _ANCHOR + n in const]
+            term = weight / 2 * sum((now - before).square().flatten(1).sum(1) for now, before in pairs)
+            losses[names] = loss + term
+            proximal = proximal + term
+        return replace(step, losses=losses, terms=step.terms | {"proximal": proximal})
+
+    return phase_with_term
 
 
 def _batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:

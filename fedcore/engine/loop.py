@@ -27,6 +27,7 @@ from fedcore.engine.optimisers import ClientOptimiser
 from fedcore.engine.transport import Transport, traffic
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Ragged, State, Uploads
+from fedcore.methods.optional import LocalModels, RoundLog
 from fedcore.seeds import numpy_generator
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Loop:
         assert [i for c in self.cohorts for i in c.clients] == list(everyone), "every client in one cohort"
         with torch.no_grad():
             state = self.method.init(problem.generator)
-        self.state = replace(state, taken=torch.zeros(len(problem.clients), dtype=torch.int64))
+        self.state = replace(state, rounds_trained=torch.zeros(len(problem.clients), dtype=torch.int64))
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
         self.mixed = is_mixed(self.cohorts)
         self.evaluators = [
@@ -163,7 +164,7 @@ class Loop:
         ]
         yield RoundFinished(
             round=round_,
-            train_loss=float(trained.loss.mean()) if self.method.phases else None,
+            train_loss=float(trained.loss.mean()) if self.method.trains else None,
             seconds_train=times[1] - times[0],
             seconds_aggregate=times[2] - times[1],
             seconds_evaluate=times[3] - times[2],
@@ -171,19 +172,19 @@ class Loop:
             scalars_down=int(down.scalars.sum()),
             bytes_up=int(up.bytes.sum()),
             bytes_down=int(down.bytes.sum()),
-            clients=tuple(rows) if self.method.phases else (),
+            clients=tuple(rows) if self.method.trains else (),
             cells=tuple(cells),
             diagnostics=tuple(diagnostics),
             checkpoint=path,
         )
-        if self.method.phases:
+        if isinstance(self.method, RoundLog):
             yield from (Notice(f"round {round_}: {text}") for text in self.method.round_log(uploads))
 
     def _train(
         self, sent_down: dict[str, Tensor], clients: Tensor, round_: int
     ) -> tuple[Trained, dict[str, Tensor | Ragged]]:
         """Local training in chunks of a cohort; what the clients upload is joined in client order."""
-        kept = self.method.config.optimiser_state == "kept" if self.method.phases else False
+        kept = self.method.config.optimiser_state == "kept" if self.method.trains else False
         parts: list[Trained] = []
         sent: list[dict[str, Tensor | Ragged]] = []
         optimisers = []
@@ -194,7 +195,9 @@ class Loop:
             data = cohort.federation.local_data(members)
             fresh = ClientOptimiser(method.config, len(members))
             optimiser = self.optimiser.select(members) if kept else fresh
-            part = train_clients(method, params, data, round_, optimiser, self.should_stop, cohort.max_steps)
+            part = train_clients(
+                method, params, data, round_, optimiser, self.should_stop, cohort.max_steps, set(sent_down)
+            )
             with torch.no_grad():
                 sent.append(method.upload(part.params, part.record, data))
             parts.append(replace(part, record={}))
@@ -225,18 +228,18 @@ class Loop:
             for n, v in before.local.items()
         }
         generator = self.federation.problem.generator
-        if not self.method.phases:
+        if not self.method.trains:
             return before
         after = self.method.aggregate(
             before.server_side(), uploads, lambda *purpose: generator("server", round_, *purpose)
         )
-        taken = before.taken.clone()
-        taken[uploads.clients] += 1
+        rounds_trained = before.rounds_trained.clone()
+        rounds_trained[uploads.clients] += 1
         detached = {
             part: {n: v.detach() for n, v in getattr(after, part).items()}
             for part in ("shared", "personal", "server")
         }
-        return State(**detached, local=local, taken=taken)
+        return State(**detached, local=local, rounds_trained=rounds_trained)
 
     def _broadcast(self, state: State, full: bool) -> list[Cell]:
         """Every model after aggregation, each through its own cohort's backbone."""
@@ -251,13 +254,13 @@ class Loop:
             return []
         full = last or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
         cells = self._broadcast(after, full)
-        for number, where in self._present(clients) if self.method.phases else ():
+        for number, where in self._present(clients) if self.method.trains else ():
             evaluator = self.evaluators[number]
+            models = {n: v[where] for n, v in trained.params.items()}
             with torch.no_grad():
-                models = evaluator.method.before_aggregation(
-                    {n: v[where] for n, v in trained.params.items()},
-                    {n: v[where] for n, v in received.items()},
-                )
+                if isinstance(evaluator.method, LocalModels):
+                    sent = {n: v[where] for n, v in received.items()}
+                    models = evaluator.method.before_aggregation(models, sent)
                 cells += evaluator.local(models, clients[where])
         return cells
 
@@ -267,7 +270,7 @@ class Loop:
         codes = (uploads.clients + 1).tolist()
         with torch.no_grad():
             figures = dict(trained.terms)
-            if self.method.phases:
+            if self.method.trains:
                 figures |= self.method.diagnostics(before, trained.params, uploads, data)
         return [d for name, value in figures.items() for d in _rows(name, value, codes)]
 

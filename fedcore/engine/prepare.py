@@ -18,6 +18,7 @@ from fedcore.engine.cohorts import check_cohorts, first_facts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method, MethodConfig, RunContext
+from fedcore.methods.optional import ClassTexts
 
 Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 """A function like ``read_images``."""
@@ -107,14 +108,15 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     try:
         check_cohorts(run, context)
         _check(method, config, context)
-        config = method.freeze_config(config, context)
+        if issubclass(method, ClassTexts):
+            config = method.freeze_config(config, context)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
     file = run.method.file or registry.file_of(run.method.name)
     entry = run.method.model_copy(
         update={
             "config": config.model_dump(mode="json"),
-            "label": run.method.label or method.title,
+            "label": run.method.label or method.about.title,
             "file": file,
             "sha256": registry.file_hash(file) if file else None,
         }
@@ -127,9 +129,9 @@ def _check(method: type[Method], config: MethodConfig, context: RunContext) -> N
     try:
         method.check(config, context)
     except FedLensError as error:
-        if method.title in str(error):
+        if method.about.title in str(error):
             raise
-        raise FedLensError(f"{method.title}: {error}", error.field) from error
+        raise FedLensError(f"{method.about.title}: {error}", error.field) from error
 
 
 def _field_of(error: FedLensError, field: str) -> str:

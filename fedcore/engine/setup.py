@@ -26,6 +26,7 @@ from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestS
 from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
+from fedcore.methods.optional import ClassTexts
 from fedcore.progress import Pace, Progress, Work
 
 _Result = TypeVar("_Result")
@@ -68,7 +69,8 @@ def set_up(
     run = resolve(run, inputs.context, "method")
     cls = registry.get(run.method.name)
     config = registry.build_config(run.method.name, run.method.config, "method.config")
-    yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
+    if issubclass(cls, ClassTexts):
+        yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
     loaded = load_backbones(backbones(run), device)
     federations = {}
@@ -120,12 +122,13 @@ _TEXTS_IN_NOTICE = 12
 
 def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
     """Say which texts a run drew by its seed."""
-    texts = [f'{name}: "{text}"' for name, text in method.drawn_texts.items()]
+    drawn = method.drawn_texts() if isinstance(method, ClassTexts) else {}
+    texts = [f'{name}: "{text}"' for name, text in drawn.items()]
     if texts:
         shown, rest = texts[:_TEXTS_IN_NOTICE], texts[_TEXTS_IN_NOTICE:]
         more = f"; and {len(rest)} more, in the log" if rest else ""
         yield Notice(
-            f"{method.title} drew one text per class by the run's seed: {'; '.join(shown)}{more}",
+            f"{method.about.title} drew one text per class by the run's seed: {'; '.join(shown)}{more}",
             detail="\n".join(["", *rest]) if rest else "",
         )
 

@@ -1,16 +1,57 @@
-"""Methods: one file per method, each joins the registry by ``@method``; see ``base.py`` for the contract."""
+"""The methods, one file each, and all that a method file needs: see ``base.py`` for the contract."""
 
-from fedcore.methods.base import Method, MethodConfig
-from fedcore.methods.charts import DiagnosticChart, MatrixChart
+from fedcore.methods.base import (
+    Batch,
+    FedLensMethodError,
+    Generators,
+    Method,
+    MethodConfig,
+    Models,
+    Params,
+    Phase,
+    Ragged,
+    RunContext,
+    State,
+    Step,
+    Uploads,
+)
+from fedcore.methods.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, MatrixChart
 from fedcore.methods.registry import get, load_all, load_file, method
+from fedcore.methods.tensors import (
+    cosine_logits,
+    cross_entropy,
+    draw_linear,
+    masked_mean,
+    mean_cosine,
+    weighted_mean,
+)
 
 __all__ = [
+    "GRADIENT_CONFLICT",
+    "About",
+    "Batch",
     "DiagnosticChart",
+    "FedLensMethodError",
+    "Generators",
     "MatrixChart",
     "Method",
     "MethodConfig",
+    "Models",
+    "Params",
+    "Phase",
+    "Ragged",
+    "RunContext",
+    "State",
+    "Step",
+    "Uploads",
+    "cosine_logits",
+    "cross_entropy",
+    "draw_linear",
     "get",
     "load_all",
     "load_file",
+    "masked_mean",
+    "mean_cosine",
     "method",
+    "weighted_mean",
 ]

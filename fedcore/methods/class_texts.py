@@ -189,15 +189,15 @@ class Described(Method):
         """Classes that take the prompt because nobody has described them; descriptions that nobody reads."""
         if config.style == "st":
             idle = config.descriptions is not None
-            return [f"{cls.title}: descriptions are not used by style st, the prompt"] if idle else []
+            return [f"{cls.about.title}: descriptions are not used by style st, the prompt"] if idle else []
         written = of_classes(config, context.classes, context.descriptions)
         missing = [name for name, texts in written.items() if not texts]
         if not missing:
             return []
         return [
-            f"{cls.title}, style gt: {len(missing)} of {len(written)} classes have no written description "
-            f"({_listed(missing)}) and take the prompt: describe them here (field descriptions) or in a "
-            "descriptions.json in the data set's folder, or let all classes take the prompt (style st)"
+            f"{cls.about.title}, style gt: {len(missing)} of {len(written)} classes have no written "
+            f"description ({_listed(missing)}) and take the prompt: describe them here (field descriptions) "
+            "or in the data set's descriptions.json, or let all classes take the prompt (style st)"
         ]
 
     @classmethod
@@ -220,7 +220,6 @@ class Described(Method):
             f"{missing} of {total} classes had no written description and took the prompt" if missing else ""
         )
 
-    @property
     def drawn_texts(self) -> dict[str, str]:
         """Of style gt."""
         return dict(zip(self.problem.classes, self.texts, strict=True)) if self.config.style == "gt" else {}

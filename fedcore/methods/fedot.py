@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -11,24 +10,27 @@ from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.linalg import solve
-from fedcore.methods.base import (
+from fedcore.methods import (
+    GRADIENT_CONFLICT,
+    About,
     Batch,
+    DiagnosticChart,
+    Generators,
     Method,
     MethodConfig,
     Models,
     Params,
-    Phase,
     RunContext,
     State,
     Step,
     Uploads,
     cross_entropy,
+    mean_cosine,
+    method,
 )
-from fedcore.methods.charts import GRADIENT_CONFLICT, DiagnosticChart
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.federation import LocalData, Problem
 
@@ -119,38 +121,38 @@ class FedOT(Method):
     """tau w_g Q h / |Q h|: the classifier w_g is shared, the rotation Q = cayley(X) each client's own."""
 
     name = "fedot"
-    title = "FedOT"
-    source = (
-        "Kong et al., Generalized and Personalized Federated Learning with Black-Box Foundation Models via "
-        "Orthogonal Transformations, 2025"
-    )
-    about = (
-        "CLIP is a black box: only its image embeddings are used. "
+    about = About(
+        title="FedOT",
+        source="Kong et al., Generalized and Personalized Federated Learning with Black-Box Foundation "
+        "Models via Orthogonal Transformations, 2025",
+        summary="CLIP is a black box: only its image embeddings are used. "
         "All clients learn one classifier together, started from the class prompts. "
         "Each client also learns a rotation of the embedding space that never leaves it. "
         "Rotations keep lengths and angles, so a client adapts without spoiling what CLIP knows, and the "
         "clients' gradients of the shared classifier differ less (Theorem 1). "
-        "With blocks r > 1 the rotation is block-diagonal: fewer degrees of freedom, faster steps."
+        "With blocks r > 1 the rotation is block-diagonal: fewer degrees of freedom, faster steps.",
+        charts=(
+            DiagnosticChart(
+                "Condition number kappa of the transforms",
+                {"condition_number": ""},
+                better="lower",
+                note="1 where the transform is orthogonal.",
+                default_visible=True,
+            ),
+            DiagnosticChart(
+                "Gradient difference beside its bound",
+                {"gradient_difference": "difference", "gradient_bound": "bound, never tight"},
+                note="The bound 2 tau (kappa_i + kappa_j) of the pair that differs most is never tight: "
+                "normalised features alone give at most 2 sqrt(2) tau.",
+            ),
+            GRADIENT_CONFLICT,
+            DiagnosticChart(
+                "Orthogonality error of the transforms", {"orthogonality_error": ""}, better="lower"
+            ),
+            DiagnosticChart("Degrees of freedom of a transform", {"degrees_of_freedom": ""}),
+        ),
     )
     Config = FedOTConfig
-    charts = (
-        DiagnosticChart(
-            "Condition number kappa of the transforms",
-            {"condition_number": ""},
-            better="lower",
-            note="1 where the transform is orthogonal.",
-            unasked=True,
-        ),
-        DiagnosticChart(
-            "Gradient difference beside its bound",
-            {"gradient_difference": "difference", "gradient_bound": "bound, never tight"},
-            note="The bound 2 tau (kappa_i + kappa_j) of the pair that differs most is never tight: "
-            "normalised features alone give at most 2 sqrt(2) tau.",
-        ),
-        GRADIENT_CONFLICT,
-        DiagnosticChart("Orthogonality error of the transforms", {"orthogonality_error": ""}, better="lower"),
-        DiagnosticChart("Degrees of freedom of a transform", {"degrees_of_freedom": ""}),
-    )
     shared = ("classifier",)
 
     def __init__(self, config: FedOTConfig, problem: Problem) -> None:
@@ -178,7 +180,7 @@ class FedOT(Method):
                 "blocks",
             )
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """Classifier from the class prompts, transforms that change nothing.
 
         Shape: classifier (K, d), matrix (clients, r, d/r, d/r), down (clients, d/4, d), up (clients, d, d/4),
@@ -189,16 +191,16 @@ class FedOT(Method):
         first = {name: value.to(backbone.device, backbone.dtype) for name, value in first.items()}
         shared = {name: first[name] for name in self.shared}
         local = {name: value for name, value in first.items() if name not in self.shared}
-        return State(shared=shared, local={name: value.clone() for name, value in self.spread(local).items()})
+        return State(shared=shared, local={name: value.clone() for name, value in self.repeat(local).items()})
 
-    def _first_classifier(self, generator: Callable[..., Generator]) -> Tensor:
+    def _first_classifier(self, generator: Generators) -> Tensor:
         if self.config.init == "text":
             return self.problem.class_features
         size = (len(self.problem.classes), self.d)
         rows = torch.randn(*size, generator=generator("fedot", "classifier"), dtype=torch.float64)
         return F.normalize(rows, dim=-1)
 
-    def _first_transform(self, generator: Callable[..., Generator]) -> Params:
+    def _first_transform(self, generator: Generators) -> Params:
         if "matrix" in self.names:
             r = self.config.blocks
             return {"matrix": torch.eye(self.d // r, dtype=torch.float64).expand(r, -1, -1)}
@@ -209,12 +211,7 @@ class FedOT(Method):
             return {"down": down, "up": torch.zeros(self.d, hidden, dtype=torch.float64)}
         return {}
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase: classifier and transform move together."""
-        return (self._train,)
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         turn = rotate if self.config.local_transform == "cayley" else apply_blocks
         h = turn(params["matrix"], batch.x) if "matrix" in params else self._adapt(params, batch.x)
         return Step({self.names: cross_entropy(self._classify(params, h), batch.labels, batch.mask)})
@@ -230,7 +227,7 @@ class FedOT(Method):
     def models(self, state: State) -> Models:
         """Clients: the broadcast classifier with their own transforms. The server's is the identity."""
         common = {name: value[None] for name, value in state.shared.items()}
-        return Models(common or None, {**self.spread(state.shared), **state.local})
+        return Models(common or None, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Q of every model, computed once. Shape: q (models, r, d/r, d/r)."""
@@ -320,14 +317,3 @@ def orthogonality(q: Tensor) -> dict[str, Tensor]:
         "condition_number": values.amax(1) / values.amin(1),
         "orthogonality_error": gram.abs().flatten(1).amax(1),
     }
-
-
-def mean_cosine(updates: Tensor) -> Tensor:
-    """Mean pairwise cosine of the clients' pseudo-gradients; an update of zero has cosine 0 with all.
-
-    Shape: updates (clients, ...) with clients >= 2 -> ().
-    """
-    unit = F.normalize(updates.detach().double().flatten(1), dim=-1)
-    cosines = unit @ unit.T
-    n = len(unit)
-    return (cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1))

@@ -6,7 +6,6 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
-import logging
 import os
 import pkgutil
 import sys
@@ -16,34 +15,42 @@ from pydantic import ValidationError
 
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Method, MethodConfig
+from fedcore.methods.presentation import About
 
-_log = logging.getLogger(__name__)
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
-_RENAMED = {
+_FORMER_MEMBERS = {
+    "title": "part of about = About(...)",
+    "source": "part of about = About(...)",
+    "charts": "part of about = About(...)",
+    "matrices": "part of about = About(...)",
     "notes": "plan_warnings",
     "planned": "freeze_config",
     "caveat": "result_caveat",
     "remarks": "round_log",
+    "explained": "gradcam_scores",
+    "prepare": "round_constants",
 }
-"""Members of ``Method`` that had another name; method files written before still define the old one."""
+"""Members of methods in earlier releases -> their names now: the engine would pass over the old ones."""
 
 
 def method(cls: type[Method]) -> type[Method]:
     """Class decorator: make a method known under its ``name``.
 
     Raises:
-        FedLensError: when another class already has that name.
+        FedLensError: when another class already has that name, or the class does not keep the contract.
     """
+    former = [f"{old} is {new} now" for old, new in _FORMER_MEMBERS.items() if old in vars(cls)]
+    if former or not isinstance(getattr(cls, "about", None), About):
+        what = "; ".join(former) or "about = About(title=..., source=..., summary=...) is missing"
+        raise FedLensError(
+            f"method '{cls.name}' does not keep the contract: {what} (see examples/text_shift.py)", "methods"
+        )
     known = _METHODS.get(cls.name)
     if known is not None and known.__module__ != cls.__module__:
         raise FedLensError(
             f"two methods are called '{cls.name}' ({known.__module__}, {cls.__module__}); rename one"
         )
-    for old, new in _RENAMED.items():
-        if old in vars(cls) and new not in vars(cls):
-            _log.warning("%s: %s() is called %s() now; rename it", cls.name, old, new)
-            setattr(cls, new, vars(cls)[old])
     _METHODS[cls.name] = cls
     return cls
 
@@ -84,7 +91,7 @@ def load_all() -> dict[str, type[Method]]:
     for path in filter(None, os.environ.get("FEDLENS_METHODS", "").split(os.pathsep)):
         if str(Path(path).expanduser().resolve()) not in _FILES.values():
             load_file(path)
-    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].family != "method", item[0])))
+    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
 
 
 def known() -> dict[str, type[Method]]:

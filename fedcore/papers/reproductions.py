@@ -111,7 +111,7 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
         if value.rule not in finished:
             finished[value.rule] = _finished_runs(store, experiment, contents, value.rule)
         method = runs_of_variants[index].method
-        label = method.label or registry.get(method.name).title
+        label = method.label or registry.get(method.name).about.title
         runs = finished[value.rule].get(index, [])
         rows.append(_reproduction(reader, value, runs, experiment.held_out, label))
     return rows

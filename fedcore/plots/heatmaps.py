@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.methods.charts import MatrixChart
+from fedcore.methods.presentation import MatrixChart
 from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, escape, shorten, ticks
 from fedcore.plots.theme import Theme
 from fedcore.results.panels import Panel
@@ -48,7 +48,7 @@ def heatmap_grid(
     """
     matrix = next((p.matrix for p in panels if p.matrix is not None), None)
     if matrix is not None:
-        low, high = matrix.reach
+        low, high = matrix.color_range
         axis = {
             "colorscale": _MATRIX_COLOURS,
             "cmin": low,

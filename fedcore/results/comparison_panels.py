@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.methods.charts import MatrixChart
+from fedcore.methods.presentation import MatrixChart
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.panels import (
     Named,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fedcore.methods import registry
 from fedcore.methods.base import Method
-from fedcore.methods.charts import DiagnosticChart, MatrixChart
+from fedcore.methods.presentation import DiagnosticChart, MatrixChart
 from fedcore.results.curves import Series, Until, run_labels, show_ranges
 from fedcore.store import DiagnosticMean, RunRow, Store
 
@@ -20,20 +20,20 @@ def recorded_charts(store: Store, runs: Sequence[RunRow]) -> list[DiagnosticChar
     """
     names = dict.fromkeys(n for r in runs for n in store.diagnostics.names(r.id, matrices=False))
     found: dict[str, DiagnosticChart] = {}
-    for chart in (c for m in _methods_in_order(r.method for r in runs) for c in m.charts):
+    for chart in (c for m in _methods_in_order(r.method for r in runs) for c in m.about.charts):
         lines = {name: text for name, text in chart.lines.items() if names.pop(name, "gone") is None}
         if lines:
             first = found.get(chart.title, replace(chart, lines={}))
             found[chart.title] = replace(first, lines={**first.lines, **lines})
     charts = [*found.values(), *(default_chart(name) for name in sorted(names))]
-    return sorted(charts, key=lambda chart: not chart.unasked)
+    return sorted(charts, key=lambda chart: not chart.default_visible)
 
 
 def matrix_charts(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
     """Matrices that methods can record, by name: as the first of the runs' methods says, then as any does."""
     found: dict[str, MatrixChart] = {}
     for method in _methods_in_order(r.method for r in runs):
-        for matrix in method.matrices:
+        for matrix in method.about.matrices:
             found.setdefault(matrix.name, matrix)
     return found
 
@@ -47,7 +47,9 @@ def recorded_matrix_charts(store: Store, runs: Sequence[RunRow]) -> dict[str, Ma
 def recording_methods(name: str) -> str:
     """Titles of the methods that can record a matrix."""
     return ", ".join(
-        m.title for m in _methods_in_order(()) if any(matrix.name == name for matrix in m.matrices)
+        m.about.title
+        for m in _methods_in_order(())
+        if any(matrix.name == name for matrix in m.about.matrices)
     )
 
 
@@ -66,8 +68,8 @@ def default_chart(name: str) -> DiagnosticChart:
 
 
 def default_charts(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
-    """What to show unasked: what the methods find most telling, else the first."""
-    return [c for c in charts if c.unasked] or list(charts[:1])
+    """The charts shown by default: those that the methods mark, else the first."""
+    return [c for c in charts if c.default_visible] or list(charts[:1])
 
 
 def chart_note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:

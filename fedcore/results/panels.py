@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.methods.charts import MatrixChart
+from fedcore.methods.presentation import MatrixChart
 from fedcore.results.metrics import accuracy_by_domain, global_accuracy, is_own
 from fedcore.store import EntityRow, NamedCell
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedcore.engine.events import FULL_MATRIX_CLIENTS
-from fedcore.methods.charts import MatrixChart
+from fedcore.methods.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.panels import (
     Panel,

@@ -12,6 +12,7 @@ from fedcore.config.field_names import data_words, field_words, value_text
 from fedcore.data.catalog.entries import ENTRIES
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
+from fedcore.methods.optional import ClassTexts
 from fedcore.store import Store
 
 NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
@@ -167,4 +168,5 @@ def result_caveat(config: RunConfig) -> str:
         own = registry.build_config(config.method.name, config.method.config)
     except FedLensError:  # a method of somebody's own file
         return ""
-    return registry.get(config.method.name).result_caveat(own, config.data.name in _EMBEDDED)
+    method = registry.get(config.method.name)
+    return method.result_caveat(own, config.data.name in _EMBEDDED) if issubclass(method, ClassTexts) else ""

@@ -131,7 +131,7 @@ def insert_runs(
     origin: str = "engine",
 ) -> tuple[int, ...]:
     """Write queued runs within the caller's transaction; returns their ids."""
-    titles = {name: cls.title for name, cls in registry.load_all().items()}
+    titles = {name: cls.about.title for name, cls in registry.load_all().items()}
     return tuple(
         int(
             database.execute(

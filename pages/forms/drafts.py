@@ -222,7 +222,7 @@ def add_variant(uid: int) -> None:
     for entry in entries():
         found.append(entry)
         if entry.uid == uid:
-            label = f"{entry.label or methods()[entry.name].title} (variant)"
+            label = f"{entry.label or methods()[entry.name].about.title} (variant)"
             found.append(Entry(_next_uid(), entry.name, label, dict(entry.config), entry.file, label))
     st.session_state["draft_entries"] = found
 

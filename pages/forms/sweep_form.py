@@ -47,7 +47,7 @@ def _of_methods() -> dict[str, Offer]:
             words = field_words(f"methods.{entry.name}.{name}")
             every.setdefault(name, []).append((words, info, value))
             if who:
-                title = entry.label or known[entry.name].title
+                title = entry.label or known[entry.name].about.title
                 found[f"methods.{who}.{name}"] = (f"{title}: {words}", info, value)
     for name, ((words, *first), *more) in every.items():
         if more:

@@ -11,7 +11,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.jobs import analysis, tasks
 from fedcore.methods import registry
-from fedcore.methods.base import Method
+from fedcore.methods.optional import LearnedPrompts
 from fedcore.plots import analyses
 from fedcore.results.comparison import compare
 from fedcore.results.run_panels import run_panel
@@ -45,7 +45,7 @@ def tabs_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
         return {}
     found = {"Predictions": predictions, "Feature space": feature_space, "Evidence": evidence}
     method = registry.load_all().get(run.method)
-    if method is None or method.prompts is not Method.prompts:
+    if method is None or issubclass(method, LearnedPrompts):
         found["Prompt words"] = prompt_words
     if run.method == "fedot":
         found["Degrees of freedom"] = freedom

@@ -14,7 +14,7 @@ from fedcore.config import BackboneConfig, CohortConfig, DataConfig, PartitionCo
 from fedcore.config import field_names as names
 from fedcore.config.field_names import data_words, field_title, field_words, reason_words, value_text
 from fedcore.errors import FedLensError
-from fedcore.methods import Method, MethodConfig, registry
+from fedcore.methods import About, Method, MethodConfig, registry
 
 
 class ElsewhereConfig(MethodConfig):
@@ -30,7 +30,7 @@ class ElsewhereConfig(MethodConfig):
 
 
 class Elsewhere(Method):
-    name, title, Config = "elsewhere", "Elsewhere", ElsewhereConfig
+    name, about, Config = "elsewhere", About("Elsewhere"), ElsewhereConfig
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from fedcore.config import expand
 from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from fedcore.methods import registry
+from fedcore.methods import About, registry
 from tests.support.own_methods import BiasMethod
 
 RN = 'backbone = { name = "mini-rn" }'
@@ -52,13 +52,13 @@ def test_every_method_takes_cohorts_of_one_backbone(name):
 def test_methods_that_belong_to_a_backbone_say_who_can(name):
     """d is equal in the two miniatures; what is learned still belongs to one of them."""
     message, field = refused(method=f'name = "{name}"')
-    able = [registry.get(n).title for n in registry.load_all() if registry.get(n).backbones != "one"]
+    able = [registry.get(n).about.title for n in registry.load_all() if registry.get(n).backbones != "one"]
     assert message == (
-        f"what {registry.get(name).title} learns belongs to one backbone, so its clients cannot have "
+        f"what {registry.get(name).about.title} learns belongs to one backbone, so its clients cannot have "
         "mini-vit and mini-rn; give all cohorts one backbone, or use a method that does not depend on it: "
         + ", ".join(able)
     )
-    assert {registry.get(n).title for n in ACROSS} <= set(able)
+    assert {registry.get(n).about.title for n in ACROSS} <= set(able)
     assert field == "cohorts.1.backbone.name"
 
 
@@ -147,7 +147,7 @@ def test_a_method_s_own_field_keeps_its_place():
 def test_a_method_must_have_the_field_that_a_cohort_sets(field, monkeypatch):
     class Bare(BiasMethod):
         name = "bare"
-        title = "Bare"
+        about = About("Bare")
 
         class Config(BaseModel):
             lr: float = 0.1

@@ -229,7 +229,7 @@ def test_a_round_may_leave_a_whole_cohort_out(narrow, wide):
     loop = run(cohorts, 3, participation=0.25)
     took_part = [[c.client for c in e.clients] for e in loop.finished[1:]]
     assert [len(clients) for clients in took_part] == [1, 1, 1]
-    assert loop.state.taken.sum() == 3
+    assert loop.state.rounds_trained.sum() == 3
 
 
 def test_only_the_shared_prompt_crosses_and_is_counted(narrow, wide):

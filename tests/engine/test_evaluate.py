@@ -68,7 +68,7 @@ def test_the_shortcut_for_methods_with_a_global_model_only_gives_the_same_cells(
     class Global(BiasMethod):
         def models(self, state):
             common = {"weight": state.shared["weight"][None]}
-            return Models(common, self.spread(state.shared))
+            return Models(common, self.repeat(state.shared))
 
     class Shortcut(Global):
         clients_use_global = True

@@ -70,7 +70,11 @@ def test_every_cell_of_the_matrix_counts_what_the_models_predict(backbone):
     }
     assert set(broadcast) == {(m, t) for m in range(4) for t in range(1, 6)}
     for (model, test_set), cell in broadcast.items():
-        params = models.common if model == 0 else {n: v[model - 1 : model] for n, v in models.clients.items()}
+        params = (
+            models.global_model
+            if model == 0
+            else {n: v[model - 1 : model] for n, v in models.clients.items()}
+        )
         rows = federation.test.index[test_set - 1, : federation.test.counts[test_set - 1]]
         logits = method.logits(params, {}, federation.pool.values[rows][None])[0]
         labels = federation.pool.labels[rows]
@@ -178,7 +182,7 @@ def test_participants_are_drawn_by_name_and_who_sits_out_keeps_its_local_state(b
     method, federation = _method(backbone)
     loop = run_rounds(method, federation, 1, participation=0.4)
     (client,) = loop.finished[1].clients
-    taken = loop.state.taken.tolist()
+    taken = loop.state.rounds_trained.tolist()
     assert sum(taken) == 1 and taken[client.client - 1] == 1
     start = method.init(federation.problem.generator).local["bias"]
     moved = (loop.state.local["bias"] != start).any(1).tolist()

@@ -52,7 +52,7 @@ def test_who_takes_part_is_averaged_by_its_own_samples_and_alone_moves(federatio
     weight, bias = textbook(method, federation, present)
     torch.testing.assert_close(loop.state.shared["weight"], weight, rtol=0, atol=1e-10)
     torch.testing.assert_close(loop.state.local["bias"], bias, rtol=0, atol=1e-10)
-    assert loop.state.taken.tolist() == [sum(c in clients for clients in present) for c in range(5)]
+    assert loop.state.rounds_trained.tolist() == [sum(c in clients for clients in present) for c in range(5)]
 
 
 def test_every_round_draws_its_own_participants_until_all_have_taken_part(federation):

@@ -162,8 +162,8 @@ def test_two_styles_of_zero_shot_and_fedalign_draw_the_same_texts(tiny_backbone,
     own = tiny_federation(tiny_backbone(), descriptions=written)
     aligned = build("fedalign", tiny_federation(tiny_backbone(), "layer:1", descriptions=written))
     gt, st = build("zero-shot", own, style="gt"), build("zero-shot", own)
-    assert list(gt.drawn_texts.values()) == aligned.texts == list(aligned.drawn_texts.values())
-    assert gt.drawn_texts["fire engine"] == "a photo of a fire engine." and st.drawn_texts == {}
+    assert list(gt.drawn_texts().values()) == aligned.texts == list(aligned.drawn_texts().values())
+    assert gt.drawn_texts()["fire engine"] == "a photo of a fire engine." and st.drawn_texts() == {}
     plain = build("zero-shot", tiny_federation(tiny_backbone()))
     assert (gt.text[2] == plain.text[2]).all() and not (gt.text[1] == plain.text[1]).all()
     assert (st.text == plain.text).all()

@@ -26,7 +26,7 @@ FAST = {"lr": 0.05, "batch_size": 4}
 def naive(federation, method, rounds, **config):
     """The oracle's classifiers and transforms, started from the method's own first state."""
     first = method.init(federation.problem.generator)
-    everything = {**method.spread(first.shared), **first.local}
+    everything = {**method.repeat(first.shared), **first.local}
     w = everything.pop("classifier")[0]
     own = [
         {name: value[i] for name, value in everything.items()} for i in range(len(federation.problem.clients))
@@ -66,7 +66,7 @@ def test_agrees_with_the_naive_implementation(
         )
         torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
     if share == "all_local":
-        assert models.common is None
+        assert models.global_model is None
         assert (ws[0] - ws[1]).abs().max() > 1e-3
         return
     at_server = own[0] if share == "all_global" else {}

@@ -1,4 +1,4 @@
-"""Method files written for an earlier release: members that were renamed still have their effect."""
+"""Method files are held to the contract when they are loaded, not when a run has begun."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.config import loads
-from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
 from fedcore.methods import registry
 
 FILE = """
+from fedcore.methods import About, Method, method
 from fedcore.methods.baselines.zero_shot import ZeroShot
-from fedcore.methods.registry import method
 
 @method
-class Older(ZeroShot):
+class Older({base}):
     name = "older"
-
-    @classmethod
-    def notes(cls, config, setting):
-        return [f"{len(setting.classes)} classes are few"]
+    {member}
 """
 
 
-def test_an_old_name_of_a_member_works_and_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("base", "member", "message"),
+    [
+        ("ZeroShot", "def notes(self): ...", r"notes is plan_warnings now .*see examples/text_shift.py"),
+        ("Method", "title = 'Older'", r"title is part of about = About\(\.\.\.\) now"),
+        ("Method", "about = 'what it does'", r"about = About\(title=.*\) is missing"),
+    ],
+)
+def test_a_file_of_an_earlier_release_says_what_to_rename(
+    tmp_path: Path, base: str, member: str, message: str
 ) -> None:
     file = tmp_path / "older.py"
-    file.write_text(FILE)
-    try:
-        found = plan(loads(f'[[methods]]\nname = "older"\nfile = "{file}"'))
-    finally:
-        registry._METHODS.pop("older", None)
-        registry._FILES.pop("older", None)
-    assert "10 classes are few" in found.warnings
-    assert "notes() is called plan_warnings() now" in caplog.text
+    file.write_text(FILE.format(base=base, member=member))
+    with pytest.raises(FedLensError, match=message) as caught:
+        registry.load_file(file)
+    assert caught.value.field == "methods" and "older" not in registry.known()

@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.engine.events import Diagnostic
-from fedcore.methods import MatrixChart, Method, registry
+from fedcore.methods import About, MatrixChart, Method, registry
 from fedcore.store import BROADCAST, TEST, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls
@@ -219,10 +219,18 @@ def test_a_new_method_s_matrix_is_drawn_on_every_page(
     open_page: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Mine(Method):
-        name, title = "mine", "Mine"
-        matrices = (
-            MatrixChart(
-                "alike", "Who is like whom", "Cosine of updates.", "is like", unit="Cosine", reach=(-1, 1)
+        name = "mine"
+        about = About(
+            "Mine",
+            matrices=(
+                MatrixChart(
+                    "alike",
+                    "Who is like whom",
+                    "Cosine of updates.",
+                    "is like",
+                    unit="Cosine",
+                    color_range=(-1, 1),
+                ),
             ),
         )
 

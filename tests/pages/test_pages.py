@@ -173,15 +173,14 @@ def test_a_method_file_has_its_form(
 ) -> None:
     source = """
 from pydantic import Field
-from fedcore.methods.base import Method, MethodConfig
-from fedcore.methods.registry import method
+from fedcore.methods import About, Method, MethodConfig, method
 
 class MineConfig(MethodConfig):
     warmth: float = Field(0.5, ge=0, le=2, description="How warm")
 
 @method
 class Mine(Method):
-    name, title, source, about, Config = "mine", "Mine", "a test", "Mine.", MineConfig
+    name, about, Config = "mine", About("Mine", "a test", "Mine."), MineConfig
 """
     path = tmp_path / "mine.py"
     path.write_text(source)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.events import Diagnostic
-from fedcore.methods import DiagnosticChart, MatrixChart, Method, registry
+from fedcore.methods import About, DiagnosticChart, MatrixChart, Method, registry
 from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics
@@ -34,7 +34,8 @@ def test_a_new_method_brings_titles_units_and_notes(tmp_path: Path, monkeypatch:
     )
 
     class Mine(Method):
-        name, title, charts = "mine", "Mine", (DiagnosticChart("Other", {"other": ""}), drift)
+        name = "mine"
+        about = About("Mine", charts=(DiagnosticChart("Other", {"other": ""}), drift))
 
     monkeypatch.setitem(registry._METHODS, "mine", Mine)
     db = tmp_path / "runs.db"
@@ -56,7 +57,8 @@ def test_loss_terms_of_two_methods_share_a_chart(tmp_path: Path) -> None:
 
 def test_a_name_belongs_to_the_runs_own_method_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Mine(Method):
-        name, title, charts = "zz", "Mine", (DiagnosticChart("Mine alone", {"orthogonality": ""}),)
+        name = "zz"
+        about = About("Mine", charts=(DiagnosticChart("Mine alone", {"orthogonality": ""}),))
 
     monkeypatch.setitem(registry._METHODS, "zz", Mine)
     assert [c.title for c in recorded(tmp_path / "runs.db", {"zz": ("orthogonality",)})] == ["Mine alone"]
@@ -85,7 +87,8 @@ def test_shares_are_drawn_as_per_cent(tmp_path: Path) -> None:
 
 def test_a_matrix_is_as_the_runs_own_method_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Mine(Method):
-        name, title, matrices = "zz", "Mine", (MatrixChart("attention", "Mine alone"), MatrixChart("a", "A"))
+        name = "zz"
+        about = About("Mine", matrices=(MatrixChart("attention", "Mine alone"), MatrixChart("a", "A")))
 
     monkeypatch.setitem(registry._METHODS, "zz", Mine)
     db = tmp_path / "runs.db"
@@ -126,14 +129,14 @@ def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
 
 def test_no_method_describes_a_name_twice() -> None:
     for name, cls in registry.load_all().items():
-        names = [n for chart in cls.charts for n in chart.lines] + [m.name for m in cls.matrices]
-        assert len(names) == len(set(names)) and all(chart.lines for chart in cls.charts), name
+        names = [n for chart in cls.about.charts for n in chart.lines] + [m.name for m in cls.about.matrices]
+        assert len(names) == len(set(names)) and all(chart.lines for chart in cls.about.charts), name
 
 
 def test_descriptions_are_read_without_torch() -> None:
     code = (
         "import sys; from fedcore.results import diagnostics; "
-        "assert sum(len(m.charts) for m in diagnostics._methods_in_order([])) > 10; "
+        "assert sum(len(m.about.charts) for m in diagnostics._methods_in_order([])) > 10; "
         "sys.exit('torch._C' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,12 +14,11 @@ from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 
 OWN_METHOD = """
-from fedcore.methods.base import Method
-from fedcore.methods.registry import method
+from fedcore.methods import About, Method, method
 
 @method
 class Mine(Method):
-    name, title, source, about = "mine-for-the-store", "Mine", "nowhere", "A test."
+    name, about = "mine-for-the-store", About("Mine", "nowhere", "A test.")
 """
 
 

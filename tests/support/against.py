@@ -58,7 +58,7 @@ def client_logits(method: Method, state: object, federation: Federation) -> Tens
 
 def global_logits(method: Method, state: object, federation: Federation) -> Tensor:
     """The global model's scores for every sample of the pool. Shape: -> (samples, classes)."""
-    models = method.models(state).common
+    models = method.models(state).global_model
     assert models is not None
     return method.logits(
         models, method.head(models, None), federation.pool.x(torch.arange(len(federation.pool.labels)))[None]

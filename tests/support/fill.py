@@ -43,7 +43,7 @@ def an_experiment(
     return Experiment(
         name=name,
         data={"name": data},
-        methods=tuple(MethodEntry(name=m, label=registry.get(m).title) for m in methods),
+        methods=tuple(MethodEntry(name=m, label=registry.get(m).about.title) for m in methods),
         seeds=tuple(seeds),
         rounds=rounds,
         partition=PartitionConfig(),

@@ -8,13 +8,13 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from fedcore.methods.base import (
+from fedcore.methods import (
+    About,
     Batch,
     Method,
     MethodConfig,
     Models,
     Params,
-    Phase,
     State,
     Step,
     cross_entropy,
@@ -30,9 +30,7 @@ class BiasMethod(Method):
     """Shared weight W (K, d), local bias b (K)."""
 
     name = "test-bias"
-    title = "Bias"
-    source = "tests"
-    about = "A shared linear classifier with a private bias."
+    about = About(title="Bias", source="tests", summary="A shared linear classifier with a private bias.")
     Config = BiasConfig
     shared = ("weight",)
 
@@ -45,18 +43,14 @@ class BiasMethod(Method):
         )
         return State(shared={"weight": weight}, local={"bias": bias})
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        return (self.step,)
-
-    def step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, const, batch.x)
         loss = cross_entropy(logits, batch.labels, batch.mask)
         return Step({("weight", "bias"): loss}, record={"row": batch.x}, terms={"ce": loss})
 
     def models(self, state: State) -> Models:
         common = {"weight": state.shared["weight"][None]}
-        return Models(common, {**self.spread(state.shared), **state.local})
+        return Models(common, {**self.repeat(state.shared), **state.local})
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         logits = x @ params["weight"].transpose(1, 2)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from fedcore.lazy import functional as F
-from fedcore.lazy import torch
-from fedcore.methods.base import Batch, Method, MethodConfig, Params, Phase, State, Step, cross_entropy
-from fedcore.methods.registry import method
+from fedcore.methods import (
+    About,
+    Batch,
+    Generators,
+    Method,
+    MethodConfig,
+    Params,
+    State,
+    Step,
+    cross_entropy,
+    draw_linear,
+    method,
+)
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.federation import Problem
 
@@ -35,40 +44,29 @@ class CLIPFCConfig(MethodConfig):
     bias: bool = Field(True, title="class offsets", description="Learn one offset per class too")
 
 
-def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Weight and bias uniform within 1/sqrt(columns), as torch.nn.Linear draws them; float64.
-
-    Shape: -> weight (rows, columns), bias (rows,).
-    """
-    bound = columns**-0.5
-    weight = torch.empty(rows, columns, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
-    bias = torch.empty(rows, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
-    return weight, bias
-
-
 @method
 class CLIPFC(Method):
     """W h + b with W and b learned by all clients."""
 
     name = "clip-fc"
-    title = "CLIP-FC"
-    source = "Zheng et al., FedDEAP, 2025 (compared methods); it has no paper of its own"
-    about = (
-        "CLIP's image encoder stays frozen and its text encoder is left out. "
+    about = About(
+        title="CLIP-FC",
+        source="Zheng et al., FedDEAP, 2025 (compared methods); it has no paper of its own",
+        summary="CLIP's image encoder stays frozen and its text encoder is left out. "
         "What is learned is one fully connected layer from the image embedding to the classes. "
         "Every client trains a copy of it by cross-entropy on its own images. "
         "The server averages the copies (FedAvg), so that all clients share one classifier. "
-        "It shows what CLIP's image features alone are worth, without prompts or adapters."
+        "It shows what CLIP's image features alone are worth, without prompts or adapters.",
+        family="baseline",
     )
-    family: ClassVar[Literal["method", "baseline"]] = "baseline"
-    clients_use_global: ClassVar[bool] = True
+    clients_use_global = True
     Config = CLIPFCConfig
 
     def __init__(self, config: CLIPFCConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.shared = ("weight", "bias") if config.bias else ("weight",)
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """One layer for all; from the class prompts it starts as zero-shot CLIP (normalised features).
 
         Shape: weight (K, d), bias (K,).
@@ -84,12 +82,7 @@ class CLIPFC(Method):
         first = {"weight": weight, "bias": bias}
         return State(shared={n: first[n].to(backbone.device, backbone.dtype) for n in self.shared})
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase: cross-entropy of the client's batch."""
-        return (self._train,)
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedcore.methods.base import Models, State
+from fedcore.methods import About, Generators, Models, State, method
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
-    from torch import Generator
+    pass
 
 
 class CoOpConfig(PromptFLConfig):
@@ -24,6 +22,7 @@ class CoOpConfig(PromptFLConfig):
     weighting: Literal["uniform", "samples"] = Field(
         "samples", description="No effect: the server averages nothing"
     )
+    proximal: float = Field(0.0, ge=0, le=1000, description="No effect: clients receive nothing")
 
 
 @method
@@ -31,24 +30,25 @@ class CoOp(PromptFL):
     """PromptFL without the server: the context stays where it is trained."""
 
     name = "coop"
-    title = "CoOp (local)"
-    clients_use_global = False
-    source = "Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022"
-    about = (
-        "CLIP stays frozen; a short sequence of word vectors before every class name is learned, as in "
-        "PromptFL. "
+    about = About(
+        title="CoOp (local)",
+        source="Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022",
+        summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
+        "as in PromptFL. "
         "Here every client trains its own and keeps it. "
         "Nothing is sent, and there is no global model. "
         "All clients start from the same random vectors, and training goes on where the last round ended. "
-        "The difference to PromptFL is what federated averaging gains or costs."
+        "The difference to PromptFL is what federated averaging gains or costs.",
+        family="baseline",
     )
+    clients_use_global = False
     Config = CoOpConfig
     shared = ()
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """PromptFL's first context, once per client. Shape: context (clients, M, m)."""
         first = super().init(generator).shared
-        return State(local={name: value.clone() for name, value in self.spread(first).items()})
+        return State(local={name: value.clone() for name, value in self.repeat(first).items()})
 
     def models(self, state: State) -> Models:
         """Each client's own prompt; there is no common one."""

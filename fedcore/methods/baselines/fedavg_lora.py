@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from fedcore.clip.lora import Lora, check_attention_layers, first_adapted_layer, init_lora
 from fedcore.errors import FedLensError
-from fedcore.methods.base import (
+from fedcore.methods import (
+    About,
     Batch,
+    DiagnosticChart,
+    Generators,
     Method,
     MethodConfig,
     Params,
-    Phase,
     RunContext,
     State,
     Step,
     cosine_logits,
     cross_entropy,
+    method,
 )
-from fedcore.methods.charts import DiagnosticChart
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.clip.facts import BackboneFacts
-    from fedcore.federation import LocalData, Problem
+    from fedcore.federation import Problem
 
 
 class FedAvgLoRAConfig(MethodConfig):
@@ -84,21 +85,19 @@ class FedAvgLoRA(Method):
     """W0 + gamma B A on q, k and v of the image tower; A and B are averaged apart."""
 
     name = "fedavg-lora"
-    title = "FedAvg (LoRA)"
-    source = (
-        "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS "
-        "2017, on the low-rank updates of Hu et al., LoRA, 2021"
-    )
-    about = (
-        "CLIP's image encoder is adapted by low-rank updates of its attention layers (LoRA). "
+    about = About(
+        title="FedAvg (LoRA)",
+        source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
+        "AISTATS 2017, on the low-rank updates of Hu et al., LoRA, 2021",
+        summary="CLIP's image encoder is adapted by low-rank updates of its attention layers (LoRA). "
         "Clients train them by cross-entropy against the class prompts, which stay as they are. "
         "The server averages the factors A and B, weighted by sample counts, and sends them back. "
         "There is one model for all. "
         "The settings are FedAlign's, so that a difference to FedAlign comes from its server, its penalty "
-        "and its personal mixing."
+        "and its personal mixing.",
+        family="baseline",
     )
-    family: ClassVar[Literal["method", "baseline"]] = "baseline"
-    clients_use_global: ClassVar[bool] = True
+    clients_use_global = True
     Config = FedAvgLoRAConfig
     shared = ("image_a", "image_b")
 
@@ -115,7 +114,7 @@ class FedAvgLoRA(Method):
             FedLensError: with field ``backbone.name`` or ``rank``.
         """
         facts = context.facts
-        check_attention_layers(cls.title, facts, "backbone.name")
+        check_attention_layers(cls.about.title, facts, "backbone.name")
         if config.rank > facts.vision_width:
             raise FedLensError(
                 f"rank {config.rank} is more than the width of {facts.name}'s image tower; "
@@ -128,7 +127,7 @@ class FedAvgLoRA(Method):
         """The activations entering the first adapted layer: what lies below never changes."""
         return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """B zero and one A for all: the tower starts as CLIP's.
 
         Shape: image_a (layers, 3, r, width), image_b (layers, 3, width, r).
@@ -144,12 +143,7 @@ class FedAvgLoRA(Method):
         )
         return State(shared={"image_a": a.to(backbone.device), "image_b": b.to(backbone.device)})
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase: the image tower's update."""
-        return (self._train,)
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         loss = cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)
         return Step({self.shared: loss})
 
@@ -169,34 +163,27 @@ class FedProxLoRA(FedAvgLoRA):
     """FedAvg whose clients are held near the factors that they received."""
 
     name = "fedprox-lora"
-    title = "FedProx (LoRA)"
-    source = (
-        "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, on the low-rank updates of "
-        "Hu et al., LoRA, 2021"
-    )
-    about = (
-        "As FedAvg (LoRA): low-rank updates of CLIP's image encoder, trained against the class prompts. "
+    about = About(
+        title="FedProx (LoRA)",
+        source="Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, on the low-rank "
+        "updates of Hu et al., LoRA, 2021",
+        summary="As FedAvg (LoRA): low-rank updates of CLIP's image encoder, trained against the class "
+        "prompts. "
         "A proximal term pulls every client's factors A and B towards those received at the start of the "
         "round. "
         "With unequal data the clients then drift apart less during local training. "
         "What is sent and averaged is the same as in FedAvg. "
-        "With mu = 0 the two are one."
-    )
-    Config = FedProxLoRAConfig
-    charts = (
-        DiagnosticChart(
-            "Loss terms", {"cross_entropy": "cross-entropy", "proximal": "proximal"}, better="lower"
+        "With mu = 0 the two are one.",
+        family="baseline",
+        charts=(
+            DiagnosticChart(
+                "Loss terms", {"cross_entropy": "cross-entropy", "proximal": "proximal"}, better="lower"
+            ),
         ),
     )
+    Config = FedProxLoRAConfig
 
-    def prepare(self, params: Params, data: LocalData) -> Params:
-        """The anchor w_t: what was received. Shape: as the factors."""
-        return {name: params[name] for name in self.shared}
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
-        """CE + (mu/2) |w - w_t|^2 (FedProx, Algorithm 2)."""
-        contrast = cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)
-        distance = sum((params[n] - const[n]).square().flatten(1).sum(1) for n in self.shared)
-        proximal = self.config.proximal / 2 * distance
-        terms = {"cross_entropy": contrast, "proximal": proximal}
-        return Step({self.shared: contrast + proximal}, terms=terms)
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        """FedAvg's loss, recorded beside the proximal term that the engine adds to it (Algorithm 2)."""
+        step = super().train_step(params, const, batch)
+        return replace(step, terms={"cross_entropy": step.losses[self.shared]})

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
 from fedcore.lazy import torch
-from fedcore.methods.base import (
+from fedcore.methods import (
+    About,
     Batch,
+    Generators,
     Method,
     MethodConfig,
     Params,
-    Phase,
     State,
     Step,
     cosine_logits,
     cross_entropy,
+    draw_linear,
+    method,
 )
-from fedcore.methods.baselines.clip_fc import draw_linear
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.federation import Problem
 
@@ -92,19 +92,18 @@ class FedCLIP(Method):
     """cos(A(h) * h, class prompt), where A weighs the embedding's dimensions."""
 
     name = "fedclip"
-    title = "FedCLIP"
-    source = (
-        "Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated Learning, 2023"
-    )
-    about = (
-        "Both of CLIP's encoders stay frozen; images are encoded once. "
+    about = About(
+        title="FedCLIP",
+        source="Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated "
+        "Learning, 2023",
+        summary="Both of CLIP's encoders stay frozen; images are encoded once. "
         "A small network looks at an image embedding and gives every dimension a weight between 0 and 1. "
         "The weighted embedding is compared with the class prompts as CLIP does. "
         "Clients train this adapter on their own images and the server averages it; nothing else is sent. "
-        "There is one model for all, with no personal part."
+        "There is one model for all, with no personal part.",
+        family="baseline",
     )
-    family: ClassVar[Literal["method", "baseline"]] = "baseline"
-    clients_use_global: ClassVar[bool] = True
+    clients_use_global = True
     Config = FedCLIPConfig
     shared = ("w1", "b1", "w2", "b2")
 
@@ -113,7 +112,7 @@ class FedCLIP(Method):
         self.scale = problem.backbone.logit_scale
         self.text = problem.class_features
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """Two linear layers as torch.nn.Linear starts. Shape: w1, w2 (d, d), b1, b2 (d,)."""
         backbone = self.problem.backbone
         d = backbone.facts.embed_dim
@@ -121,12 +120,7 @@ class FedCLIP(Method):
         values = [value.to(backbone.device, backbone.dtype) for layer in layers for value in layer]
         return State(shared=dict(zip(self.shared, values, strict=True)))
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase: the adapter."""
-        return (self._train,)
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         h = self._adapt(params, batch.x)
         if self.config.loss == "ce":
             scores = cosine_logits(h, self.text.expand(len(h), -1, -1), self.scale)

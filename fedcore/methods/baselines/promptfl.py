@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
-from fedcore.methods.base import (
+from fedcore.methods import (
+    About,
     Batch,
+    Generators,
     Method,
     MethodConfig,
     Params,
-    Phase,
     Ragged,
     RunContext,
     State,
     Step,
     cosine_logits,
     cross_entropy,
+    method,
 )
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.federation import LocalData, Problem
 
@@ -52,19 +52,19 @@ class PromptFL(Method):
     """[SOS] context class name . [EOT] with one context for all classes, learned by all clients."""
 
     name = "promptfl"
-    title = "PromptFL"
-    source = (
-        "Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of Models, 2022"
-    )
-    about = (
-        "CLIP stays frozen; what is learned is a short sequence of word vectors before every class name. "
+    about = About(
+        title="PromptFL",
+        source="Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
+        "Models, 2022",
+        summary="CLIP stays frozen; what is learned is a short sequence of word vectors before every class "
+        "name. "
         "Every client trains a copy of it on its own images by cross-entropy, as CoOp does. "
         "The server averages the copies, so that all clients end up with one common prompt. "
         "Only these vectors travel: 16 x 512 numbers for ViT-B-32. "
-        "Images are encoded once, without the random crops and flips of the reference code."
+        "Images are encoded once, without the random crops and flips of the reference code.",
+        family="baseline",
     )
-    family: ClassVar[Literal["method", "baseline"]] = "baseline"
-    clients_use_global: ClassVar[bool] = True
+    clients_use_global = True
     backbones = "equal token widths"
     Config = PromptFLConfig
     shared = ("context",)
@@ -89,7 +89,7 @@ class PromptFL(Method):
         check_prompts(context.facts)
         tokens.check_room(context.facts, context.classes, config.context_length, "context_length")
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """One context for all. Shape: context (M, m)."""
         backbone = self.problem.backbone
         context = draw_context(
@@ -97,12 +97,7 @@ class PromptFL(Method):
         )
         return State(shared={"context": context.to(backbone.device, backbone.dtype)})
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase: cross-entropy of the client's batch."""
-        return (self._train,)
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         text = encode_context(self.problem.backbone, params["context"], self.suffix)
         logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
         return Step({("context",): cross_entropy(logits, batch.labels, batch.mask)})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from fedcore.clip.prompts import sentences
-from fedcore.methods.base import Models, Params, State, cosine_logits
+from fedcore.methods import About, Models, Params, State, cosine_logits, method
 from fedcore.methods.class_texts import Described, Descriptions, descriptions_field, style_field
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,20 +32,20 @@ class ZeroShot(Described):
     """Class prompts against images: the line that every trained method has to beat."""
 
     name = "zero-shot"
-    title = "Zero-shot CLIP"
-    source = (
-        "Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021"
-    )
-    about = (
-        "CLIP as it comes, without any training. "
-        "Every class is described by one sentence: the data set's prompt with the class name in it, or, with "
-        "style gt, one of its written descriptions. "
+    about = About(
+        title="Zero-shot CLIP",
+        source="Radford et al., Learning Transferable Visual Models From Natural Language Supervision, "
+        "ICML 2021",
+        summary="CLIP as it comes, without any training. "
+        "Every class is described by one sentence: the data set's prompt with the class name in it, or, "
+        "with style gt, one of its written descriptions. "
         "An image gets the class whose sentence has the largest cosine with it. "
         "Nothing is sent and nothing changes between rounds. "
-        "It is the line above which federated training begins to pay."
+        "It is the line above which federated training begins to pay.",
+        family="baseline",
     )
-    family: ClassVar[Literal["method", "baseline"]] = "baseline"
-    clients_use_global: ClassVar[bool] = True
+    trains = False
+    clients_use_global = True
     backbones = "any"
     Config = ZeroShotConfig
 
@@ -56,7 +55,7 @@ class ZeroShot(Described):
 
     def models(self, state: State) -> Models:
         """Class features, the same for everyone and sent by nobody: every client encodes its own prompts."""
-        return Models({"text": self.text[None]}, self.spread({"text": self.text}))
+        return Models({"text": self.text[None]}, self.repeat({"text": self.text}))
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Class features per model. Shape: text (models, classes, d)."""

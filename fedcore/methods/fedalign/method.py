@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,14 @@ from fedcore.clip.lora import check_attention_layers, first_adapted_layer, scale
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods.base import (
+from fedcore.methods import (
+    About,
     Batch,
+    DiagnosticChart,
+    Generators,
+    MatrixChart,
     Models,
     Params,
-    Phase,
     Ragged,
     RunContext,
     State,
@@ -22,8 +24,8 @@ from fedcore.methods.base import (
     Uploads,
     cosine_logits,
     cross_entropy,
+    method,
 )
-from fedcore.methods.charts import DiagnosticChart, MatrixChart
 from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.mixing import (
@@ -42,10 +44,9 @@ from fedcore.methods.fedalign.towers import (
     orthogonality,
     parts_of,
 )
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.clip.facts import BackboneFacts
     from fedcore.federation import LocalData, Problem
@@ -56,47 +57,50 @@ class FedAlign(Described):
     """W0 + gamma B A in every client's image tower and in the server's text tower."""
 
     name = "fedalign"
-    title = "FedAlign"
-    source = "Ma et al., Modality Alignment Meets Federated Broadcasting, 2024"
-    about = (
-        "CLIP is cut in two: every client adapts the image encoder, the server adapts the text encoder. "
+    about = About(
+        title="FedAlign",
+        source="Ma et al., Modality Alignment Meets Federated Broadcasting, 2024",
+        summary="CLIP is cut in two: every client adapts the image encoder, the server adapts the text "
+        "encoder. "
         "Both learn low-rank updates of their attention layers (LoRA). "
         "Clients upload their update, class prototypes and the features of correctly predicted images; on "
         "these features the server trains the text encoder and broadcasts new class features. "
-        "A client's next update mixes the others' by the similarity of prototypes in the upper layers and is "
-        "the weighted mean in the lower ones; that mean in all layers is the global model. "
+        "A client's next update mixes the others' by the similarity of prototypes in the upper layers and "
+        "is the weighted mean in the lower ones; that mean in all layers is the global model. "
         "A client's own share is left out for training, so that it learns from the others, and is in for "
-        "prediction."
+        "prediction.",
+        charts=(
+            DiagnosticChart(
+                "Prototypes a client sends",
+                {"prototypes": ""},
+                note="Classes that it recognised at least once.",
+                default_visible=True,
+            ),
+            DiagnosticChart("Features a client sends", {"uploaded_features": ""}),
+            DiagnosticChart(
+                "Clients that fell back to the global mean",
+                {"global_fallback": ""},
+                note="1 for a client that recognised nothing, else 0.",
+            ),
+            DiagnosticChart(
+                "Loss terms",
+                {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality"},
+                better="lower",
+            ),
+        ),
+        matrices=(
+            MatrixChart(
+                "attention",
+                "Attention: who learns from whom",
+                note="A row says how much of whom is in a client's next starting point.",
+                verb="learns from",
+                rows="who learns",
+                columns="from whom",
+                unit="Weight",
+            ),
+        ),
     )
     Config = FedAlignConfig
-    charts = (
-        DiagnosticChart(
-            "Prototypes a client sends",
-            {"prototypes": ""},
-            note="Classes that it recognised at least once.",
-            unasked=True,
-        ),
-        DiagnosticChart("Features a client sends", {"uploaded_features": ""}),
-        DiagnosticChart(
-            "Clients that fell back to the global mean",
-            {"global_fallback": ""},
-            note="1 for a client that recognised nothing, else 0.",
-        ),
-        DiagnosticChart(
-            "Loss terms", {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality"}, better="lower"
-        ),
-    )
-    matrices = (
-        MatrixChart(
-            "attention",
-            "Attention: who learns from whom",
-            note="A row says how much of whom is in a client's next starting point.",
-            verb="learns from",
-            rows="who learns",
-            columns="from whom",
-            unit="Weight",
-        ),
-    )
     shared = ("text",)
 
     def __init__(self, config: FedAlignConfig, problem: Problem) -> None:
@@ -116,7 +120,7 @@ class FedAlign(Described):
             FedLensError: with field ``start_layer``, ``rank`` or ``descriptions``.
         """
         facts = context.facts
-        check_attention_layers(cls.title, facts, "start_layer")
+        check_attention_layers(cls.about.title, facts, "start_layer")
         if facts.prompts:
             raise FedLensError(
                 f"FedAlign cannot adapt the text tower of {facts.name}: {facts.prompts}", "start_layer"
@@ -134,7 +138,7 @@ class FedAlign(Described):
         """The activations entering the first adapted layer (table4: the patches); below, nothing changes."""
         return encoding(config, facts)
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """B zero and one A for all: with A of their own, averaging factors would mix unrelated bases.
 
         Shape: image_a (clients, layers, 3, r, width), image_b (clients, layers, 3, width, r), and under
@@ -142,18 +146,13 @@ class FedAlign(Described):
         and text_*, the text tower; text (K, d).
         """
         image, text = self.towers.first_image(generator), self.towers.first_text(generator)
-        personal = {name: value.clone() for name, value in self.spread(image).items()}
+        personal = {name: value.clone() for name, value in self.repeat(image).items()}
         serving = {name: value.clone() for name, value in personal.items()}
         server = named("text", text) | named("global", image) | named("serving", serving)
         features = self.towers.text(text, self.texts)
         return State(shared={"text": features}, personal=named("image", personal), server=server)
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase: the image tower."""
-        return (self._train,)
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """L_ce + mu L_orth (Eq. 8); remembers features and hits for the upload."""
         image = parts_of("image", params)
         features = self.towers.image(image, batch.x)
@@ -190,7 +189,7 @@ class FedAlign(Described):
             "labels": pack(data.labels, chosen),
         }
 
-    def aggregate(self, state: State, uploads: Uploads, generator: Callable[..., Generator]) -> State:
+    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Train the text tower, then mix the image updates; who sat out keeps what it last received."""
         text = self._train_text(parts_of("text", state.server), uploads, generator)
         weights, average = uploads.weights(self.config.weighting), self.config.average
@@ -215,7 +214,7 @@ class FedAlign(Described):
         common = {part: value[None] for part, value in parts_of("global", server).items()}
         serving = named("image", parts_of("serving", server))
         return Models(
-            {**named("image", common), "text": text[None]}, {**serving, **self.spread({"text": text})}
+            {**named("image", common), "text": text[None]}, {**serving, **self.repeat({"text": text})}
         )
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
@@ -240,7 +239,7 @@ class FedAlign(Described):
         }
 
     def round_log(self, uploads: Uploads) -> list[str]:
-        """Clients without a prototype: they take the global mean in all layers."""
+        """Names the clients without a prototype, which take the global mean in all layers."""
         found = uploads.values["prototypes"].lengths.tolist()
         return [
             f"client '{self.problem.clients[c]}' predicted nothing correctly and takes the global mean"
@@ -248,7 +247,7 @@ class FedAlign(Described):
             if n == 0
         ]
 
-    def _train_text(self, parts: Params, uploads: Uploads, generator: Callable[..., Generator]) -> Params:
+    def _train_text(self, parts: Params, uploads: Uploads, generator: Generators) -> Params:
         """Cross-entropy of all uploaded pairs against the texts (Eq. 10); Adam is made anew every round."""
         parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
         features = torch.cat(unpack(uploads.values["features"]))

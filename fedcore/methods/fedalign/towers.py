@@ -4,17 +4,16 @@ the penalty that keeps the classes of an image tower's features apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedcore.clip.lora import Lora, first_adapted_layer, init_lora
 from fedcore.clip.prompts import encode_texts
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods.base import Params
+from fedcore.methods import Generators, Params
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.clip.backbone import Backbone
     from fedcore.clip.facts import BackboneFacts
@@ -70,7 +69,7 @@ class Towers:
         self.start = first_adapted_layer(config.start_layer, backbone.facts.vision_layers)
         self.text_start = first_adapted_layer(config.start_layer, backbone.facts.text_layers)
 
-    def first_image(self, generator: Callable[..., Generator]) -> Params:
+    def first_image(self, generator: Generators) -> Params:
         """Parts with which the image tower is CLIP's, without the client axis."""
         facts = self.backbone.facts
         parts = self._lora("image", facts.vision_layers - self.start, facts.vision_width, generator)
@@ -84,7 +83,7 @@ class Towers:
             parts |= {name: value.detach().clone() for name, value in own.items()}
         return parts
 
-    def first_text(self, generator: Callable[..., Generator]) -> Params:
+    def first_text(self, generator: Generators) -> Params:
         """Parts with which the text tower is CLIP's; B of the token embedding is zero as all others are."""
         facts = self.backbone.facts
         parts = self._lora("text", facts.text_layers - self.text_start, facts.token_width, generator)
@@ -97,7 +96,7 @@ class Towers:
             parts["tokens_b"] = drawn.new_zeros(vocabulary, self.config.rank)
         return parts
 
-    def _lora(self, tower: str, layers: int, width: int, generator: Callable[..., Generator]) -> Params:
+    def _lora(self, tower: str, layers: int, width: int, generator: Generators) -> Params:
         draws = generator("lora", tower)
         factors = init_lora(layers, width, self.config.rank, draws, self.backbone.dtype)
         return {name: value.to(self.backbone.device) for name, value in zip("ab", factors, strict=True)}

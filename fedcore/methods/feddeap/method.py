@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedcore.clip import tokens
@@ -10,8 +9,11 @@ from fedcore.clip.prompts import check_room, class_suffix, encode_class_context
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods.base import (
+from fedcore.methods import (
+    About,
     Batch,
+    DiagnosticChart,
+    Generators,
     Method,
     Params,
     Phase,
@@ -23,9 +25,9 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
     masked_mean,
+    method,
     weighted_mean,
 )
-from fedcore.methods.charts import DiagnosticChart
 from fedcore.methods.feddeap.config import FedDEAPConfig
 from fedcore.methods.feddeap.networks import (
     LAYERS,
@@ -38,10 +40,9 @@ from fedcore.methods.feddeap.networks import (
     init_network,
     transform,
 )
-from fedcore.methods.registry import method
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.federation import LocalData, Problem
 
@@ -56,52 +57,52 @@ class FedDEAP(Method):
     """[SOS] p_s (mean(h) * p_d) "a photo of a {class}." [EOT], with p_s shared and p_d private."""
 
     name = "feddeap"
-    title = "FedDEAP"
-    source = "Zheng et al., FedDEAP: Adaptive Dual-Prompt Tuning for Multi-Domain Federated Learning, 2025"
-    about = (
-        "CLIP stays frozen; every class gets two learned prompts, one shared by all clients and one of the "
-        "client's own, which is scaled by the mean image embedding of its domain. "
+    about = About(
+        title="FedDEAP",
+        source="Zheng et al., FedDEAP: Adaptive Dual-Prompt Tuning for Multi-Domain Federated Learning, 2025",
+        summary="CLIP stays frozen; every class gets two learned prompts, one shared by all clients and "
+        "one of the client's own, which is scaled by the mean image embedding of its domain. "
         "Two small networks read semantics and domain out of CLIP's embeddings: each is trained to turn "
         "images towards fixed directions, as far apart as can be (a simplex ETF), one per class or domain. "
         "The same networks then align the text features: the shared prompt learns the classes, the private "
         "one the domain. "
         "Clients send the shared prompt and both networks, which the server averages. "
-        "A domain that nobody trained on is served by the shared prompt alone."
+        "A domain that nobody trained on is served by the shared prompt alone.",
+        charts=(
+            DiagnosticChart(
+                "ETF alignment of the networks",
+                {"semantic_etf_cosine": "semantic", "domain_etf_cosine": "domain"},
+                unit="cosine",
+                better="higher",
+                note="Cosine of an image's turned feature and its vector of the frame.",
+                default_visible=True,
+            ),
+            DiagnosticChart(
+                "How well the networks tell classes and domains",
+                {
+                    "semantic_shared_accuracy": "semantic",
+                    "domain_shared_accuracy": "domain",
+                    "semantic_network_accuracy": "semantic, as a client trained it",
+                    "domain_network_accuracy": "domain, as a client trained it",
+                },
+                unit="%",
+                note="The averaged networks, on the clients' training images. "
+                "A client trains its own on one domain.",
+            ),
+            DiagnosticChart(
+                "FedDEAP's loss terms",
+                {
+                    "contrastive": "contrastive",
+                    "text_semantic": "text, semantic",
+                    "text_domain": "text, domain",
+                    "image_semantic": "image, semantic",
+                    "image_domain": "image, domain",
+                },
+                better="lower",
+            ),
+        ),
     )
     Config = FedDEAPConfig
-    charts = (
-        DiagnosticChart(
-            "ETF alignment of the networks",
-            {"semantic_etf_cosine": "semantic", "domain_etf_cosine": "domain"},
-            unit="cosine",
-            better="higher",
-            note="Cosine of an image's turned feature and its vector of the frame.",
-            unasked=True,
-        ),
-        DiagnosticChart(
-            "How well the networks tell classes and domains",
-            {
-                "semantic_shared_accuracy": "semantic",
-                "domain_shared_accuracy": "domain",
-                "semantic_network_accuracy": "semantic, as a client trained it",
-                "domain_network_accuracy": "domain, as a client trained it",
-            },
-            unit="%",
-            note="The averaged networks, on the clients' training images. "
-            "A client trains its own on one domain.",
-        ),
-        DiagnosticChart(
-            "FedDEAP's loss terms",
-            {
-                "contrastive": "contrastive",
-                "text_semantic": "text, semantic",
-                "text_domain": "text, domain",
-                "image_semantic": "image, semantic",
-                "image_domain": "image, domain",
-            },
-            better="lower",
-        ),
-    )
 
     def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
         """Prepare class texts and ETFs.
@@ -154,7 +155,7 @@ class FedDEAP(Method):
             domains = len(set(domain_columns(config, first)))
         check_frames(config, len(context.classes), domains, facts.embed_dim)
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """Prompts from N(0, 0.02), networks as torch.nn.Linear draws them; the same for every client.
 
         Shape: p_s (K, L, m), p_d (clients, K, L_d, m), phi_*_w1 (d/2, d), _b1 (d/2,), _w2 (d, d/2), _b2 (d,).
@@ -207,7 +208,6 @@ class FedDEAP(Method):
             losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
         return Step(losses, terms=terms)
 
-    @property
     def predicts_in_batches(self) -> bool:
         """True where a test batch's mean image takes part in the prediction."""
         return self.config.image_context == "batch" or self.config.unseen == "mean_image"
@@ -238,10 +238,9 @@ class FedDEAP(Method):
         """
         return x, head["text"] if "text" in head else self._text(params, x.mean(1))
 
-    def explained(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
-        """The prediction, and what each network sees: the cosine with its nearest ETF vector (Figure 5)."""
-        found = super().explained(params, head, x)
-        return found | {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
+    def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+        """The cosine of each network's output with its nearest ETF vector (Figure 5)."""
+        return {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """p_s and p_d of every class. Shape: (models, K, L, m), (models, K, L_d, m)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
-from fedcore.methods.base import Params, cross_entropy
+from fedcore.methods import Params, cross_entropy
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

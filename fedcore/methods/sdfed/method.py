@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
@@ -14,13 +13,15 @@ from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_c
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
-from fedcore.methods.base import (
+from fedcore.methods import (
+    About,
     Batch,
+    DiagnosticChart,
+    Generators,
     Method,
     MethodConfig,
     Models,
     Params,
-    Phase,
     Ragged,
     RunContext,
     State,
@@ -29,13 +30,12 @@ from fedcore.methods.base import (
     cosine_logits,
     cross_entropy,
     masked_mean,
+    method,
 )
-from fedcore.methods.charts import DiagnosticChart
-from fedcore.methods.registry import method
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from fedcore.federation import LocalData, Problem
 
@@ -161,40 +161,39 @@ class SDFed(Method):
     """A shared prompt G_s and a private G_c per client; only G_s is sent, only G_c predicts."""
 
     name = "sdfed"
-    title = "SDFed"
-    source = (
-        "SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
-        "Federated Prompt Learning, 2026"
-    )
-    about = (
-        "Every client learns two prompts: a shared one of one length, which the server averages, and its "
-        "own, whose length fits the client and which never leaves it. "
-        "The shared prompt's dominant directions are filtered out of the local prompt (subspace refinement). "
-        "A stretch loss keeps the local prompt's meaning close to its filtered version, and a separate loss "
-        "keeps it at a distance from the shared prompt. "
+    about = About(
+        title="SDFed",
+        source="SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
+        "Federated Prompt Learning, 2026",
+        summary="Every client learns two prompts: a shared one of one length, which the server averages, "
+        "and its own, whose length fits the client and which never leaves it. "
+        "The shared prompt's dominant directions are filtered out of the local prompt (subspace "
+        "refinement). "
+        "A stretch loss keeps the local prompt's meaning close to its filtered version, and a separate "
+        "loss keeps it at a distance from the shared prompt. "
         "Predictions use the local prompt only. "
-        "Traffic depends on the shared length alone, whatever the local lengths are."
+        "Traffic depends on the shared length alone, whatever the local lengths are.",
+        charts=(
+            DiagnosticChart(
+                "Subspace overlap of global and local prompt",
+                {"subspace_overlap": ""},
+                note="Mean squared cosine of the principal angles: 0 orthogonal, 1 one within the other.",
+                default_visible=True,
+            ),
+            DiagnosticChart(
+                "SDFed's loss terms",
+                {
+                    "ce_local": "local prompt",
+                    "ce_global": "global prompt",
+                    "stretch": "stretch",
+                    "separate": "separate",
+                },
+                better="lower",
+            ),
+            DiagnosticChart("Length of the local prompt", {"local_length": ""}, unit="tokens"),
+        ),
     )
     Config = SDFedConfig
-    charts = (
-        DiagnosticChart(
-            "Subspace overlap of global and local prompt",
-            {"subspace_overlap": ""},
-            note="Mean squared cosine of the principal angles: 0 orthogonal, 1 one within the other.",
-            unasked=True,
-        ),
-        DiagnosticChart(
-            "SDFed's loss terms",
-            {
-                "ce_local": "local prompt",
-                "ce_global": "global prompt",
-                "stretch": "stretch",
-                "separate": "separate",
-            },
-            better="lower",
-        ),
-        DiagnosticChart("Length of the local prompt", {"local_length": ""}, unit="tokens"),
-    )
     shared = ("global_prompt",)
     backbones = "equal token widths"
 
@@ -241,7 +240,7 @@ class SDFed(Method):
             surely = max(listed, default=parse_lengths(config.local_length)[0])
             tokens.check_room(context.facts, context.classes, surely, "local_length")
 
-    def init(self, generator: Callable[..., Generator]) -> State:
+    def init(self, generator: Generators) -> State:
         """Prompts N(0, 0.02). Local ones are stored padded with zeros, which nothing reads or moves.
 
         Shape: global_prompt (S_s, m), local_prompt (clients, longest S_l, m).
@@ -260,7 +259,7 @@ class SDFed(Method):
         state.local["local_prompt"] = torch.stack(prompts).to(backbone.device, backbone.dtype)
         return state
 
-    def prepare(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: Params, data: LocalData) -> Params:
         """What a round keeps: R, or the features d(G_c R) themselves where G_c R is frozen too (C.4).
 
         Shape: projector (clients, m, m), refined (clients, K, d).
@@ -273,17 +272,11 @@ class SDFed(Method):
         lengths = self.lengths[data.clients.to(self.lengths.device)]
         return {"refined": self._encode((params["local_prompt"] @ r, lengths))[0]}
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """One phase: both prompts move by their joint loss (Eq. 14)."""
-        return (self._train,) if self.has_local else (self._train_shared,)
-
-    def _train_shared(self, params: Params, const: Params, batch: Batch) -> Step:
-        """Ablation ``none``: one shared prompt, cross-entropy only."""
-        text = encode_context(self.problem.backbone, params["global_prompt"], self.suffix)
-        return Step({("global_prompt",): self._loss(text, batch)})
-
-    def _train(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        """Both prompts move by their joint loss (Eq. 14); ablation ``none`` has the shared one alone."""
+        if not self.has_local:
+            text = encode_context(self.problem.backbone, params["global_prompt"], self.suffix)
+            return Step({("global_prompt",): self._loss(text, batch)})
         common, local = params["global_prompt"], params["local_prompt"]
         lengths, held = self.lengths[batch.clients], self.held[batch.clients]
         if self.config.components == "pfhf+srlp":
@@ -343,9 +336,9 @@ class SDFed(Method):
         Shape: untrained (clients,) bool.
         """
         common = {"global_prompt": state.shared["global_prompt"][None]}
-        clients = {**self.spread(state.shared), **state.local}
-        if self.has_local and self.config.untrained == "global" and state.taken is not None:
-            clients["untrained"] = (state.taken == 0).to(self.problem.device)
+        clients = {**self.repeat(state.shared), **state.local}
+        if self.has_local and self.config.untrained == "global" and state.rounds_trained is not None:
+            clients["untrained"] = (state.rounds_trained == 0).to(self.problem.device)
         return Models(common, clients)
 
     def before_aggregation(self, trained: Params, received: Params) -> Params:

@@ -58,8 +58,8 @@ def test_a_client_that_sat_out_keeps_its_prompt(tiny_backbone, tiny_federation, 
     first = method.init(federation.problem.generator).local["context"]
     state = run_rounds(method, federation, 1, participation=0.5).state
     moved = (state.local["context"] - first).flatten(1).abs().amax(1) > 0
-    assert torch.equal(moved, state.taken.bool())
-    assert state.taken.sum() == 2
+    assert torch.equal(moved, state.rounds_trained.bool())
+    assert state.rounds_trained.sum() == 2
 
 
 def test_starts_where_promptfl_starts(tiny_backbone, tiny_federation):

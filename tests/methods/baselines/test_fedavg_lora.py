@@ -77,7 +77,7 @@ def test_the_proximal_term_shortens_updates_and_at_zero_is_fedavg(tiny_backbone,
     for mu in (0.0, 100.0):
         loop = run_rounds(build("fedprox-lora", federation, **SMALL, proximal=mu), federation, 2)
         moved.append(loop.state.shared)
-        assert (max(diagnostics(loop.finished[-1], "proximal")) > 0) == (mu > 0)
+        assert (max(diagnostics(loop.finished[-1], "proximal"), default=0) > 0) == (mu > 0)
     for name, value in average.state.shared.items():
         torch.testing.assert_close(moved[0][name], value, atol=0, rtol=0)
     assert moved[1]["image_b"].norm() < 0.9 * moved[0]["image_b"].norm()
@@ -107,7 +107,7 @@ def test_only_the_factors_are_sent(tiny_backbone, tiny_federation, run_rounds):
 )
 def test_what_cannot_be_adapted_is_refused(method, config):
     run_context = RunContext(facts("RN50"), ("a", "b"), 2, ("x",), "a {}")
-    with pytest.raises(FedLensError, match=rf"{method.title[:6]}.*RN50 is not; choose e\.g\.") as error:
+    with pytest.raises(FedLensError, match=rf"{method.about.title[:6]}.*RN50 is not; choose e\.g\.") as error:
         method.check(config(), run_context)
     assert error.value.field == "backbone.name"
     run_context = RunContext(facts("mini-vit"), ("a", "b"), 2, ("x",), "a {}")
@@ -122,7 +122,7 @@ def test_what_cannot_be_adapted_is_refused(method, config):
     [
         ("fedavg-lora", {"scale": 0}, "methods.scale", "greater than 0"),
         ("fedavg-lora", {"rank": 0}, "methods.rank", "greater than or equal to 1"),
-        ("fedavg-lora", {"proximal": 0.1}, "methods.proximal", "no such field"),
+        ("fedavg-lora", {"mu": 0.1}, "methods.mu", "no such field"),
         ("fedprox-lora", {"proximal": -1}, "methods.proximal", "greater than or equal to 0"),
         ("fedprox-lora", {"start_layer": 12}, "methods.start_layer", "less than or equal to 11"),
     ],

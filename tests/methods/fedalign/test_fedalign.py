@@ -204,7 +204,7 @@ def test_a_client_that_sat_out_keeps_what_it_last_received(
     method = build("fedalign", federation, **SMALL, trainable=trainable)
     first = method.init(federation.problem.generator)
     loop = run_rounds(method, federation, 1, participation=0.5)
-    went = loop.state.taken.bool()
+    went = loop.state.rounds_trained.bool()
     assert went.sum() == 2
     for name, value in loop.state.personal.items():
         moved = (value - first.personal[name]).flatten(1).abs().sum(1) > 0

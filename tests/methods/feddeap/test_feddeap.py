@@ -333,7 +333,7 @@ def test_networks_learn_semantics_and_domain(tiny_backbone, tiny_federation, run
     federation = tiny_federation(tiny_backbone())
     method = build("feddeap", federation, **{**SMALL, "local_epochs": 10})
     state, data = method.init(federation.problem.generator), federation.local_data(torch.arange(3))
-    first = {**method.spread(state.shared), **state.local}
+    first = {**method.repeat(state.shared), **state.local}
     uploads = Uploads(method.upload(first, {}, data), torch.arange(3), data.rows.counts)
     untrained = method.diagnostics(state, first, uploads, data)
     last = run_rounds(method, federation, 2).finished[-1]

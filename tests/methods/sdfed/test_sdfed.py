@@ -206,10 +206,10 @@ def test_stretch_moves_the_local_prompt_only_and_separate_both(tiny_backbone, ti
 def one_step(method, data):
     """Parameters of all clients at round start, constants, and the first step on all their samples."""
     state = method.init(data.problem.generator)
-    params = {**method.spread(state.shared), **state.local}
+    params = {**method.repeat(state.shared), **state.local}
     params = {name: value.clone().requires_grad_() for name, value in params.items()}
     with torch.no_grad():
-        const = method.prepare(params, data)
+        const = method.round_constants(params, data)
     return params, const, method.phases[0](params, const, Batch(data.x, data.labels, data.mask, data.clients))
 
 
@@ -322,7 +322,7 @@ def test_clients_that_never_took_part(tiny_backbone, tiny_federation, untrained)
     federation = tiny_federation(tiny_backbone())
     method = build("sdfed", federation, **FAST, untrained=untrained)
     first = method.init(federation.problem.generator)
-    state = State(shared=first.shared, local=first.local, taken=torch.tensor([1, 0, 2]))
+    state = State(shared=first.shared, local=first.local, rounds_trained=torch.tensor([1, 0, 2]))
     scores = client_logits(method, state, federation)
     common = global_logits(method, state, federation)
     own = naive_scores(federation, first.local["local_prompt"][1, :5])

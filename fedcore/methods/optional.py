@@ -1,0 +1,112 @@
+"""What only some methods offer: protocols that the engine looks for, beside the contract of ``Method``.
+
+A method offers one of them by having its members. There is nothing to inherit from and nothing to register.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from torch import Tensor
+
+    from fedcore.federation import LocalData
+    from fedcore.methods.base import Params, Ragged, RunContext, Uploads
+
+
+@runtime_checkable
+class RoundConstants(Protocol):
+    """A method whose local training needs values that stay constant for one round (SDFed's projector)."""
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Values computed once per round and client, without gradient, before the first step.
+
+        Shape: params and result (participants, ...).
+        """
+
+
+@runtime_checkable
+class LocalModels(Protocol):
+    """A method whose trained models need more than their parameters to predict before aggregation."""
+
+    def before_aggregation(self, trained: Params, received: Params) -> Params:
+        """The participants' models as evaluated before aggregation.
+
+        Args:
+            trained: the participants' parameters after local training, their local ones included.
+            received: what was sent to them at the start of the round.
+
+        Shape: (participants, ...) each.
+        """
+
+
+@runtime_checkable
+class BatchPrediction(Protocol):
+    """A method whose prediction may depend on the other samples of its batch."""
+
+    def predicts_in_batches(self) -> bool:
+        """Whether it does with this config; samples of two test sets then never share a batch."""
+
+
+def predicts_in_batches(method: object) -> bool:
+    """Whether a method's prediction depends on the other samples of its batch."""
+    return isinstance(method, BatchPrediction) and method.predicts_in_batches()
+
+
+@runtime_checkable
+class LearnedPrompts(Protocol):
+    """A method that learns vectors in the text tower's token space; Run shows their nearest words."""
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """The learned vectors by the prompt's name.
+
+        Shape: clients (models,), None for the global model -> (models, tokens, m), or (models, classes,
+        tokens, m) for prompts of each class.
+        """
+
+
+@runtime_checkable
+class GradCAMScores(Protocol):
+    """A method with more scores than the predicted class's whose evidence in an image is worth seeing."""
+
+    def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+        """Scores by name whose evidence Grad-CAM shows beside that of the predicted class.
+
+        Shape: x (models, samples, ...) -> (models, samples) each.
+        """
+
+
+@runtime_checkable
+class RoundLog(Protocol):
+    """A method that has something to say about a round."""
+
+    def round_log(self, uploads: Uploads) -> list[str]:
+        """Lines for the run's log about this round, e.g. a client that fell back to the global model."""
+
+
+@runtime_checkable
+class ClassTexts(Protocol):
+    """A method that describes classes by written texts; ``class_texts.Described`` implements it."""
+
+    @classmethod
+    def freeze_config(cls, config: Any, context: RunContext) -> BaseModel:
+        """The config with its texts written out, so that the run can be repeated from the config alone.
+
+        Wherever ``check`` accepts ``config`` it accepts the result too.
+        """
+
+    @classmethod
+    def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
+        """Notices for the plan about a config that can run but may not do what its user expects."""
+
+    @classmethod
+    def result_caveat(cls, config: Any, embedded: bool) -> str:
+        """How a finished run departs from what its config promises, shown beside its results; empty: not.
+
+        Args:
+            embedded: whether its data set comes with FedLens.
+        """
+
+    def drawn_texts(self) -> dict[str, str]:
+        """Class -> the text drawn for it by the run's seed, for the run's log; empty: none was drawn."""

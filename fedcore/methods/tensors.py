@@ -1,0 +1,62 @@
+"""Small functions on tensors with a client axis that several methods use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """Mean cross-entropy per client, without padding.
+
+    Shape: logits (clients, batch, classes), labels and mask (clients, batch) -> (clients,).
+    """
+    loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return masked_mean(loss.view(labels.shape), mask)
+
+
+def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
+    """Scaled cosines of all pairs of an image and a class.
+
+    Shape: image (clients, samples, d), text (clients, classes, d) -> (clients, samples, classes).
+    """
+    image, text = F.normalize(image, dim=-1), F.normalize(text, dim=-1)
+    return scale * (image @ text.transpose(-1, -2))
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over a batch without its padding. Shape: values and mask (clients, batch) -> (clients,)."""
+    return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Mean over the client axis, summed in client order in float64. Shape: (clients, ...) -> (...)."""
+    weights = weights.to(values.device).view(-1, *[1] * (values.dim() - 1))
+    return (values.to(torch.float64) * weights).sum(0).to(values.dtype)
+
+
+def mean_cosine(updates: Tensor) -> Tensor:
+    """Mean pairwise cosine of the clients' updates; an update of zero has cosine 0 with all others.
+
+    Shape: updates (clients, ...) with clients >= 2 -> ().
+    """
+    unit = F.normalize(updates.detach().double().flatten(1), dim=-1)
+    cosines = unit @ unit.T
+    n = len(unit)
+    return (cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1))
+
+
+def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Draw a linear layer as torch.nn.Linear does, uniform within 1/sqrt(columns), in float64.
+
+    Shape: -> weight (rows, columns), bias (rows,).
+    """
+    bound = columns**-0.5
+    weight = torch.empty(rows, columns, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+    bias = torch.empty(rows, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+    return weight, bias
