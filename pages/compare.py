@@ -143,7 +143,9 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
     moment = (tuple(e.id for e in found), rule, unfinished, token)
     shown = comparison(path, moment)
     with columns[1]:
-        there = [m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.of(s))}]
+        there = [
+            m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.groups_in(s))}
+        ]
         metric = st.selectbox(
             "Compare by", there or ["personal"], format_func=METRICS.get, key="by", bind="query-params",
             help="What differences, costs and sweeps are about. The summary shows every metric.",
@@ -190,10 +192,10 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
         wide = 1 if view == "methods" else columns
         chart = heatmaps.heatmap_grid(drawn, common.theme(), wide, fitted, width=common.figure_width())
         grid(chart, by_key, f"compare_heat_{view}_{i}")
-        pinned = next((g for g in found.of(setting) if g.label == choice.baseline), None)
+        pinned = next((g for g in found.groups_in(setting) if g.label == choice.baseline), None)
         if pinned is not None and pinned.key in by_key and view not in own:
             base = by_key[pinned.key]
-            others = [g for g in found.of(setting) if g.key in by_key and g.key != pinned.key]
+            others = [g for g in found.groups_in(setting) if g.key in by_key and g.key != pinned.key]
             gaps = {
                 g.key: difference_panel(by_key[g.key], base)
                 for g in others
@@ -292,7 +294,7 @@ def config_tab(found: Comparison) -> None:
         rows = [[field_html(f), *(common.esc(v) or "-" for v in row)] for f, row in differing.items()]
         st.html(common.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
-            unsaid = "" if all(g.here for g in found.groups) else ", or it was not recorded"
+            unsaid = "" if all(g.trained_by_fedlens for g in found.groups) else ", or it was not recorded"
             st.caption(f"A dash: the method has no such field{unsaid}.")
     if partial:
         with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):

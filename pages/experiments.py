@@ -85,7 +85,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         "Last": [i.last for i in found],
         "Validated": [i.best for i in found],
         "Worst client": [i.worst for i in found],
-        "Course": [i.course for i in found],
+        "Course": [i.curve for i in found],
         "Took": [progress.duration(i.seconds) for i in found],
         "Tags": [list(i.row.tags) for i in found],
         "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in found],

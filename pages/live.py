@@ -144,7 +144,10 @@ def poll_seconds(found: list[progress.RunProgress]) -> float:
     """How often to look: sooner while a run has shown few rounds and they come quickly."""
     running = [p for p in found if p.run.state == "running"]
     young = [p for p in running if p.run.rounds_done < YOUNG_ROUNDS]
-    quick = any(p.pace < REDRAW_SECONDS / 2 if p.pace else (p.seconds or 0) < YOUNG_SECONDS for p in young)
+    quick = any(
+        p.seconds_per_round < REDRAW_SECONDS / 2 if p.seconds_per_round else (p.seconds or 0) < YOUNG_SECONDS
+        for p in young
+    )
     return FAST_POLL_SECONDS if quick else POLL_SECONDS
 
 

@@ -99,7 +99,7 @@ def _rows(
     rows: dict[int, list[Row]] = {}
     for group in comparison.groups:
         held_out = {result.run.held_out for result in group.runs} - {None}
-        if not group.here or group.method not in methods or held_out != set(experiment.held_out):
+        if not group.trained_by_fedlens or group.method not in methods or held_out != set(experiment.held_out):
             continue
         content = variants.content(group.config)
         for i, known in enumerate(contents):

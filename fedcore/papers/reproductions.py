@@ -140,7 +140,7 @@ def _finished_runs(
     best: dict[int, dict[tuple[int, str | None], _FinishedRun]] = {}
     methods = {entry.name for entry in experiment.methods}
     for group in compare(store, ids, rule, partial_seeds=True).groups if ids else ():
-        if not group.here or group.method not in methods:
+        if not group.trained_by_fedlens or group.method not in methods:
             continue
         content = variants.content(group.config)
         for i in [i for i, known in enumerate(contents) if known == content]:

@@ -204,7 +204,9 @@ def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float)
         "x": x,
         "y": y,
         "text": [
-            f"<b>{v:{form}}</b>" if panel.row_title == HELD_OUT and panel.own[i] == j else f"{v:{form}}"
+            f"<b>{v:{form}}</b>"
+            if panel.row_title == HELD_OUT and panel.own_columns[i] == j
+            else f"{v:{form}}"
             for i, j, v in zip(y, x, values, strict=True)
         ],
         "mode": "text",
@@ -280,7 +282,7 @@ def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent) -> list[dic
         "yshift": 4,
     }
     middle = {"x": 0.5, "y": 0.5, "xref": f"x{nth} domain", "yref": f"y{nth} domain"}
-    return [title] if panel.values.size else [title, {**shared, **middle, "text": panel.nothing}]
+    return [title] if panel.values.size else [title, {**shared, **middle, "text": panel.empty_text}]
 
 
 def _colorbar(title: str, theme: Theme) -> dict[str, object]:
@@ -297,7 +299,7 @@ def _accuracy_alt(panels: Sequence[Panel]) -> str:
     for p in panels:
         mean = p.own_mean
         if p.row_title == HELD_OUT and mean is not None:
-            beside = [v for i, j in enumerate(p.own) for c, v in enumerate(p.values[i]) if c != j]
+            beside = [v for i, j in enumerate(p.own_columns) for c, v in enumerate(p.values[i]) if c != j]
             parts.append(f"{p.title}, G {mean:.1f} %, P {np.nanmean(beside):.1f} %")
             continue
         parts.append(f"{p.title}, no data yet" if mean is None else f"{p.title}, own accuracy {mean:.1f} %")
@@ -308,9 +310,9 @@ def _matrix_alt(panels: Sequence[Panel], matrix: MatrixChart) -> str:
     parts = []
     for p in panels:
         if not p.values.size:
-            parts.append(f"{p.title}, {p.nothing}")
+            parts.append(f"{p.title}, {p.empty_text}")
             continue
-        own = [p.values[i, j] for i, j in enumerate(p.own) if not np.isnan(p.values[i, j])]
+        own = [p.values[i, j] for i, j in enumerate(p.own_columns) if not np.isnan(p.values[i, j])]
         alone = f"{p.title}, a client {matrix.verb} itself: on average"
         parts.append(f"{alone} {np.mean(own):.2f}" if own else p.title)
     return f"{matrix.title}. {'; '.join(parts)}."

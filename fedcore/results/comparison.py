@@ -55,7 +55,7 @@ class Group:
     runs: tuple[RunResult, ...]
     stats: dict[Metric, Stat]
     config: RunConfig
-    parts: dict[Breakdown, dict[str, Stat]] = field(default_factory=dict)
+    breakdowns: dict[Breakdown, dict[str, Stat]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -63,19 +63,19 @@ class Group:
         return tuple(sorted({r.run.seed for r in self.runs}))
 
     @property
-    def here(self) -> bool:
+    def trained_by_fedlens(self) -> bool:
         """Whether FedLens trained them; else they were recorded by a script or imported from a table."""
         return self.runs[0].run.origin == "engine"
 
     @cached_property
     def fields(self) -> dict[str, Any]:
         """Their config as a flat table, defaults written out where FedLens trained."""
-        return config_for_display(self.config, self.here)
+        return config_for_display(self.config, self.trained_by_fedlens)
 
     @cached_property
     def caveat(self) -> str:
         """How these runs depart from what their config promises; empty: they do not, or who knows."""
-        return result_caveat(self.config) if self.here else ""
+        return result_caveat(self.config) if self.trained_by_fedlens else ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Comparison:
     settings: dict[str, str]
     notes: tuple[str, ...]
 
-    def of(self, setting: str) -> tuple[Group, ...]:
+    def groups_in(self, setting: str) -> tuple[Group, ...]:
         """The rows of one setting."""
         return tuple(g for g in self.groups if g.setting == setting)
 
@@ -230,7 +230,7 @@ def _breakdown_stats(runs: Sequence[RunResult]) -> dict[Breakdown, dict[str, Sta
     """Mean over a seed's runs that have a name, then over seeds."""
     by_seed: dict[Breakdown, dict[str, dict[int, list[float]]]] = {}
     for value in complete_seeds(runs):
-        for part, shares in value.parts.items():
+        for part, shares in value.breakdowns.items():
             for name, share in shares.items():
                 seeds = by_seed.setdefault(part, {}).setdefault(name, {})
                 seeds.setdefault(value.run.seed, []).append(share)
@@ -276,8 +276,8 @@ def _stats(runs: Sequence[RunResult]) -> dict[Metric, Stat]:
 
 def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
     """Labels that tell rows of one setting apart: by the fields that differ, as many as it takes."""
-    own = {(g.setting, g.label) for g in groups if g.here}
-    twice = [not g.here and (g.setting, g.label) in own for g in groups]
+    own = {(g.setting, g.label) for g in groups if g.trained_by_fedlens}
+    twice = [not g.trained_by_fedlens and (g.setting, g.label) in own for g in groups]
     groups = [replace(g, label=g.label + RECORDED_ELSEWHERE * t) for g, t in zip(groups, twice, strict=True)]
     twins: dict[tuple[str, str], list[Group]] = {}
     for group in groups:

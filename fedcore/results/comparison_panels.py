@@ -36,7 +36,7 @@ def domain_panels(store: Store, comparison: Comparison, setting: str) -> dict[st
     Rows whose clients belong to no domain are left out.
     """
     found = {}
-    for group in comparison.of(setting):
+    for group in comparison.groups_in(setting):
         known = {v.run.id: store.cells.entities(v.run.id) for v in group.runs}
         cells = _all_cells(store, group)
         pairs = _over_seeds(
@@ -55,7 +55,7 @@ def held_out_panels(store: Store, comparison: Comparison, setting: str) -> dict[
     method has no such model), every other domain's own models on that domain beside it (P).
     """
     found = {}
-    for group in comparison.of(setting):
+    for group in comparison.groups_in(setting):
         out = {v.run.id: v.run.held_out for v in group.runs if v.run.held_out is not None}
         if not out:
             continue
@@ -78,7 +78,7 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     Mean over the domain's clients, each with its own model after aggregation on its own test samples, then
     over seeds. Where domains were held out: G, the global model on the domain that its run held out.
     """
-    groups = comparison.of(setting)
+    groups = comparison.groups_in(setting)
     held_out = any(v.run.held_out is not None for g in groups for v in g.runs)
     pairs: dict[tuple[str, str], Share] = {}
     for group in groups:
@@ -93,7 +93,7 @@ def method_by_domain_panel(store: Store, comparison: Comparison, setting: str) -
     names = [n for n in domain_names(known) if any(n == column for _, column in pairs)]
     title = "Generalisation G by held-out domain" if held_out else "Personal accuracy by domain"
     panel = panel_of_pairs(title, "", [g.label for g in groups], names, pairs)
-    return replace(panel, row_title="method", column_title="domain", own=())
+    return replace(panel, row_title="method", column_title="domain", own_columns=())
 
 
 def _measured(store: Store, group: Group) -> Cells:
@@ -124,7 +124,7 @@ def _over_seeds(group: Group, found: Mapping[tuple[int, int], Shares]) -> dict[t
 
 def mean_panels(store: Store, comparison: Comparison, setting: str) -> dict[str, Panel]:
     """One panel per row of the comparison: mean over seeds (and over the rule's rounds) of every cell."""
-    groups = comparison.of(setting)
+    groups = comparison.groups_in(setting)
     values = [v for g in groups for v in g.runs]
     cells: dict[int, list[NamedCell]] = {}
     for i in range(max((len(v.rounds) for v in values), default=0)):
@@ -182,7 +182,7 @@ def mean_matrix_panels(
     Taken from the last of the rule's rounds, where clients are the same by name.
     """
     found = {}
-    for group in comparison.of(setting):
+    for group in comparison.groups_in(setting):
         single = [run_panel(store, v.run, matrix.name, until=v.rounds[-1]) for v in group.runs]
         single = [p for p in single if p.values.size]
         names = list(dict.fromkeys(n for p in single for n in p.rows))
@@ -207,7 +207,7 @@ def client_by_round_panels(store: Store, comparison: Comparison, setting: str) -
     where it did so in none.
     """
     found = {}
-    for group in comparison.of(setting):
+    for group in comparison.groups_in(setting):
         seeds: dict[int, list[Shares]] = {}
         names: dict[str, None] = {}
         for value in group.runs:
@@ -221,7 +221,7 @@ def client_by_round_panels(store: Store, comparison: Comparison, setting: str) -
             panel = panel_of_pairs(
                 group.label, group.method, list(names), list(map(str, rounds)), pairs, **words
             )
-            found[group.key] = replace(panel, own=(len(rounds) - 1,) * len(names))
+            found[group.key] = replace(panel, own_columns=(len(rounds) - 1,) * len(names))
     return found
 
 

@@ -110,7 +110,7 @@ def mean_curves(
     store: Store, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
 ) -> list[Series]:
     """Mean and spread over whole seeds, at the rounds that every run of a row has."""
-    groups = comparison.of(setting)
+    groups = comparison.groups_in(setting)
     ids = [v.run.id for g in groups for v in g.runs]
     scores: dict[int, dict[int, float]] = {i: {} for i in ids}
     for p in store.rounds.mean_accuracy(ids):
@@ -196,7 +196,7 @@ def _sum_known(*values: float | None) -> float | None:
 
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Traffic and time of whole runs, beside the accuracy that they reached."""
-    groups = comparison.of(setting)
+    groups = comparison.groups_in(setting)
     totals: dict[int, list[float | None]] = {v.run.id: [None] * 5 for g in groups for v in g.runs}
     for r in store.rounds.of_runs(totals):
         up, down = (None if b is None else b / MEGABYTE for b in (r.bytes_up, r.bytes_down))

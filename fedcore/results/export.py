@@ -69,7 +69,7 @@ def summary_rows(
     """
     rows, printed = [], printed or PrintedValues()
     for setting, title in comparison.settings.items():
-        groups = comparison.of(setting)
+        groups = comparison.groups_in(setting)
         pinned = next((g for g in groups if g.label == baseline), None)
         tested = {m: significance(groups, pinned, m, test) for m in METRICS} if pinned else {}
         for group in groups:
@@ -81,7 +81,7 @@ def summary_rows(
                 row["baseline"] = pinned.label if pinned else ""
                 row |= _printed_columns(printed.of(group, metric))
                 rows.append(row | _tested(tested.get(metric, {}).get(group.key), group.caveat))
-            for part, stats in group.parts.items():
+            for part, stats in group.breakdowns.items():
                 for name, stat in stats.items():
                     rows.append(_summary_row(comparison, title, group, BREAKDOWNS[part], stat) | {"of": name})
     return rows
@@ -118,7 +118,7 @@ def _tested(found: PairedTest | None, caveat: str) -> dict[str, Any]:
     if found is None:
         return {}
     p, adjusted = ("" if p is None else f"{p:.3g}" for p in (found.p, found.adjusted))
-    remark = "; ".join(filter(None, (found.why, caveat)))
+    remark = "; ".join(filter(None, (found.remark, caveat)))
     return {"test": TESTS[found.test], "pairs": found.n, "p": p, "p_holm": adjusted, "remark": remark}
 
 
@@ -222,7 +222,7 @@ def summary_latex(
     comparison = compare(store, experiment_ids, rule, unfinished=unfinished)
     values, tables = printed(comparison), []
     for setting, title in comparison.settings.items():
-        there = shown_metrics(comparison.of(setting))
+        there = shown_metrics(comparison.groups_in(setting))
         chosen = there if metrics is None else [m for m in metrics if m in comparison.metrics]
         tables.append(_latex_table(comparison, setting, title, chosen, values))
     return "\n".join(tables)
@@ -231,7 +231,7 @@ def summary_latex(
 def _latex_table(
     comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric], printed: PrintedValues
 ) -> str:
-    groups = comparison.of(setting)
+    groups = comparison.groups_in(setting)
     there = printed.metrics(groups)
     heads = [
         [METRIC_HEADINGS[m], *([f"{METRIC_HEADINGS[m]}, printed"] if m in there else [])] for m in metrics

@@ -126,11 +126,11 @@ class RunResult:
     run: RunRow
     rounds: tuple[int, ...]
     values: dict[Metric, float | None]
-    parts: dict[Breakdown, dict[str, float]] = field(default_factory=dict)
+    breakdowns: dict[Breakdown, dict[str, float]] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
 
     @property
-    def taken(self) -> str:
+    def rounds_text(self) -> str:
         """The chosen rounds in words: ``7``, ``0 (before training)``, ``mean of 11 to 20``."""
         if len(self.rounds) == 1:
             return f"{self.rounds[0]}{' (before training)' if self.rounds == (0,) else ''}"

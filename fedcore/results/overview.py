@@ -19,7 +19,7 @@ class ExperimentSummary:
 
     Attributes:
         state: the one that matters most: something running, then waiting, then gone wrong.
-        course: that method's mean personal accuracy by round.
+        curve: that method's mean personal accuracy by round.
     """
 
     row: ExperimentRow
@@ -34,7 +34,7 @@ class ExperimentSummary:
     last: float | None
     best: float | None
     worst: float | None
-    course: tuple[float, ...]
+    curve: tuple[float, ...]
     seconds: float
 
 
@@ -97,7 +97,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
         last=_mean(e.runs, best, "last_test"),
         best=_mean(e.runs, best, "best_test"),
         worst=_mean(e.runs, best, "worst_client"),
-        course=tuple(sum(line[i] for line in lines) / len(lines) for i in range(length)),
+        curve=tuple(sum(line[i] for line in lines) / len(lines) for i in range(length)),
         seconds=sum(elapsed(r) or 0.0 for r in e.runs),
     )
 

@@ -39,17 +39,19 @@ class Panel:
     values: np.ndarray
     correct: np.ndarray
     total: np.ndarray
-    own: tuple[int, ...] = ()
+    own_columns: tuple[int, ...] = ()
     row_title: str = "model"
     column_title: str = "test set"
     matrix: MatrixChart | None = None
-    nothing: str = "no round yet"
+    empty_text: str = "no round yet"
 
     @property
     def own_mean(self) -> float | None:
         """Mean accuracy of the models on their own samples, per cent."""
         own = [
-            self.values[i, j] for i, j in enumerate(self.own) if j >= 0 and not np.isnan(self.values[i, j])
+            self.values[i, j]
+            for i, j in enumerate(self.own_columns)
+            if j >= 0 and not np.isnan(self.values[i, j])
         ]
         return float(np.mean(own)) if own else None
 

@@ -19,16 +19,16 @@ MEGABYTE = 1_000_000
 class RunProgress:
     """How far a run is.
 
-    share: of the rounds, 0..1. seconds_left: None while unknown. place: in the queue, from 1.
-    pace: seconds of a recent round, None before the first. megabytes: of all clients so far, None unmeasured.
+    share: of the rounds, 0..1. seconds_left: None while unknown. queue_position: in the queue, from 1.
+    seconds_per_round: seconds of a recent round, None before the first. megabytes: of all clients so far, None unmeasured.
     """
 
     run: RunRow
     share: float
     seconds_left: float | None
     seconds: float | None
-    place: int | None
-    pace: float | None = None
+    queue_position: int | None
+    seconds_per_round: float | None = None
     megabytes_up: float | None = None
     megabytes_down: float | None = None
 
@@ -37,7 +37,7 @@ class RunProgress:
         """What the reader wants to know about the run now."""
         run = self.run
         if run.state == "queued":
-            return f"number {self.place} in the queue" if self.place else "queued"
+            return f"number {self.queue_position} in the queue" if self.queue_position else "queued"
         if run.state == "running":
             left = f"about {duration(self.seconds_left)} left" if self.seconds_left is not None else ""
             return " · ".join(t for t in (run.message or "", left) if t) or "starting"

@@ -114,7 +114,7 @@ def run_panel(
         pairs = shares_by_domain(cells, client_domains(entities))
         domains = domains if pairs else []
         panel = panel_of_pairs(title, run.method, domains, domains, pairs)
-        return replace(panel, nothing="no domains recorded") if cells else panel
+        return replace(panel, empty_text="no domains recorded") if cells else panel
     heat = store.cells.heatmap(run.id, rounds[-1], split, point) if rounds else []
     names = {e.entity: (e.name, e.kind) for e in entities}
     triples = [(names[c.model], names[c.test_set], c.correct, c.total) for c in heat]
@@ -179,4 +179,4 @@ def _recorded_panel(
     pairs = {(names[d.a], names[d.b]): (d.value, 0, 0) for d in found if d.value is not None}
     title = round_title(run, found[0].round if found else until)
     panel = panel_of_matrix(title, run.method, list(names.values()), pairs, matrix)
-    return replace(panel, nothing=f"records no {matrix.name.replace('_', ' ')}") if until else panel
+    return replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}") if until else panel

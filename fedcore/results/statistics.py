@@ -62,7 +62,7 @@ class PairedTest:
     difference: float | None
     p: float | None = None
     adjusted: float | None = None
-    why: str = ""
+    remark: str = ""
 
     @property
     def significant(self) -> bool:
@@ -73,9 +73,9 @@ class PairedTest:
     def text(self) -> str:
         """``p = 0.012``, or why there is none."""
         if self.adjusted is None:
-            return self.why
+            return self.remark
         shown = "p < 0.001" if self.adjusted < 0.001 else f"p = {self.adjusted:.3f}"
-        return f"{shown} ({self.why})" if self.why else shown
+        return f"{shown} ({self.remark})" if self.remark else shown
 
 
 def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Test = "t") -> PairedTest:
@@ -86,19 +86,19 @@ def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Te
     gaps = np.array([ours[s] - theirs[s] for s in seeds])
     n = len(seeds)
     if not n:
-        return PairedTest(test, 0, None, why="no seed in common")
+        return PairedTest(test, 0, None, remark="no seed in common")
     mean = float(gaps.mean())
     if n < MIN_PAIRS:
-        return PairedTest(test, n, mean, why=f"n = {n}: too few seeds")
+        return PairedTest(test, n, mean, remark=f"n = {n}: too few seeds")
     # equal up to rounding: a test would divide by a spread that is only rounding error
     if float(np.ptp(gaps)) <= 1e-9 * max(1.0, float(np.abs(gaps).max())):
-        return PairedTest(test, n, mean, why="every seed differs by the same: no test")
+        return PairedTest(test, n, mean, remark="every seed differs by the same: no test")
     if test == "t":
         return PairedTest(test, n, mean, float(stats.ttest_1samp(gaps, 0.0).pvalue))
     untied = int(np.count_nonzero(gaps))
     floor = 2 / 2**untied
-    why = f"n = {untied} cannot reach below {floor:.2g}" if floor >= LEVEL else ""
-    return PairedTest(test, n, mean, float(stats.wilcoxon(gaps).pvalue), why=why)
+    remark = f"n = {untied} cannot reach below {floor:.2g}" if floor >= LEVEL else ""
+    return PairedTest(test, n, mean, float(stats.wilcoxon(gaps).pvalue), remark=why)
 
 
 def holm(found: Sequence[PairedTest]) -> list[PairedTest]:

@@ -62,8 +62,8 @@ def sweep_families(
     rows = [(g, flat) for g, flat in rows if metric in g.stats]
     named = {_column(path) for sweep in swept for path in sweep}
     found = []
-    for method, here in dict.fromkeys((g.method, g.here) for g, _ in rows):
-        mine = [(g, flat) for g, flat in rows if (g.method, g.here) == (method, here)]
+    for method, here in dict.fromkeys((g.method, g.trained_by_fedlens) for g, _ in rows):
+        mine = [(g, flat) for g, flat in rows if (g.method, g.trained_by_fedlens) == (method, here)]
         for members in _apart(mine, named):
             fields = [f for f in _varying(members) if not named or f in named]
             if fields and len(members) > 1:

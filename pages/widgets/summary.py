@@ -41,7 +41,7 @@ def draw(
     """Mean and spread of every method, one table per setting; ``beside``: what papers print of them."""
     beside = beside or PrintedValues()
     for i, (setting, title) in enumerate(found.settings.items()):
-        groups = found.of(setting)
+        groups = found.groups_in(setting)
         pinned = next((g for g in groups if g.label == baseline), None)
         st.markdown(f"**{common.md(title)}**")
         st.html(_table(found, groups, pinned, metric, test, title, beside))
@@ -50,7 +50,7 @@ def draw(
         _parts(groups, i)
     several = any(len(g.seeds) > 1 for g in found.groups)
     spread = "mean ± sample standard deviation over seeds" if several else "one seed, hence no spread"
-    said = dict.fromkeys(m for s in found.settings for m in shown_metrics(found.of(s)))
+    said = dict.fromkeys(m for s in found.settings for m in shown_metrics(found.groups_in(s)))
     st.caption(
         f"Test accuracy, {spread}; round chosen: {RULES[found.rule]}. **Bold**: best, underlined: second. "
         "Click a number for its runs. " + " ".join(f"*{METRIC_HEADINGS[m]}*: {METRIC_HELP[m]}." for m in said)
@@ -131,7 +131,7 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
         links = ", ".join(
             _run_link(v.run.id) + (f" ({common.esc(v.run.held_out)})" if v.run.held_out else "") for v in runs
         )
-        taken = " / ".join(dict.fromkeys(v.taken for v in runs))
+        taken = " / ".join(dict.fromkeys(v.rounds_text for v in runs))
         lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {common.esc(taken)}")
     lines.append(f"{RULES[found.rule]}; a run's page has the command that repeats it")
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
@@ -183,7 +183,7 @@ def _rounds(group: Group) -> str:
 
 def _parts(groups: Sequence[Group], number: int) -> None:
     """What the means are made of: by domain, by client, by held-out domain."""
-    there = [p for p in BREAKDOWNS if any(p in g.parts for g in groups)]
+    there = [p for p in BREAKDOWNS if any(p in g.breakdowns for g in groups)]
     if not there:
         return
     box = st.expander(
@@ -196,7 +196,7 @@ def _parts(groups: Sequence[Group], number: int) -> None:
             "Numbers", there, default=there[0], required=True, format_func=BREAKDOWNS.get,
             key=f"part_{number}", label_visibility="collapsed",
         )  # fmt: skip
-        rows = {g.key: g.parts.get(part, {}) for g in groups}
+        rows = {g.key: g.breakdowns.get(part, {}) for g in groups}
         names = list(dict.fromkeys(n for stats in rows.values() for n in stats))
         if len(names) > MANY_NAMES:
             table = {"Method": [g.label for g in groups]}
@@ -235,7 +235,7 @@ def sources(found: Comparison) -> None:
             str(v.run.experiment_id),
             str(v.run.seed),
             *([common.esc(v.run.held_out or "-")] if held_out else []),
-            common.esc(v.taken),
+            common.esc(v.rounds_text),
             common.number(v.values["personal"], 2),
             common.status_html(v.run.state),
             f"<code>fedlens run run-{v.run.id}.toml</code>",

@@ -136,7 +136,7 @@ def test_domains_behind_a_mean(open_page: Opened, seeds: Path) -> None:
     head, *rows = table(app, "Personal accuracy by domain")
     assert head == ["Method", *fill.CLIENTS]
     shown = next(r for r in rows if r[0] == "SDFed")
-    assert shown[1:] == [group.parts["domain"][d].text() for d in fill.CLIENTS]
+    assert shown[1:] == [group.breakdowns["domain"][d].text() for d in fill.CLIENTS]
 
 
 def test_leave_one_domain_out_has_g_p_and_c(open_page: Opened, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_fewer_evaluations_than_ten_are_said(tmp_path: Path) -> None:
     writer.claim.finish("done")
     found = compare(Store(db), [1], "mean10")
     assert found.groups[0].runs[0].rounds == (15, 20)
-    assert found.groups[0].runs[0].taken == "mean of 15 to 20, 2 evaluated"
+    assert found.groups[0].runs[0].rounds_text == "mean of 15 to 20, 2 evaluated"
     assert found.notes == ("FedOT, seed 4: only 2 of the last ten rounds evaluated",)
     expected = np.mean([shares(db, writer.run_id, r).mean() for r in (15, 20)])
     assert found.groups[0].stats["personal"].mean == pytest.approx(expected)
@@ -97,7 +97,7 @@ def test_an_untrained_round_that_is_best_on_validation_is_said(tmp_path: Path) -
     writer.claim.finish("done")
     found = compare(Store(db), [1], "best")
     assert found.groups[0].runs[0].rounds == (0,)
-    assert found.groups[0].runs[0].taken == "0 (before training)"
+    assert found.groups[0].runs[0].rounds_text == "0 (before training)"
     assert found.notes == ("FedOT, seed 1: best on validation is round 0 (before training)",)
     assert "% FedOT, seed 1: best on validation is round 0" in export.summary_latex(Store(db), [1], "best")
 
@@ -204,10 +204,10 @@ def test_other_code_is_no_further_seed_of_a_method_of_that_name(tmp_path: Path) 
         run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
         run.finish()
     found = compare(Store(db), [number])
-    ours = next(g for g in found.groups if g.here)
+    ours = next(g for g in found.groups if g.trained_by_fedlens)
     assert (ours.label, ours.seeds) == ("FedOT", (1, 2))
     assert {r.run.id for r in ours.runs} == {1, 2}, "none is replaced by a seed of the script's"
-    theirs = [g for g in found.groups if not g.here]
+    theirs = [g for g in found.groups if not g.trained_by_fedlens]
     assert [g.seeds for g in theirs] == [(2,), (3,)]
     assert all(g.label.startswith("FedOT (recorded elsewhere)") for g in theirs)
     assert len({g.label for g in found.groups}) == len(found.groups)

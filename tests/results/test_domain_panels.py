@@ -110,7 +110,7 @@ def test_methods_by_domain_agree_with_the_table(two_seeds: Path) -> None:
     # art: a1 80 and a2 60 with seed 1, ten points more with seed 2
     np.testing.assert_allclose(panel.values, [[75, 95]])
     assert panel.total.tolist() == [[40, 20]]
-    stats = found.groups[0].parts["domain"]
+    stats = found.groups[0].breakdowns["domain"]
     np.testing.assert_allclose(panel.values[0], [stats["art"].mean, stats["sketch"].mean])
 
 

@@ -140,7 +140,7 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: p
     group = next(g for g in found.groups if g.label == "FedOT")
     first, *rest = group.runs
     runs = (replace(first, values={**first.values, "global": None}), *rest)
-    group = replace(group, parts={})
+    group = replace(group, breakdowns={})
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
     monkeypatch.setattr(export, "compare", lambda *args, **options: changed)
@@ -166,7 +166,7 @@ def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
 def test_summary_has_every_domain_and_client(filled: Path) -> None:
     group = next(g for g in compare(Store(filled), [1]).groups if g.label == "SDFed")
     table = rows(export.summary_csv(Store(filled), [1], ("last",)))
-    for part, stats in group.parts.items():
+    for part, stats in group.breakdowns.items():
         found = {
             r["of"]: r
             for r in table
@@ -193,7 +193,7 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
             assert row["test"] == name and row["pairs"] == "3"
             assert float(row["p"]) == pytest.approx(paired.p, rel=0.01)
             assert float(row["p_holm"]) == pytest.approx(paired.adjusted, rel=0.01)
-            assert row["remark"] == paired.why
+            assert row["remark"] == paired.remark
     assert "n = 3 cannot reach below 0.25" in {r["remark"] for r in table}
 
 

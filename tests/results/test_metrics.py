@@ -133,10 +133,10 @@ def test_g_p_and_c_are_means_over_the_matrix_then_over_seeds(tmp_path: Path) -> 
         assert stat.std == pytest.approx(np.std(expected, ddof=1)), metric
     assert "whole" not in group.stats, "a held-out domain's test set is no part of a federation's"
     first = fill.CLIENTS[0]
-    assert group.parts["held_out"][first].mean == pytest.approx(np.mean([a[0, 0] for a in acc.values()]))
+    assert group.breakdowns["held_out"][first].mean == pytest.approx(np.mean([a[0, 0] for a in acc.values()]))
     own = [np.mean([a[1, 0], a[2, 0]]) for a in acc.values()]
-    assert group.parts["domain"][first].mean == pytest.approx(np.mean(own))
-    assert group.parts["domain"][first].std == pytest.approx(np.std(own, ddof=1))
+    assert group.breakdowns["domain"][first].mean == pytest.approx(np.mean(own))
+    assert group.breakdowns["domain"][first].std == pytest.approx(np.std(own, ddof=1))
     assert found.notes == ()
 
 
@@ -160,8 +160,8 @@ def test_fewer_held_out_domains_than_there_are_is_said(tmp_path: Path) -> None:
 def test_domains_and_clients_of_a_plain_run(filled: Path) -> None:
     group = next(g for g in compare(Store(filled), [1]).groups if g.label == "FedOT")
     assert "generalisation" not in group.stats
-    means = [s.mean for s in group.parts["domain"].values()]
+    means = [s.mean for s in group.breakdowns["domain"].values()]
     assert len(means) == len(fill.CLIENTS)
     assert np.mean(means) == pytest.approx(group.stats["personal"].mean)
-    assert group.parts["client"] == group.parts["domain"], "one client for each domain"
+    assert group.breakdowns["client"] == group.breakdowns["domain"], "one client for each domain"
     assert group.stats["whole"].n == 3

@@ -69,7 +69,7 @@ def test_the_list_shows_the_best_method_of_an_experiment(filled: Path) -> None:
     found = {i.row.id: i for i in overview.experiment_summaries(Store(filled))}
     assert found[1].best_text == "FedOT"
     assert found[1].state == "done"
-    assert len(found[1].course) == 11
+    assert len(found[1].curve) == 11
     assert found[2].state == "running"
     assert overview.matches(found[2], "middle fedot", ["failed"])
     assert not overview.matches(found[1], "", ["failed"])

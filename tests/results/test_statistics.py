@@ -22,7 +22,7 @@ def in_common() -> tuple[list[float], list[float]]:
 def test_t_is_scipys_paired_t_over_the_seeds_in_common():
     found = paired_test(OURS, THEIRS)
     ours, theirs = in_common()
-    assert (found.n, found.why) == (6, "")
+    assert (found.n, found.remark) == (6, "")
     assert found.difference == pytest.approx(np.mean(np.subtract(ours, theirs)))
     assert found.p == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)
 
@@ -38,7 +38,7 @@ def test_t_by_hand():
 def test_wilcoxon_is_scipys():
     found = paired_test(OURS, THEIRS, "wilcoxon")
     assert found.p == pytest.approx(stats.wilcoxon(*in_common()).pvalue) == pytest.approx(2 / 64)
-    assert found.why == "", "six pairs can reach 0.03"
+    assert found.remark == "", "six pairs can reach 0.03"
 
 
 def test_wilcoxon_with_five_pairs_says_that_it_cannot_reach_the_level():
