@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_words, value_text
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
+    BREAKDOWNS,
     METRICS,
     Breakdown,
     Metric,
@@ -31,12 +30,14 @@ from fedcore.results.settings import (
     row_key,
     setting_keys,
 )
-from fedcore.results.statistics import PairedTest, Stat, Test, holm, paired_test, spread
+from fedcore.results.statistics import PairedTest, Stat, Test, group_by, holm, mean_known, paired_test, spread
 from fedcore.store import RunRow, Store
 
 RECORDED_ELSEWHERE = " (recorded elsewhere)"
 CAVEAT_MARK = "†"
-"""Marks a row whose runs are not quite what their config says, and the note that says why."""
+"""Marks a row whose runs depart from their config, and the note that says how."""
+GroupKey = tuple[str, str]
+"""The setting and the row that a run belongs to."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Group:
     """Runs that differ by seed and held-out domain only: one row of a table.
 
     Attributes:
-        label: unique within the setting; says what differs where one method appears twice.
-        setting: what must be equal for two rows to be compared (data, partition, backbone).
+        label: unique within the setting; names what differs where one method appears twice.
+        setting: key of what rows of one table have in common (data, partition, backbone).
+        stats: mean and spread over seeds, per cent.
     """
 
     key: str
@@ -59,28 +61,33 @@ class Group:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds that went into the mean."""
+        """The seeds of the runs."""
         return tuple(sorted({r.run.seed for r in self.runs}))
 
     @property
     def trained_by_fedlens(self) -> bool:
-        """Whether FedLens trained them; else they were recorded by a script or imported from a table."""
+        """Whether FedLens trained the runs; else a script recorded them, or they were imported."""
         return self.runs[0].run.origin == "engine"
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """Their config as a flat table, defaults written out where FedLens trained."""
+        """The config as a flat table, with defaults resolved where FedLens trained."""
         return config_for_display(self.config, self.trained_by_fedlens)
 
     @cached_property
     def caveat(self) -> str:
-        """How these runs depart from what their config promises; empty: they do not, or who knows."""
+        """How the runs depart from their config; empty where they do not, or where nobody knows."""
         return result_caveat(self.config) if self.trained_by_fedlens else ""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison shows. ``settings``: key -> title; ``notes``: what was left out."""
+    """The rows of a comparison.
+
+    Attributes:
+        settings: key -> title.
+        notes: what was left out, and what a reader must know of the selected rounds.
+    """
 
     rule: Rule
     groups: tuple[Group, ...]
@@ -88,7 +95,7 @@ class Comparison:
     notes: tuple[str, ...]
 
     def groups_in(self, setting: str) -> tuple[Group, ...]:
-        """The rows of one setting."""
+        """Return the rows of one setting."""
         return tuple(g for g in self.groups if g.setting == setting)
 
     @property
@@ -105,193 +112,172 @@ def compare(
     unfinished: bool = False,
     partial_seeds: bool = False,
 ) -> Comparison:
-    """The comparison of all runs of some experiments.
+    """Compare all runs of some experiments.
 
     Args:
-        unfinished: also take runs that have not done all their rounds.
-        partial_seeds: also hand out the runs of seeds that lack a held-out domain; no mean takes them.
+        unfinished: include runs that have not done all their rounds.
+        partial_seeds: include runs of seeds that lack a held-out domain; no mean includes them.
     """
     runs = store.runs.of_experiments(experiment_ids)
     configs = store.runs.configs([r.id for r in runs])
-    keys = setting_keys(store, configs)
-    names = _row_keys(runs, configs)
-    kept, notes = _newest_runs(runs, {r.id: (keys[r.id], names[r.id]) for r in runs}, unfinished)
-    values = run_results(store, kept, rule)
-    notes += _round_notes(values, rule)
-    grouped: dict[tuple[str, str], list[RunResult]] = {}
-    for value in values:
-        if value.rounds:
-            grouped.setdefault((keys[value.run.id], names[value.run.id]), []).append(value)
+    settings, rows = setting_keys(store, configs), _row_keys(runs, configs)
+    keys = {r.id: (settings[r.id], rows[r.id]) for r in runs}
+    kept, notes = _newest_runs(runs, keys, unfinished)
+    results = run_results(store, kept, rule)
+    notes += _round_notes(results, rule)
+    grouped = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
     if not partial_seeds:
-        grouped, lost = _complete_seeds_only(grouped)
-        notes += lost
-    settings = {s: configs[members[0].run.id] for (s, _), members in grouped.items()}
-    groups = [
-        Group(
-            key,
-            members[0].run.label,
-            members[0].run.method,
-            setting,
-            tuple(members),
-            _stats(members),
-            configs[members[0].run.id],
-            _breakdown_stats(members),
-        )
-        for (setting, key), members in grouped.items()
-    ]
+        grouped, left_out = _complete_seeds_only(grouped)
+        notes += left_out
+    groups = [_group(key, members, configs[members[0].run.id]) for key, members in grouped.items()]
     notes += _domain_notes(groups) + _protocol_notes(groups)
-    rows = tuple(_with_distinct_labels(groups))
-    titles = distinct_titles(settings)
-    notes += _caveat_notes(rows, titles)
-    return Comparison(rule, rows, titles, tuple(notes))
+    groups = _with_distinct_labels(groups)
+    titles = distinct_titles({g.setting: g.config for g in groups})
+    notes += _caveat_notes(groups, titles)
+    return Comparison(rule, tuple(groups), titles, tuple(notes))
+
+
+def _group(key: GroupKey, results: Sequence[RunResult], config: RunConfig) -> Group:
+    setting, row = key
+    run = results[0].run
+    stats = {metric: spread(value_per_seed(results, metric).values()) for metric in METRICS}
+    known = {metric: stat for metric, stat in stats.items() if stat is not None}
+    return Group(row, run.label, run.method, setting, tuple(results), known, config, _breakdowns(results))
+
+
+def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
+    """Mean over a seed's runs that have a domain or client, then mean and spread over seeds."""
+    complete = complete_seeds(results)
+    seeds = group_by(complete, lambda r: r.run.seed).values()
+    position = {d: i for i, d in enumerate(dict.fromkeys(d for r in results for d in r.domains))}
+    stats: dict[Breakdown, dict[str, Stat]] = {}
+    for breakdown in BREAKDOWNS:
+        names = dict.fromkeys(name for r in complete for name in r.breakdowns.get(breakdown, {}))
+        # a run that holds out the first domain names it last; a table has the data set's order
+        for name in sorted(names, key=lambda name: position.get(name, len(position))):
+            stat = spread(
+                mean_known(r.breakdowns.get(breakdown, {}).get(name) for r in same) for same in seeds
+            )
+            if stat is not None:
+                stats.setdefault(breakdown, {})[name] = stat
+    return stats
 
 
 def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[int, str]:
-    """Run -> the row that it belongs to; runs of one stored hash are looked into once."""
+    """Run -> key of its row; computed once for all runs of one stored hash."""
     known: dict[tuple[str, bool], str] = {}
-    found = {}
+    keys = {}
     for run in runs:
         stored = run.group_hash, run.origin == "engine"
         key = known.get(stored) or known.setdefault(stored, row_key(configs[run.id], stored[1]))
-        found[run.id] = f"{key}/{run.label}"
-    return found
-
-
-def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
-    """A line for every marked row; labels are unique within a setting only, so of several it is named."""
-    where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
-    return [f"{CAVEAT_MARK} {g.label}{where[g.setting]}: {g.caveat}" for g in rows if g.caveat]
-
-
-def _complete_seeds_only(
-    grouped: dict[tuple[str, str], list[RunResult]],
-) -> tuple[dict[tuple[str, str], list[RunResult]], list[str]]:
-    """Rows with their whole seeds alone, and what was left out; a row without any goes."""
-    found, notes = {}, []
-    for key, members in grouped.items():
-        kept = complete_seeds(members)
-        if kept:
-            found[key] = kept
-        lost = sorted({v.run.seed for v in members} - {v.run.seed for v in kept})
-        if lost:
-            notes.append(
-                f"{members[0].run.label}, seed {', '.join(map(str, lost))}: left out, "
-                "a held-out domain that another seed has is missing"
-            )
-    return found, notes
-
-
-def _round_notes(values: Sequence[RunResult], rule: Rule) -> list[str]:
-    """What a reader must know of the chosen rounds: one line per method and fact."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for v in values:
-        fact = None
-        if rule == "best" and not v.rounds and v.run.rounds_done:
-            fact = "no validation accuracy, so no round can be chosen by it"
-        elif rule == "best" and v.rounds == (0,) and v.run.method != "zero-shot":
-            fact = "best on validation is round 0 (before training)"
-        elif rule == "mean10" and v.rounds != (0,) and 0 < len(v.rounds) < AVERAGED_ROUNDS:
-            fact = f"only {len(v.rounds)} of the last ten rounds evaluated"
-        if fact:
-            found.setdefault((v.run.label, fact), []).append(v.run.seed)
-    return [
-        f"{label}, seed {', '.join(map(str, sorted(set(seeds))))}: {fact}"
-        for (label, fact), seeds in found.items()
-    ]
+        keys[run.id] = f"{key}/{run.label}"
+    return keys
 
 
 def _newest_runs(
-    runs: Sequence[RunRow], rows: Mapping[int, tuple[str, str]], unfinished: bool
+    runs: Sequence[RunRow], keys: Mapping[int, GroupKey], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
-    """Runs to average; ``rows``: run -> setting, name. A repeated seed counts once: no more evidence."""
+    """Runs to average, and notes on the others; a repeated seed counts once, since it is no more evidence."""
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
+    repeats = group_by(usable, lambda r: (keys[r.id], r.seed, r.held_out)).values()
+    newest = {max(same, key=lambda r: (r.state == "done", r.id)).id for same in repeats}
     notes = []
-    missing = len(runs) - len(usable)
-    if missing:
-        notes.append(f"{_count(missing, 'run')} not finished and left out")
-    newest: dict[tuple[tuple[str, str], int, str | None], RunRow] = {}
-    for run in usable:
-        key = (rows[run.id], run.seed, run.held_out)
-        other = newest.get(key)
-        if other is None or (run.state == "done", run.id) > (other.state == "done", other.id):
-            newest[key] = run
-    repeats = len(usable) - len(newest)
-    if repeats:
-        notes.append(f"{_count(repeats, 'run')} a repeat of the same config and seed: the newest counts")
-    kept = {r.id for r in newest.values()}
-    return [r for r in usable if r.id in kept], notes
+    if len(usable) < len(runs):
+        notes.append(f"{_count(len(runs) - len(usable), 'run')} not finished and left out")
+    if len(newest) < len(usable):
+        number = _count(len(usable) - len(newest), "run")
+        notes.append(f"{number} a repeat of the same config and seed: the newest counts")
+    return [r for r in usable if r.id in newest], notes
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{' is' if number == 1 else 's are'}"
 
 
-def _breakdown_stats(runs: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
-    """Mean over a seed's runs that have a name, then over seeds."""
-    by_seed: dict[Breakdown, dict[str, dict[int, list[float]]]] = {}
-    for value in complete_seeds(runs):
-        for part, shares in value.breakdowns.items():
-            for name, share in shares.items():
-                seeds = by_seed.setdefault(part, {}).setdefault(name, {})
-                seeds.setdefault(value.run.seed, []).append(share)
-    found: dict[Breakdown, dict[str, Stat]] = {}
-    order = {d: i for i, d in enumerate(dict.fromkeys(d for v in runs for d in v.domains))}
-    for part, names in by_seed.items():
-        # a run that holds the first domain out names it last; a table has the data set's order
-        for name, seeds in sorted(names.items(), key=lambda item: order.get(item[0], len(order))):
-            stat = spread(float(np.mean(numbers)) for numbers in seeds.values())
-            if stat is not None:
-                found.setdefault(part, {})[name] = stat
-    return found
+def _complete_seeds_only(
+    grouped: Mapping[GroupKey, list[RunResult]],
+) -> tuple[dict[GroupKey, list[RunResult]], list[str]]:
+    """Rows reduced to their complete seeds, without rows that have none, and notes on what was left out."""
+    complete, notes = {}, []
+    for key, members in grouped.items():
+        kept = complete_seeds(members)
+        if kept:
+            complete[key] = kept
+        left_out = sorted({r.run.seed for r in members} - {r.run.seed for r in kept})
+        if left_out:
+            notes.append(
+                f"{members[0].run.label}, seed {', '.join(map(str, left_out))}: left out, "
+                "a held-out domain that another seed has is missing"
+            )
+    return complete, notes
+
+
+def _round_notes(results: Sequence[RunResult], rule: Rule) -> list[str]:
+    """Notes on the selected rounds: one line per method and fact."""
+    facts = ((r, _round_fact(r, rule)) for r in results)
+    same = group_by((f for f in facts if f[1]), lambda f: (f[0].run.label, f[1]))
+    return [
+        f"{label}, seed {', '.join(map(str, sorted({r.run.seed for r, _ in found})))}: {fact}"
+        for (label, fact), found in same.items()
+    ]
+
+
+def _round_fact(result: RunResult, rule: Rule) -> str:
+    rounds, run = result.rounds, result.run
+    if rule == "best" and not rounds and run.rounds_done:
+        return "no validation accuracy, so no round can be selected by it"
+    if rule == "best" and rounds == (0,) and run.method != "zero-shot":
+        return "best on validation is round 0 (before training)"
+    if rule == "mean10" and rounds != (0,) and 0 < len(rounds) < AVERAGED_ROUNDS:
+        return f"only {len(rounds)} of the last ten rounds evaluated"
+    return ""
 
 
 def _domain_notes(groups: Sequence[Group]) -> list[str]:
-    """Where G, P and C are means over fewer domains than there are: another quantity than a paper's."""
-    found = {}
+    """Notes on means of G, P and C over fewer domains than there are, which differ from a paper's."""
+    notes = []
     for group in groups:
-        held = dict.fromkeys(v.run.held_out for v in group.runs if v.run.held_out is not None)
-        domains = {d for v in group.runs for d in v.domains}
+        held = dict.fromkeys(r.run.held_out for r in group.runs if r.run.held_out is not None)
+        domains = {d for r in group.runs for d in r.domains}
         if held and len(held) < len(domains):
-            found[f"G, P and C over {len(held)} of {len(domains)} domains held out: {', '.join(held)}"] = None
-    return list(found)
+            notes.append(f"G, P and C over {len(held)} of {len(domains)} domains held out: {', '.join(held)}")
+    return list(dict.fromkeys(notes))
 
 
 def _protocol_notes(groups: Sequence[Group]) -> list[str]:
-    """Where rows stand in one table that have trained for other rounds, or with other shares of clients."""
-    found = {}
-    for setting in dict.fromkeys(g.setting for g in groups):
-        trained = [g for g in groups if g.setting == setting and any(v.rounds != (0,) for v in g.runs)]
+    """Notes on rows of one table that trained for different rounds or shares of clients."""
+    notes = []
+    trained = [g for g in groups if any(r.rounds != (0,) for r in g.runs)]
+    for rows in group_by(trained, lambda g: g.setting).values():
         for name in ("rounds", "participation"):
-            values = sorted({getattr(g.config, name) for g in trained})
+            values = sorted({getattr(g.config, name) for g in rows})
             if len(values) > 1:
                 texts = ", ".join(value_text(name, v) for v in values)
-                found[f"rows differ in {field_words(name)}: {texts}"] = None
-    return list(found)
+                notes.append(f"rows differ in {field_words(name)}: {texts}")
+    return list(dict.fromkeys(notes))
 
 
-def _stats(runs: Sequence[RunResult]) -> dict[Metric, Stat]:
-    stats = {metric: spread(value_per_seed(runs, metric).values()) for metric in METRICS}
-    return {metric: stat for metric, stat in stats.items() if stat is not None}
+def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
+    """A line for every marked row; it names the setting where there are several."""
+    where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
+    return [f"{CAVEAT_MARK} {g.label}{where[g.setting]}: {g.caveat}" for g in rows if g.caveat]
 
 
 def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
-    """Labels that tell rows of one setting apart: by the fields that differ, as many as it takes."""
+    """Rows of one setting with different labels: as many fields that differ are added as it takes."""
     own = {(g.setting, g.label) for g in groups if g.trained_by_fedlens}
-    twice = [not g.trained_by_fedlens and (g.setting, g.label) in own for g in groups]
-    groups = [replace(g, label=g.label + RECORDED_ELSEWHERE * t) for g, t in zip(groups, twice, strict=True)]
-    twins: dict[tuple[str, str], list[Group]] = {}
-    for group in groups:
-        twins.setdefault((group.setting, group.label), []).append(group)
-    more = {}
-    for (setting, label), members in twins.items():
-        if len(members) > 1:
-            texts = zip(members, distinguishing_texts([g.fields for g in members]), strict=True)
-            more |= {(setting, g.key): f"{label} ({text})" for g, text in texts if text}
-    return [replace(g, label=more.get((g.setting, g.key), g.label)) for g in groups]
+    others = [not g.trained_by_fedlens and (g.setting, g.label) in own for g in groups]
+    groups = [replace(g, label=g.label + RECORDED_ELSEWHERE * o) for g, o in zip(groups, others, strict=True)]
+    labels: dict[GroupKey, str] = {}
+    for (setting, label), same in group_by(groups, lambda g: (g.setting, g.label)).items():
+        if len(same) > 1:
+            texts = zip(same, distinguishing_texts([g.fields for g in same]), strict=True)
+            labels |= {(setting, g.key): f"{label} ({text})" for g, text in texts if text}
+    return [replace(g, label=labels.get((g.setting, g.key), g.label)) for g in groups]
 
 
 def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Fields that have several values: path -> a text per row, empty where a row has no such field.
+    """Return the fields in which rows differ: path -> a text per row, empty where a row lacks the field.
 
     Hyper-parameters that were left at their defaults count too.
     """
@@ -299,7 +285,7 @@ def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, str]]:
-    """Fields that some rows alone have, with one value: keys of these rows -> path -> text."""
+    """Return fields that only some rows have, all with one value: keys of these rows -> path -> text."""
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for name, row in _config_texts(groups).items():
         having = tuple(g.key for g, text in zip(groups, row, strict=True) if text)
@@ -309,17 +295,17 @@ def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, s
 
 
 def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """path -> a text per row, empty where a row has no such field."""
+    """Path -> a text per row, empty where a row lacks the field."""
     flat = [g.fields for g in groups]
     names = dict.fromkeys(name for f in flat for name in f if name not in NOT_COMPARED)
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}
 
 
 def reason_not_comparable(group: Group, baseline: Group) -> str:
-    """Why two rows of one setting are not set against each other, in words; empty where they are.
+    """Say why no difference is taken between two rows of one setting; empty where it is.
 
-    Rows of other rounds or another participation have had other chances. A row that does not train is the
-    same whatever its rounds, so that it can be set against any.
+    Rows that trained for other rounds or shares of clients are not comparable. A row that does not train is
+    the same whatever its rounds, so that it is comparable with any.
     """
     if any(all(v.rounds == (0,) for v in g.runs) for g in (group, baseline)):
         return ""
@@ -334,7 +320,7 @@ def reason_not_comparable(group: Group, baseline: Group) -> str:
 
 
 def difference(group: Group, baseline: Group | None, metric: Metric) -> float | None:
-    """Points by which a row's mean exceeds the baseline's; None for the baseline and across protocols."""
+    """Return a row's mean minus the baseline's, in points; None for the baseline and across protocols."""
     if baseline is None or baseline.setting != group.setting or baseline.key == group.key:
         return None
     if metric not in group.stats or metric not in baseline.stats or reason_not_comparable(group, baseline):
@@ -345,7 +331,7 @@ def difference(group: Group, baseline: Group | None, metric: Metric) -> float | 
 def significance(
     groups: Sequence[Group], baseline: Group, metric: Metric, test: Test = "t"
 ) -> dict[str, PairedTest]:
-    """Each row of the baseline's protocol against it, paired by seed; Holm's correction over these rows."""
+    """Test each comparable row against the baseline, paired by seed, with Holm's correction over these."""
     rows = [g for g in groups if difference(g, baseline, metric) is not None]
     theirs = value_per_seed(baseline.runs, metric)
     found = holm([paired_test(value_per_seed(g.runs, metric), theirs, test) for g in rows])
@@ -353,21 +339,21 @@ def significance(
 
 
 def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
-    """The metrics that a table of some rows has columns for.
+    """Return the metrics that a table of some rows has columns for.
 
-    Where domains were held out, the mean personal accuracy is P under another name.
+    Where domains were held out, the mean personal accuracy is P under another name and has no column.
     """
     found = tuple(m for m in METRICS if any(m in g.stats for g in groups))
     return tuple(m for m in found if m != "personal" or "personalisation" not in found)
 
 
 def ranks(groups: Sequence[Group], metric: Metric, digits: int = 1) -> tuple[set[str], set[str]]:
-    """Keys of the best and second best rows of a setting; equal as printed, with ``digits``, is equal.
+    """Return the keys of the best and of the second best rows of a setting; a single row is not best.
 
-    A row that has nothing beside it is no best one.
+    Args:
+        digits: decimals of the table; values that are printed alike are equal.
     """
-    shown = {g.key: round(g.stats[metric].mean, digits) for g in groups if metric in g.stats}
-    levels = sorted(set(shown.values()), reverse=True) if len(shown) > 1 else []
-    best = {k for k, v in shown.items() if levels and v == levels[0]}
-    second = {k for k, v in shown.items() if len(levels) > 1 and v == levels[1]}
+    means = {g.key: round(g.stats[metric].mean, digits) for g in groups if metric in g.stats}
+    levels = sorted(set(means.values()), reverse=True) if len(means) > 1 else []
+    best, second = ({k for k, v in means.items() if [v] == levels[i : i + 1]} for i in (0, 1))
     return best, second

@@ -1,4 +1,9 @@
-"""The metrics of a run: which of its rounds count, and its accuracies in them."""
+"""The metrics of a run: which of its rounds count, and its accuracies in them.
+
+Functions of ``cells`` take the test cells of one round after aggregation (``Store.cells.own_and_domains``):
+every client's own model on its own samples, and the global model on every domain's test set. Their results
+are shares of one; everything else is in per cent.
+"""
 
 from __future__ import annotations
 
@@ -8,54 +13,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedcore.results.statistics import group_by, mean_known
 from fedcore.store import MeanAccuracy, NamedCell, RunRow, Store
-
-
-def accuracy_by_client(cells: Iterable[NamedCell]) -> dict[str, float]:
-    """Each client's own model on its own test samples."""
-    return {c.model: c.correct / c.total for c in cells if is_own(c)}
-
-
-def accuracy_by_domain(cells: Iterable[NamedCell]) -> dict[str, float]:
-    """The same, mean over the clients of each domain; empty where clients belong to none."""
-    found: dict[str, list[float]] = {}
-    for c in cells:
-        if is_own(c) and c.domain:
-            found.setdefault(c.domain, []).append(c.correct / c.total)
-    return {domain: float(np.mean(shares)) for domain, shares in found.items()}
-
-
-def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> float | None:
-    """The global model on a domain's test set, or on all of them as one (FedAlign's global performance)."""
-    found = [
-        c
-        for c in cells
-        if c.model_kind == "global" and c.test_set_kind == "domain" and domain in (None, c.test_set)
-    ]
-    return sum(c.correct for c in found) / sum(c.total for c in found) if found else None
-
-
-def personalisation(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
-    """P of one run: own models on their own domains, all of these equal; the held-out one is none of them."""
-    shares = _own_accuracies(cells, held_out)
-    return float(np.mean(shares)) if shares else None
-
-
-def comprehensive(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
-    """C of one run: a row of the N x N matrix, the global model's G among the own models' accuracies."""
-    shares, unseen = _own_accuracies(cells, held_out), global_accuracy(cells, held_out)
-    return float(np.mean([*shares, unseen])) if shares and unseen is not None else None
-
-
-def _own_accuracies(cells: Sequence[NamedCell], held_out: str | None) -> list[float]:
-    own = {d: share for d, share in accuracy_by_domain(cells).items() if d != held_out}
-    return list((own or accuracy_by_client(cells)).values())
-
-
-def is_own(c: NamedCell) -> bool:
-    """A client's own model on its own test samples."""
-    return c.model_kind == c.test_set_kind == "client" and c.model == c.test_set
-
 
 Rule = Literal["last", "best", "mean10"]
 RULES: dict[Rule, str] = {
@@ -63,7 +22,7 @@ RULES: dict[Rule, str] = {
     "best": "best on validation",
     "mean10": "mean of last ten rounds",
 }
-"""How a run's round is chosen. Never by test accuracy."""
+"""How the reported round of a run is selected; never by test accuracy."""
 Metric = Literal[
     "generalisation", "personalisation", "comprehensive", "personal", "weighted", "worst", "classes",
     "global", "whole",
@@ -91,16 +50,17 @@ METRIC_HEADINGS: dict[Metric, str] = {
     "whole": "Whole test",
 }
 METRIC_HELP: dict[Metric, str] = {
-    "generalisation": "the global model on the domain held out, mean over these; empty without such a model",
-    "personalisation": "each domain's own model on that domain, mean over the runs that hold another one out",
+    "generalisation": "the global model on the held-out domain, mean over these; empty for methods without a "
+    "global model",
+    "personalisation": "each domain's own model on that domain, mean over the runs that hold out another one",
     "comprehensive": "mean of the whole matrix of held-out domain by domain, G and P together",
     "personal": "each client's own model on its own test samples, clients weighing equally",
-    "weighted": "the same, every test sample weighing equally",
-    "worst": "the client whose own model does worst on its own test samples",
-    "classes": "each client's own model on all test samples of the classes it trains on (FedAlign's local); "
-    "where classes or domains are disjoint, personal accuracy says it",
-    "global": "the global model on the clients' test samples; empty where a method has none",
-    "whole": "the global model on all test samples, those of classes that no client holds too",
+    "weighted": "each client's own model on its own test samples, every sample weighing equally",
+    "worst": "the lowest accuracy of a client's own model on its own test samples",
+    "classes": "each client's own model on all test samples of the classes it trains on (FedAlign's local "
+    "performance); equal to personal accuracy where classes or domains are disjoint",
+    "global": "the global model on the clients' test samples; empty for methods without a global model",
+    "whole": "the global model on all test samples, including classes that no client has",
 }
 Breakdown = Literal["domain", "client", "held_out"]
 BREAKDOWNS: dict[Breakdown, str] = {
@@ -108,7 +68,7 @@ BREAKDOWNS: dict[Breakdown, str] = {
     "client": "Personal accuracy by client",
     "held_out": "Generalisation G by held-out domain",
 }
-"""What a mean is made of: accuracies by name."""
+"""The accuracies that a mean is made of: by domain, client or held-out domain."""
 SCORE_COLUMNS: dict[Metric, str] = {
     "personal": "personal_mean",
     "weighted": "personal_weighted",
@@ -116,12 +76,20 @@ SCORE_COLUMNS: dict[Metric, str] = {
     "classes": "classes_mean",
     "global": "global_mean",
 }
+"""Metrics that are recorded for every round -> their field of ``MeanAccuracy``."""
 AVERAGED_ROUNDS = 10
+"""Last rounds over which the rule ``mean10`` averages."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run with its accuracies (per cent) in the chosen rounds. ``domains``: all that it was tested on."""
+    """The accuracies of one run in the selected rounds, per cent.
+
+    Attributes:
+        rounds: the selected rounds; empty where the rule selects none.
+        breakdowns: accuracies by the name of a domain or client.
+        domains: all domains that the run was tested on.
+    """
 
     run: RunRow
     rounds: tuple[int, ...]
@@ -131,7 +99,7 @@ class RunResult:
 
     @property
     def rounds_text(self) -> str:
-        """The chosen rounds in words: ``7``, ``0 (before training)``, ``mean of 11 to 20``."""
+        """The selected rounds in words: ``7``, ``0 (before training)``, ``mean of 11 to 20``."""
         if len(self.rounds) == 1:
             return f"{self.rounds[0]}{' (before training)' if self.rounds == (0,) else ''}"
         full = len(self.rounds) == self.rounds[-1] - self.rounds[0] + 1
@@ -140,7 +108,12 @@ class RunResult:
 
 
 def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> tuple[int, ...]:
-    """The rounds a rule picks among the evaluated ones (ascending); empty where it has no answer."""
+    """Return the rounds that a rule selects among the evaluated ones.
+
+    Args:
+        evaluated: rounds in ascending order.
+        best: the best round on validation; None where it is not known.
+    """
     if not evaluated:
         return ()
     if rule == "last":
@@ -152,79 +125,135 @@ def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> t
 
 
 def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
-    """Every run in the rounds that a rule picks; those without such a round have empty ``rounds``."""
-    points: dict[int, dict[int, MeanAccuracy]] = {r.id: {} for r in runs}
-    for point in store.rounds.mean_accuracy(points):
-        points[point.run_id][point.round] = point
-    chosen = {r.id: selected_rounds(sorted(points[r.id]), r.best_round, rule) for r in runs}
-    cells: dict[int, dict[int, list[NamedCell]]] = {r.id: {} for r in runs}
-    for cell in store.cells.own_and_domains(chosen):
-        cells[cell.run_id].setdefault(cell.round, []).append(cell)
-    found = []
-    for run in runs:
-        rows = [points[run.id][r] for r in chosen[run.id]]
-        values: dict[Metric, float | None] = {
-            metric: _mean_percent([getattr(row, name) for row in rows])
-            for metric, name in SCORE_COLUMNS.items()
-        }
-        by_round = list(cells[run.id].values())
-        values |= _cell_metrics(run.held_out, by_round)
-        domains = dict.fromkeys(c.test_set for cs in by_round for c in cs if c.test_set_kind == "domain")
-        found.append(
-            RunResult(run, chosen[run.id], values, _breakdowns(run.held_out, by_round), tuple(domains))
+    """Read the results of some runs in the rounds that a rule selects."""
+    scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy([r.id for r in runs])}
+    evaluated = group_by(sorted(scores), lambda key: key[0])
+    selected = {
+        r.id: selected_rounds([round_ for _, round_ in evaluated.get(r.id, [])], r.best_round, rule)
+        for r in runs
+    }
+    cells = group_by(store.cells.own_and_domains(selected), lambda c: (c.run_id, c.round))
+    return [
+        _run_result(
+            run,
+            selected[run.id],
+            [scores[run.id, r] for r in selected[run.id]],
+            [cells[run.id, r] for r in selected[run.id] if (run.id, r) in cells],
         )
-    return found
+        for run in runs
+    ]
 
 
-def _cell_metrics(out: str | None, by_round: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:
-    """Per cent, mean over rounds. With a held-out domain a run is a row of the protocol's matrix."""
-    if out is None:
-        return {"whole": _mean_percent([global_accuracy(cells) for cells in by_round])}
+def _run_result(
+    run: RunRow,
+    rounds: tuple[int, ...],
+    scores: Sequence[MeanAccuracy],
+    cells: Sequence[list[NamedCell]],
+) -> RunResult:
+    values: dict[Metric, float | None] = {
+        metric: _mean_percent(getattr(row, name) for row in scores) for metric, name in SCORE_COLUMNS.items()
+    }
+    values |= _cell_metrics(run.held_out, cells)
+    domains = dict.fromkeys(c.test_set for cs in cells for c in cs if c.test_set_kind == "domain")
+    return RunResult(run, rounds, values, _breakdowns(run.held_out, cells), tuple(domains))
+
+
+def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:
+    """Metrics that are read from cells, per cent, mean over rounds."""
+    if held_out is None:
+        return {"whole": _mean_percent(global_accuracy(cells) for cells in rounds)}
     return {
-        "generalisation": _mean_percent([global_accuracy(cells, out) for cells in by_round]),
-        "personalisation": _mean_percent([personalisation(cells, out) for cells in by_round]),
-        "comprehensive": _mean_percent([comprehensive(cells, out) for cells in by_round]),
+        "generalisation": _mean_percent(global_accuracy(cells, held_out) for cells in rounds),
+        "personalisation": _mean_percent(personalisation(cells, held_out) for cells in rounds),
+        "comprehensive": _mean_percent(comprehensive(cells, held_out) for cells in rounds),
     }
 
 
-def _breakdowns(out: str | None, by_round: Sequence[list[NamedCell]]) -> dict[Breakdown, dict[str, float]]:
-    read: dict[Breakdown, list[dict[str, float]]] = {
-        "domain": [accuracy_by_domain(cells) for cells in by_round],
-        "client": [accuracy_by_client(cells) for cells in by_round],
+def _breakdowns(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Breakdown, dict[str, float]]:
+    """Accuracies by domain, client and held-out domain, per cent, mean over the rounds that have them."""
+    shares: dict[Breakdown, list[dict[str, float]]] = {
+        "domain": [accuracy_by_domain(cells) for cells in rounds],
+        "client": [accuracy_by_client(cells) for cells in rounds],
     }
-    if out is not None:
-        unseen = [global_accuracy(cells, out) for cells in by_round]
-        read["held_out"] = [{out: share} for share in unseen if share is not None]
-    found: dict[Breakdown, dict[str, float]] = {}
-    for part, rounds in read.items():
-        for name in dict.fromkeys(name for shares in rounds for name in shares):
-            value = _mean_percent([shares.get(name) for shares in rounds])
+    if held_out is not None:
+        unseen = [global_accuracy(cells, held_out) for cells in rounds]
+        shares["held_out"] = [{held_out: share} for share in unseen if share is not None]
+    means: dict[Breakdown, dict[str, float]] = {}
+    for breakdown, by_round in shares.items():
+        for name in dict.fromkeys(name for one in by_round for name in one):
+            value = _mean_percent(one.get(name) for one in by_round)
             if value is not None:
-                found.setdefault(part, {})[name] = value
-    return found
+                means.setdefault(breakdown, {})[name] = value
+    return means
 
 
-def _mean_percent(shares: Sequence[float | None]) -> float | None:
-    known = [s for s in shares if s is not None]
-    return 100 * float(np.mean(known)) if known else None
+def _mean_percent(shares: Iterable[float | None]) -> float | None:
+    mean = mean_known(shares)
+    return None if mean is None else 100 * mean
+
+
+def is_own(c: NamedCell) -> bool:
+    """Whether a cell is of a client's own model on its own test samples."""
+    return c.model_kind == c.test_set_kind == "client" and c.model == c.test_set
+
+
+def accuracy_by_client(cells: Iterable[NamedCell]) -> dict[str, float]:
+    """Return the accuracy of each client's own model on its own test samples."""
+    return {c.model: c.correct / c.total for c in cells if is_own(c)}
+
+
+def accuracy_by_domain(cells: Iterable[NamedCell]) -> dict[str, float]:
+    """Return the mean of ``accuracy_by_client`` over each domain's clients; empty without domains."""
+    own = group_by((c for c in cells if is_own(c) and c.domain), lambda c: c.domain or "")
+    return {domain: float(np.mean([c.correct / c.total for c in cs])) for domain, cs in own.items()}
+
+
+def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> float | None:
+    """Return the global model's accuracy on a domain's test set, by default on all domains' together.
+
+    The latter is FedAlign's global performance; None where no such cell was recorded.
+    """
+    chosen = [
+        c
+        for c in cells
+        if c.model_kind == "global" and c.test_set_kind == "domain" and domain in (None, c.test_set)
+    ]
+    return sum(c.correct for c in chosen) / sum(c.total for c in chosen) if chosen else None
+
+
+def personalisation(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
+    """Return P of one run: the mean over domains but the held-out one of own models on their own domain."""
+    return mean_known(_own_accuracies(cells, held_out))
+
+
+def comprehensive(cells: Sequence[NamedCell], held_out: str | None) -> float | None:
+    """Return C of one run: the mean of the global model's G and the own models' accuracies by domain."""
+    shares, unseen = _own_accuracies(cells, held_out), global_accuracy(cells, held_out)
+    return mean_known([*shares, unseen]) if shares and unseen is not None else None
+
+
+def _own_accuracies(cells: Sequence[NamedCell], held_out: str | None) -> list[float]:
+    """Own models' accuracies by domain but the held-out one; by client where clients have no domains."""
+    own = {domain: share for domain, share in accuracy_by_domain(cells).items() if domain != held_out}
+    return list((own or accuracy_by_client(cells)).values())
 
 
 def complete_seeds(runs: Iterable[RunResult]) -> list[RunResult]:
-    """The runs of seeds that have every held-out domain that any seed has.
+    """Return the runs of seeds that have every held-out domain that any seed has.
 
     A mean over fewer domains is another quantity: its distance from the others is no spread over seeds.
     """
     runs = list(runs)
-    domains: dict[int, set[str | None]] = {}
-    for value in runs:
-        domains.setdefault(value.run.seed, set()).add(value.run.held_out)
-    wanted = set[str | None]().union(*domains.values())
-    return [v for v in runs if domains[v.run.seed] == wanted]
+    domains = {
+        seed: {r.run.held_out for r in same} for seed, same in group_by(runs, lambda r: r.run.seed).items()
+    }
+    all_domains = set[str | None]().union(*domains.values())
+    return [r for r in runs if domains[r.run.seed] == all_domains]
 
 
 def value_per_seed(runs: Iterable[RunResult], metric: Metric) -> dict[int, float]:
-    """One value per whole seed: the mean over its held-out domains (one value where there is none)."""
-    by_seed: dict[int, list[float]] = {}
-    for value in complete_seeds(v for v in runs if v.values.get(metric) is not None):
-        by_seed.setdefault(value.run.seed, []).append(value.values[metric])
-    return {seed: float(np.mean(numbers)) for seed, numbers in sorted(by_seed.items())}
+    """Return a value per complete seed: the mean over its held-out domains (one where there are none)."""
+    known = complete_seeds(r for r in runs if r.values.get(metric) is not None)
+    by_seed = group_by(known, lambda r: r.run.seed)
+    means = {seed: mean_known(r.values[metric] for r in same) for seed, same in sorted(by_seed.items())}
+    return {seed: mean for seed, mean in means.items() if mean is not None}

@@ -19,8 +19,12 @@ MEGABYTE = 1_000_000
 class RunProgress:
     """How far a run is.
 
-    share: of the rounds, 0..1. seconds_left: None while unknown. queue_position: in the queue, from 1.
-    seconds_per_round: seconds of a recent round, None before the first. megabytes: of all clients so far, None unmeasured.
+    Attributes:
+        share: of the rounds done, 0 to 1.
+        seconds_left: None while unknown.
+        queue_position: place in the queue, from 1; None where it does not wait.
+        seconds_per_round: mean of the last rounds; None before the first.
+        megabytes_up, megabytes_down: of all clients so far; None where they were not measured.
     """
 
     run: RunRow

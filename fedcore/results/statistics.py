@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 Test = Literal["t", "wilcoxon"]
 TESTS: dict[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
 LEVEL = 0.05
 MIN_PAIRS = 3
-"""With fewer seeds nothing is claimed."""
+"""Below so many seeds no test is made."""
+
+
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by a key, in the order in which the keys first appear."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None where there are none."""
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known else None
 
 
 @dataclass(frozen=True)
 class Stat:
-    """Mean over seeds. ``std`` is the sample standard deviation (ddof = 1), None for a single seed."""
+    """A mean over n seeds; ``std`` is the sample standard deviation (ddof = 1), None for a single seed."""
 
     mean: float
     std: float | None
     n: int
 
     def text(self, digits: int = 1) -> str:
-        """``85.3 ± 0.4``; without the spread for one seed."""
+        """Return the mean and the spread as ``85.3 ± 0.4``, for one seed the mean alone."""
         spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
         return f"{self.mean:.{digits}f}{spread}"
 
 
 def spread(values: Iterable[float | None]) -> Stat | None:
-    """Mean and sample standard deviation of the values that are there; None where there are none."""
+    """Return mean and sample standard deviation of the known values; None where there are none."""
     known = np.array([v for v in values if v is not None and not math.isnan(v)], dtype=np.float64)
     if known.size == 0:
         return None
@@ -40,21 +57,21 @@ def spread(values: Iterable[float | None]) -> Stat | None:
 
 
 def signed(points: float, digits: int = 1) -> str:
-    """A difference with its sign, ``+0.4``; what is 0 as printed has none."""
+    """Format a difference with its sign, ``+0.4``; one that is printed as 0 has none."""
     text = f"{points:+.{digits}f}"
     return text if float(text) else text[1:]
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A row against the baseline, seed by seed.
+    """A test of a row against the baseline, paired by seed.
 
     Attributes:
-        n: seeds that both have; the others say nothing here.
+        n: number of seeds that both rows have.
         difference: mean of the n differences; None without a seed in common.
-        p: two-sided, of this row alone; None where no test is made, and ``why`` says why.
+        p: two-sided, of this row alone; None where no test was made.
         adjusted: ``p`` after Holm's correction for all rows that are compared with this baseline.
-        why: also what limits a test that was made.
+        remark: why no test was made, or what limits the one that was.
     """
 
     test: Test
@@ -66,12 +83,12 @@ class PairedTest:
 
     @property
     def significant(self) -> bool:
-        """Whether the difference stands at the 5 % level after the correction."""
+        """Whether the difference is significant at the 5 % level after the correction."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
     @property
     def text(self) -> str:
-        """``p = 0.012``, or why there is none."""
+        """The adjusted p as ``p = 0.012``, or the reason why there is none."""
         if self.adjusted is None:
             return self.remark
         shown = "p < 0.001" if self.adjusted < 0.001 else f"p = {self.adjusted:.3f}"
@@ -79,7 +96,7 @@ class PairedTest:
 
 
 def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Test = "t") -> PairedTest:
-    """Two-sided test of the differences of equal seeds; ``adjusted`` is left to ``holm``."""
+    """Test the differences of equal seeds against 0, two-sided; ``holm`` fills in ``adjusted``."""
     from scipy import stats  # here: the import takes longer than a page may, and few pages test anything
 
     seeds = sorted(set(ours) & set(theirs))
@@ -98,14 +115,14 @@ def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Te
     untied = int(np.count_nonzero(gaps))
     floor = 2 / 2**untied
     remark = f"n = {untied} cannot reach below {floor:.2g}" if floor >= LEVEL else ""
-    return PairedTest(test, n, mean, float(stats.wilcoxon(gaps).pvalue), remark=why)
+    return PairedTest(test, n, mean, float(stats.wilcoxon(gaps).pvalue), remark=remark)
 
 
-def holm(found: Sequence[PairedTest]) -> list[PairedTest]:
-    """The same with p adjusted for as many tests as were made (Holm, 1979), in the given order."""
-    order = sorted((i for i, f in enumerate(found) if f.p is not None), key=lambda i: found[i].p)
-    result, highest = list(found), 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - rank) * found[i].p))
-        result[i] = replace(found[i], adjusted=highest)
-    return result
+def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
+    """Adjust p for the number of tests that were made (Holm, 1979); the order stays."""
+    made = sorted((test.p, i) for i, test in enumerate(tests) if test.p is not None)
+    adjusted, highest = list(tests), 0.0
+    for rank, (p, i) in enumerate(made):
+        highest = max(highest, min(1.0, (len(made) - rank) * p))
+        adjusted[i] = replace(tests[i], adjusted=highest)
+    return adjusted

@@ -68,7 +68,7 @@ def test_nothing_is_claimed_without_evidence(test, ours, theirs, n, why):
 def test_holm_by_hand():
     """0.01 x 3, 0.04 x 2, 0.03 x 2 kept monotone; a row without a test counts for none."""
     tests = [PairedTest("t", 5, 1.0, p) for p in (0.04, 0.01, 0.03)]
-    found = holm([*tests, PairedTest("t", 2, 1.0, why="n = 2: too few seeds")])
+    found = holm([*tests, PairedTest("t", 2, 1.0, remark="n = 2: too few seeds")])
     assert [f.adjusted for f in found] == [
         pytest.approx(0.06),
         pytest.approx(0.03),
