@@ -99,7 +99,8 @@ def _rows(
     rows: dict[int, list[Row]] = {}
     for group in comparison.groups:
         held_out = {result.run.held_out for result in group.runs} - {None}
-        if not group.trained_by_fedlens or group.method not in methods or held_out != set(experiment.held_out):
+        own = group.trained_by_fedlens and group.method in methods
+        if not own or held_out != set(experiment.held_out):
             continue
         content = variants.content(group.config)
         for i, known in enumerate(contents):
