@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fedcore.errors import FedLensError
 
@@ -137,7 +137,7 @@ def check_file(source: Path | bytes, *, thorough: bool = True) -> FileCheck:
             return check
     except Image.DecompressionBombError:
         return _huge((0, 0))
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         return FileCheck("not an image", "not an image")
     except BROKEN as error:
         cut = "truncat" in str(error).lower()

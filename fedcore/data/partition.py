@@ -1,7 +1,7 @@
-"""Partitions: which client holds which samples. Seeded, and every sample is in exactly one client and split.
+"""Partitions: seeded assignments of samples to clients, each sample to at most one client and split.
 
-A client's share of a class is the same in train, validation and test, so that its own test set mirrors what
-it trains on. Draws are keyed by sample key, class name and client name; the order of files changes nothing.
+A client's share of a class is the same in train, validation and test, so that its test set resembles its
+training set. Draws are keyed by sample key, class name and client name; the order of files does not matter.
 """
 
 from __future__ import annotations
@@ -11,31 +11,40 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.data import assigners as deals
-from fedcore.data.assigners import Form, Group, Leftover
+from fedcore.data.assigners import (
+    Form,
+    Group,
+    Leftover,
+    assign_dirichlet,
+    assign_iid,
+    assign_pathological,
+    natural_groups,
+)
 from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
 from fedcore.data.splits import few_shot
 from fedcore.errors import FedLensError
 
 Kind = Literal["domain", "iid", "dirichlet", "pathological", "natural"]
+SplitRows = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows of one client: train, validation, test."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Who holds what. All rows index the ``ImageSet`` and are ascending.
+    """The samples of every client; all rows index the ``ImageSet`` and are ascending.
 
     Attributes:
-        clients: names: the domain for one client a domain, ``sketch-1``... for several; the data set's own
-            names for a natural partition; else ``client-01``...
+        clients: names: the domain's for one client per domain, ``sketch-1``... for several; the data set's
+            own names for a natural partition; else ``client-01``...
         client_domain: index into ``domains``, -1 where a client mixes domains. Shape: (clients,).
         train, validation, test: rows of every client.
-        domains: all domains in use, the held-out one included.
-        domain_test: the whole test split of every domain, the held-out one included.
+        domains: all domains in use, including the held-out one.
+        domain_test: the whole test split of every domain, including the held-out one.
         held_out: the domain that no client holds, or None.
         counts: training samples. Shape: (clients, classes).
-        unassigned: rows that no client holds, the held-out domain aside: classes left over by a pathological
-            partition, clients that a natural one leaves out, and training rows beyond ``shots``. Test rows
-            among them stay in ``domain_test``.
+        unassigned: rows that no client holds, without the held-out domain: classes left over by a
+            pathological partition, clients that a natural one leaves out, and training rows beyond ``shots``.
+            Test rows among them stay in ``domain_test``.
     """
 
     clients: tuple[str, ...]
@@ -66,46 +75,46 @@ def partition(
     held_out: str | None = None,
     seed: int = 0,
 ) -> Assignment:
-    """Give the samples of a data set to clients.
+    """Assign the samples of a data set to clients.
 
     - ``domain``: ``clients_per_domain`` clients each; within a domain IID, or Dirichlet given ``alpha``.
-    - ``iid``: every class is dealt out in turn; clients differ by one sample per class and split at most.
-    - ``dirichlet``: in the per-class form (FedAlign's, and SDFed's) the clients' shares of each class are one
+    - ``iid``: every class is assigned in turn; clients differ by at most one sample per class and split.
+    - ``dirichlet``: in the per-class form (of FedAlign and SDFed) the clients' shares of each class are one
       draw of Dirichlet(alpha, ..., alpha), and clients differ in size; in the per-client form each client's
-      shares of the classes are one, and clients are of one size.
-    - ``pathological``: ``classes_per_client`` classes each, no class twice. Classes that remain (FedAlign's
-      Food101 leaves 1, Pets 2, Flowers 2) go to nobody, or are dealt to all clients alike
+      shares of the classes are one draw, and clients are of equal size.
+    - ``pathological``: ``classes_per_client`` classes each, no class twice. The remaining classes (1 for
+      FedAlign's Food101, 2 for Pets and for Flowers) are not assigned, or are shared by all clients
       (``leftover="spread"``); they stay in the domains' test sets.
     - ``natural``: the clients that the data set names (writers, a manifest's column), or ``clients`` of them.
 
-    A client whose share leaves it without a test sample gets one of a class that it trains on, from the
-    client that holds most test samples of that class; likewise for validation where the split has one.
+    A client whose share has no test sample gets one of a class that it trains on, from the client with most
+    test samples of that class; the same holds for validation where the split has any.
 
     Args:
-        split: (samples,) as ``splits.split`` gives it.
-        min_samples: training samples that each client has at least; Dirichlet shares are drawn anew (seeded,
-            at most ``deals.DRAWS`` times) until it holds, and a natural client below it is left out.
-        shots: at most so many training samples per class and client, validation and test stay whole.
-        held_out: a domain that no client holds; its samples appear in ``domain_test`` only.
+        split: (samples,) as ``splits.split`` returns it.
+        min_samples: minimum of training samples of each client; Dirichlet shares are redrawn (seeded, at most
+            ``assigners.MAX_DRAWS`` times) until it is reached, and a natural client below it is left out.
+        shots: maximum of training samples per class and client; validation and test stay whole.
+        held_out: a domain that no client holds; its samples are in ``domain_test`` only.
 
     Raises:
-        FedLensError: with the field of the experiment at fault, when there are fewer samples or classes than
+        FedLensError: with the field of the experiment at fault, if there are fewer samples or classes than
             the partition needs.
     """
     used = _used_rows(images, split, held_out)
     if kind == "natural":
-        groups = deals.natural(images, split, used, clients, min_samples, shots, seed)
+        groups = natural_groups(images, split, used, clients, min_samples, shots, seed)
     else:
         groups = _groups(images, used, kind, clients, clients_per_domain)
-        _refuse_crowds(images, split, groups, min_samples, kind)
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        _refuse_too_many_clients(images, split, groups, min_samples, kind)
+    parts: list[SplitRows] = []
     for group in groups:
         if kind == "pathological":
-            owner = deals.pathological(images, split, group, classes_per_client or 1, leftover, seed)
+            owner = assign_pathological(images, split, group, classes_per_client or 1, leftover, seed)
         elif alpha is not None and kind in ("domain", "dirichlet"):
-            owner = deals.dirichlet(images, split, group, alpha, dirichlet_form, min_samples, shots, seed)
+            owner = assign_dirichlet(images, split, group, alpha, dirichlet_form, min_samples, shots, seed)
         else:
-            owner = deals.dealt(images, split, group, seed)
+            owner = assign_iid(images, split, group, seed)
         parts += _parts(images, split, group, owner)
     names = tuple(name for group in groups for name in group.names)
     train = [
@@ -121,7 +130,7 @@ def _assignment(
     split: np.ndarray,
     groups: list[Group],
     train: list[np.ndarray],
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    parts: list[SplitRows],
     held_out: str | None,
     used: np.ndarray,
 ) -> Assignment:
@@ -144,7 +153,7 @@ def _assignment(
 
 
 def _used_rows(images: ImageSet, split: np.ndarray, held_out: str | None) -> np.ndarray:
-    """Rows that clients may hold: all but those of the held-out domain."""
+    """Return the rows that clients may hold: all but those of the held-out domain."""
     if len(split) != len(images):
         raise ValueError(f"{images.name}: {len(split)} split marks for {len(images)} samples")
     if held_out is None:
@@ -200,10 +209,14 @@ def _groups(
     return groups
 
 
-def _refuse_crowds(
+def _refuse_too_many_clients(
     images: ImageSet, split: np.ndarray, groups: list[Group], min_samples: int, kind: Kind
 ) -> None:
-    """Say early, and with numbers, that there are fewer samples than the clients need."""
+    """Refuse more clients than there are samples for, before any is assigned.
+
+    Raises:
+        FedLensError: ``partition``, with the number of clients that is possible.
+    """
     for group in groups:
         n, field = len(group.names), "partition.clients"
         where = images.name
@@ -211,7 +224,7 @@ def _refuse_crowds(
             field, where = "partition.clients_per_domain", f"domain '{images.domains[group.domain]}'"
         train, validation, test = (int((split[group.rows] == s).sum()) for s in (TRAIN, VALIDATION, TEST))
         most = max(1, min(train // min_samples, test, validation or test))
-        remedy = f"ask for {most} client{'s' if most > 1 else ''} at most"
+        remedy = f"set at most {most} client{'s' if most > 1 else ''}"
         if train < n * min_samples:
             raise FedLensError(
                 f"{where} has {train} training samples, too few for {n} clients "
@@ -222,8 +235,8 @@ def _refuse_crowds(
         for name, count in (("test", test), ("validation", validation)):
             if count < n and (count or name == "test"):
                 raise FedLensError(
-                    f"{where} has {count} {name} samples for {n} clients, "
-                    f"each is measured on one at least; {remedy}",
+                    f"{where} has {count} {name} samples for {n} clients, but each needs at least one; "
+                    f"{remedy}",
                     field,
                 )
 
@@ -234,45 +247,48 @@ def _refuse_small(names: tuple[str, ...], train: list[np.ndarray], min_samples: 
     if sizes[least] < min_samples:
         raise FedLensError(
             f"client '{names[least]}' has {sizes[least]} training samples of {sum(sizes)}, "
-            f"fewer than {min_samples}; lower min_samples, ask for fewer clients or a larger alpha",
+            f"fewer than {min_samples}; lower min_samples, or set fewer clients or a larger alpha",
             "partition.min_samples",
         )
 
 
-def _parts(
-    images: ImageSet, split: np.ndarray, group: Group, owner: np.ndarray
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(train, validation, test) rows of every client of a group, nobody left unmeasured."""
+def _parts(images: ImageSet, split: np.ndarray, group: Group, owner: np.ndarray) -> list[SplitRows]:
+    """Return the rows of every client of a group, each with at least one test (and validation) sample."""
     owner = owner.copy()
-    marks, labels = split[group.rows], images.labels[group.rows]
+    splits, labels = split[group.rows], images.labels[group.rows]
     for s in (VALIDATION, TEST):
-        if np.any(marks == s):
-            _give_one(owner, marks, labels, s, group.names)
-    return [
-        tuple(np.sort(group.rows[(owner == k) & (marks == s)]) for s in (TRAIN, VALIDATION, TEST))
-        for k in range(len(group.names))
-    ]
+        if np.any(splits == s):
+            _ensure_one_each(owner, splits, labels, s, group.names)
+
+    def rows(client: int, s: int) -> np.ndarray:
+        return np.sort(group.rows[(owner == client) & (splits == s)])
+
+    return [(rows(k, TRAIN), rows(k, VALIDATION), rows(k, TEST)) for k in range(len(group.names))]
 
 
-def _give_one(
-    owner: np.ndarray, marks: np.ndarray, labels: np.ndarray, s: int, names: tuple[str, ...]
+def _ensure_one_each(
+    owner: np.ndarray, splits: np.ndarray, labels: np.ndarray, s: int, names: tuple[str, ...]
 ) -> None:
-    """Move (in ``owner``) one sample of split ``s``, of a class it trains on, to every client without any."""
+    """Move one sample of split ``s``, of a class that it trains on, to every client without any (in place).
+
+    Raises:
+        FedLensError: ``partition.min_samples``, where no other client can spare one.
+    """
     n, classes = len(names), int(labels.max()) + 1
     held = np.zeros((n, classes), dtype=np.int64)
-    np.add.at(held, (owner[(marks == s) & (owner >= 0)], labels[(marks == s) & (owner >= 0)]), 1)
+    np.add.at(held, (owner[(splits == s) & (owner >= 0)], labels[(splits == s) & (owner >= 0)]), 1)
     for k in np.flatnonzero(held.sum(1) == 0):
-        own = np.bincount(labels[(owner == k) & (marks == TRAIN)], minlength=classes)
-        spare = np.where(held.sum(1, keepdims=True) > 1, held, 0)  # a donor keeps one
+        own = np.bincount(labels[(owner == k) & (splits == TRAIN)], minlength=classes)
+        spare = np.where(held.sum(1, keepdims=True) > 1, held, 0)  # a donor keeps one sample
         for c in np.argsort(-own, kind="stable"):
             if own[c] and spare[:, c].any():
                 donor = int(np.argmax(spare[:, c]))
-                owner[np.flatnonzero((owner == donor) & (marks == s) & (labels == c))[-1]] = k
+                owner[np.flatnonzero((owner == donor) & (splits == s) & (labels == c))[-1]] = k
                 held[donor, c], held[k, c] = held[donor, c] - 1, 1
                 break
         else:
             raise FedLensError(
                 f"client '{names[k]}' gets no {'test' if s == TEST else 'validation'} sample of a class that "
-                "it trains on; ask for fewer clients, a larger alpha or a higher min_samples",
+                "it trains on; set fewer clients, a larger alpha or a higher min_samples",
                 "partition.min_samples",
             )

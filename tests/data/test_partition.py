@@ -248,7 +248,7 @@ BAD = {
     "more clients than test samples": (
         {"kind": "iid", "clients": 20},
         "partition.clients",
-        "12 clients at most",
+        "set at most 12 clients",
     ),
     "more clients than a domain has": (
         {"clients_per_domain": 19},
@@ -269,12 +269,12 @@ BAD = {
     "more classes than there are": (
         {"kind": "pathological", "clients": 2, "classes_per_client": 2},
         "partition.classes_per_client",
-        "need 4 classes, drawn has 3; ask for 1 a client or for 1 clients at most",
+        "need 4 classes, but drawn has 3; set at most 1 per client or at most 1 clients",
     ),
     "more clients than classes": (
         {"kind": "pathological", "clients": 4, "classes_per_client": 1},
         "partition.classes_per_client",
-        "need 4 classes, drawn has 3; ask for 3 clients at most",
+        "need 4 classes, but drawn has 3; set at most 3 clients",
     ),
     "an unknown held-out domain": ({"held_out": "x"}, "held_out", "domain0, domain1"),
     "clients that contradict the domains": ({"clients": 3}, "partition.clients", "make 2"),

@@ -238,7 +238,7 @@ BAD = {
         written({"a": 10, "b": 10}),
         {"kind": "natural", "clients": 3},
         "partition.clients",
-        "2 of the 2 clients .* 3 are asked for; ask for fewer",
+        "2 of the 2 clients .* fewer than clients = 3; set fewer",
     ),
     "none large enough": (
         written({"a": 10, "b": 10}),

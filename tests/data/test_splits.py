@@ -96,7 +96,7 @@ def test_official_is_the_data_sets_own():
 
 @pytest.mark.parametrize("name", ["rotated-digits", "shapes"])
 def test_no_embedded_data_set_brings_a_split_and_the_error_says_so(name):
-    with pytest.raises(FedLensError, match=f"{name} brings no official split; choose 60/20/20 or 80/20") as e:
+    with pytest.raises(FedLensError, match=f"{name} has no official split; choose 60/20/20 or 80/20") as e:
         split(catalog.load(name), "official", seed=1)
     assert e.value.field == "data.split"
 

@@ -88,8 +88,8 @@ def _listed(
     refuse_other_classes(entry, root, tuple(number))
     result.classes = prompt_names(root, classes)
     label_of = {name: i for i, name in enumerate(classes)}
-    for d, class_name, file, part in sorted(rows, key=lambda row: row[:3]):
+    for d, class_name, image, part in sorted(rows, key=lambda row: row[:3]):
         domain = result.domains[d]
-        path = folders[domain] / class_name / file
-        result.add(path, f"{domain}/{class_name}/{file}", label_of[class_name], d, part)
+        file = folders[domain] / class_name / image
+        result.add(file, f"{domain}/{class_name}/{image}", label_of[class_name], d, part)
     return result

@@ -333,11 +333,13 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
     Raises:
         FedLensError: ``data.root``, for a file outside the folder.
     """
-    if cell is None or (cell.get("bytes") is None and not cell.get("path")):
+    cell = cell or {}
+    content: bytes | None = cell.get("bytes")
+    if content is not None:
+        return content
+    if not cell.get("path"):
         return b""
-    if cell.get("bytes") is not None:
-        return cell["bytes"]
-    file = path / cell["path"]
+    file = path / str(cell["path"])
     if not file.resolve().is_relative_to(path):
         raise FedLensError(
             f"{path}: {key} points to {file}, outside the folder; load the images into the data set before "

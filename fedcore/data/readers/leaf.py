@@ -72,6 +72,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     files = _files(entry, roots)
     samples = _samples(files)
     kept = samples.labels < len(entry.classes)
+    chosen: tuple[str, ...]
     if domains is None:
         rows = np.flatnonzero(kept)
         chosen, domain = (ONE_DOMAIN,), np.zeros(len(rows), dtype=np.int64)
@@ -212,8 +213,13 @@ def _convert(files: Sequence[tuple[Path, int]], folder: Path) -> Work[None]:
     unfinished.mkdir(exist_ok=True)
     try:
         np.save(unfinished / _PIXELS, samples.pixels)
-        arrays = {"labels": samples.labels, "writer": samples.writer, "part": samples.part}
-        np.savez(unfinished / _ROWS, names=np.array(samples.names), **arrays)
+        np.savez(
+            unfinished / _ROWS,
+            names=np.array(samples.names),
+            labels=samples.labels,
+            writer=samples.writer,
+            part=samples.part,
+        )
         if not folder.exists():  # another process may have been faster
             unfinished.rename(folder)
     finally:

@@ -198,7 +198,7 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
     for name, part in parts.items():
         path = root / name
         content = _cifar_file(path)
-        own, pixels = content.get(b"labels", content.get(b"fine_labels")), content.get(b"data")
+        own, pixels = content.get(b"labels", content.get(b"fine_labels")), content.get(b"data", ())
         if (
             own is None
             or np.shape(pixels) != (len(own), 3072)

@@ -111,7 +111,7 @@ def test_a_folder_of_ones_own_with_parts_and_a_folder_more(tmp_path: Path):
 
 def test_a_set_without_a_split_says_what_it_offers(tmp_path: Path):
     images = catalog.load("pacs", str(WRITE["pacs"](tmp_path)))
-    with pytest.raises(FedLensError, match="pacs brings no official split; choose 60/20/20 or 80/20"):
+    with pytest.raises(FedLensError, match="pacs has no official split; choose 60/20/20 or 80/20"):
         split(images, "official", seed=1)
 
 
