@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedcore.config import RunConfig
+from fedcore.data.split_codes import TEST
 from fedcore.engine.events import Cell, Event, Notice, RoundFinished, Started
 from fedcore.engine.events import Progress as Slow
 from fedcore.progress import Work, result_of
@@ -75,7 +76,7 @@ def _figure(cells: Iterable[Cell]) -> str:
     own = [
         c.correct / c.total
         for c in cells
-        if c.split == 2 and c.stage == "after_aggregation" and c.model == c.test_set
+        if c.split == TEST and c.stage == "after_aggregation" and c.model == c.test_set
     ]
     return f"{100 * sum(own) / len(own):.1f} %" if own else ""
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
+from fedcore.data.images import ImageSet
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import apportion, keyed_order
 from fedcore.errors import FedLensError
 from fedcore.seeds import numpy_generator

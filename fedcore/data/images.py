@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
-"""Codes of the splits wherever a split is stored: values of ``ImageSet.split``, indices of ``SPLITS``."""
-SPLITS = ("train", "validation", "test")
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from fedcore.data.assigners import (
     assign_pathological,
     natural_groups,
 )
-from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
+from fedcore.data.images import ImageSet
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import few_shot
 from fedcore.errors import FedLensError
 

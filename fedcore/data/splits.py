@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
+from fedcore.data.images import ImageSet
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.seeds import derive, numpy_generator
 
@@ -21,7 +22,7 @@ SWAPPED = np.array([TEST, TRAIN, TRAIN], dtype=np.int8)
 
 
 def split(images: ImageSet, scheme: Scheme, seed: int) -> np.ndarray:
-    """Assign every sample to a split. Shape: -> (samples,) int8, values as in ``images.SPLITS``.
+    """Assign every sample to a split. Shape: -> (samples,) int8, values as in ``split_codes``.
 
     Within a domain the validation and test sets have ``floor(share * samples)`` samples (FedOT's printed
     accuracies on PACS are multiples of 1/785 and 1/409, the floors for Sketch and Art), distributed over the

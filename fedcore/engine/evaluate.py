@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.data.images import TEST, VALIDATION
+from fedcore.data.split_codes import TEST, VALIDATION
 from fedcore.engine.events import GLOBAL, Cell, Stage
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch

@@ -8,10 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from fedcore.data.split_codes import TEST
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import Metric, complete_seeds
 from fedcore.results.statistics import spread
-from fedcore.store import BROADCAST, TEST, RunRow, Store
+from fedcore.store import BROADCAST, RunRow, Store
 
 Axis = Literal["round", "seconds", "megabytes"]
 AXES: dict[Axis, str] = {

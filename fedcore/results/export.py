@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedcore.data.split_codes import SPLITS
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import (
     Comparison,
@@ -40,7 +41,6 @@ CLIENT_FIELDS = (
     "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
     "own_total", "own_accuracy",
 )  # fmt: skip
-SPLITS = {0: "train", 1: "validation", 2: "test"}
 POINTS = {0: "local", 1: "broadcast"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")

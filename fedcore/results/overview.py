@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcore.config.field_names import data_words
+from fedcore.data.split_codes import VALIDATION
 from fedcore.results.progress import elapsed
 from fedcore.results.statistics import spread
-from fedcore.store import VALIDATION, ExperimentRow, RunRow, Store
+from fedcore.store import ExperimentRow, RunRow, Store
 
 _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcore.data.split_codes import TEST
 from fedcore.engine.events import FULL_MATRIX_CLIENTS
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results import diagnostics
@@ -21,7 +22,7 @@ from fedcore.results.panels import (
     percent_correct,
     shares_by_domain,
 )
-from fedcore.store import BROADCAST, TEST, EntityRow, NamedCell, RunRow, Store
+from fedcore.store import BROADCAST, EntityRow, NamedCell, RunRow, Store
 
 
 def held_out_panel(

@@ -11,9 +11,6 @@ from fedcore.store.recorder import Recorder
 from fedcore.store.rounds import (
     BROADCAST,
     LOCAL,
-    TEST,
-    TRAIN,
-    VALIDATION,
     ClientRoundRow,
     MeanAccuracy,
     RoundRow,
@@ -25,9 +22,6 @@ from fedcore.store.writer import Created
 __all__ = [
     "BROADCAST",
     "LOCAL",
-    "TEST",
-    "TRAIN",
-    "VALIDATION",
     "Access",
     "ClientRoundRow",
     "Created",

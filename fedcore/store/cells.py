@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from fedcore.data.split_codes import TEST
 from fedcore.store.database import CHOSEN, DatabaseFile, as_json
-from fedcore.store.rounds import BROADCAST, EVALUATED, TEST
+from fedcore.store.rounds import BROADCAST, EVALUATED
 
 NAMED_CELL = """
 a.run_id, a.split, a.point, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from fedcore.data.split_codes import TEST
 from fedcore.store.database import CHOSEN, DatabaseFile, as_json
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
 LOCAL, BROADCAST = 0, 1
 
 EVALUATED = "SELECT round FROM scores WHERE run_id=:run AND split=:split AND point=:point ORDER BY round"

@@ -9,11 +9,12 @@ from math import ceil
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.data.split_codes import TEST, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
 from fedcore.results.run_panels import VIEWS, View, default_view
-from fedcore.store import BROADCAST, LOCAL, TEST, VALIDATION, ExperimentRow, RunRow
+from fedcore.store import BROADCAST, LOCAL, ExperimentRow, RunRow
 from pages.widgets import common
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}

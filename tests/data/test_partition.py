@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from fedcore.data.heterogeneity import label_distance
-from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.partition import Assignment, partition
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from tests.data.test_splits import drawn, grid

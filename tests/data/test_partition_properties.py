@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fedcore.data import catalog
-from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
+from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment, partition
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 from tests.data.test_partition import KINDS, digest, held, held_by

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from fedcore.data import catalog
-from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
+from fedcore.data.images import ImageSet
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import apportion, few_shot, keyed_order, split
 from fedcore.errors import FedLensError
 

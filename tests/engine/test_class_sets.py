@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
+from fedcore.data.images import ImageSet
 from fedcore.data.partition import partition
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.engine.loop import Loop
 from fedcore.engine.setup import class_sets
 from fedcore.federation import ClassSets

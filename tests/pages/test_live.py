@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.data.split_codes import TEST
 from fedcore.engine.events import Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
-from fedcore.store import BROADCAST, TEST, Store
+from fedcore.store import BROADCAST, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls
 from tests.pages.conftest import Opened

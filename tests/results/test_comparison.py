@@ -12,6 +12,7 @@ from scipy import stats
 
 from fedcore.config import DataConfig, Experiment, MethodEntry, RunConfig, expand
 from fedcore.config.grouping import group_hash
+from fedcore.data.split_codes import VALIDATION
 from fedcore.engine.events import Started
 from fedcore.methods import registry
 from fedcore.results import curves, export, settings
@@ -28,7 +29,7 @@ from fedcore.results.metrics import METRICS, RunResult, selected_rounds, value_p
 from fedcore.results.settings import setting_key
 from fedcore.results.statistics import Stat, spread
 from fedcore.results.sweeps import sweep_families
-from fedcore.store import VALIDATION, Recorder, RunRow, Store
+from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.database import writing
 from tests.support import fill
 

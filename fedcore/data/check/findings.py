@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.data.image_files import FileCheck
-from fedcore.data.images import TEST, TRAIN
 from fedcore.data.readers.files import SUFFIXES
 from fedcore.data.readers.listing import Listing
+from fedcore.data.split_codes import TEST, TRAIN
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "link": ("links that leave the folder", "refused: copy what they point to, or give that folder"),

@@ -22,11 +22,11 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data.entry import Entry
-from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.readers.files import locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
 from fedcore.data.slow_work import require_slow_work, results_folder
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
 

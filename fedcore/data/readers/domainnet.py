@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcore.data.entry import Entry
-from fedcore.data.images import TEST, TRAIN
 from fedcore.data.readers.files import NotInFolder, locate, read_lines
 from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
+from fedcore.data.split_codes import TEST, TRAIN
 from fedcore.errors import FedLensError
 
 _LISTS: tuple[Mapping[str, int | None], ...] = (

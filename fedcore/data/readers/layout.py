@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcore.data.entry import ONE_DOMAIN, Entry, select_domains, squash
-from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.readers.files import (
     MAX_DEPTH,
     SUFFIXES,
@@ -22,6 +21,7 @@ from fedcore.data.readers.files import (
     folders_in,
     images_in,
 )
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 
 PARTS = {

@@ -20,9 +20,10 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data.entry import ONE_DOMAIN, Entry
-from fedcore.data.images import SPLITS, TEST, TRAIN, ImageSet
+from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import MAX_DEPTH, NotInFolder, folders_in
 from fedcore.data.slow_work import require_slow_work, results_folder
+from fedcore.data.split_codes import SPLITS, TEST, TRAIN
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
 

@@ -13,9 +13,10 @@ import numpy as np
 from fedcore.data.entry import ONE_DOMAIN
 from fedcore.data.file_check_cache import cached_reasons
 from fedcore.data.image_files import decode
-from fedcore.data.images import SPLITS, ImageSet
+from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import Layout
+from fedcore.data.split_codes import SPLITS
 from fedcore.errors import FedLensError
 
 
@@ -27,7 +28,7 @@ class Listing:
 
     Attributes:
         classes: as they enter a prompt.
-        split: official marks (values as in ``images.SPLITS``), or None where there are none.
+        split: official marks (values as in ``split_codes``), or None where there are none.
         owner: the clients that the data set names ("" for none), or None where it names none.
         left_out: (path, reason) of files that are known to be unusable.
         label_files: the files that the labels and the split were read from.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcore.data.entry import ONE_DOMAIN, select_domains
-from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 
 COLUMNS = ("path", "label", "domain", "client", "split")

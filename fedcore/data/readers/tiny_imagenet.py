@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcore.data.entry import Entry
-from fedcore.data.images import TEST, TRAIN
 from fedcore.data.readers.files import folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
+from fedcore.data.split_codes import TEST, TRAIN
 from fedcore.errors import FedLensError
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data.entry import ONE_DOMAIN, Entry, squash
-from fedcore.data.images import TEST, TRAIN, VALIDATION, ImageSet
+from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import locate, read_lines
 from fedcore.data.readers.layout import (
     chosen_domains,
@@ -30,6 +30,7 @@ from fedcore.data.readers.layout import (
     refuse_other_classes,
 )
 from fedcore.data.readers.listing import Listing, list_images
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.config import DataConfig
 from fedcore.data import catalog
-from fedcore.data.images import TEST, TRAIN, VALIDATION
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.papers.experiments import published
 from tests.support.layouts import WRITE, leaf_file, leaf_user

@@ -14,8 +14,8 @@ import pytest
 from datasets.arrow_writer import ArrowWriter
 from PIL import Image
 
-from fedcore.data.images import TEST, TRAIN
 from fedcore.data.readers import hf
+from fedcore.data.split_codes import TEST, TRAIN
 from fedcore.errors import FedLensError
 
 NAMES = ["zebra", "ant", "snow_owl"]

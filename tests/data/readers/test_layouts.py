@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedcore.data import catalog
-from fedcore.data.images import SPLITS, ImageSet
+from fedcore.data.images import ImageSet
+from fedcore.data.split_codes import SPLITS
 from tests.support import layouts
 from tests.support.layouts import WRITE, label_of
 

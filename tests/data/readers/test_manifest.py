@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.partition import partition
 from fedcore.data.readers import manifest
 from fedcore.data.readers.listing import usable_images
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
 

@@ -16,8 +16,8 @@ import torchvision.datasets as tv
 from PIL import Image
 
 from fedcore.data import catalog
-from fedcore.data.images import TEST, TRAIN, VALIDATION
 from fedcore.data.readers import torchvision_sets
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 from tests.support import layouts
 from tests.support.layouts import WRITE
