@@ -1,6 +1,6 @@
-"""Small forms of experiments: the same methods on the embedded data and model, in seconds instead of days.
+"""Small versions of experiments: the same methods on the embedded data and model, in seconds, not days.
 
-A small form shows that an experiment runs from end to end. Its figures say nothing about the large one.
+A small version shows that an experiment runs from end to end. Its numbers say nothing about the large one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ CAPS = {
     "personal_length": 8,
     "global_length": 8,
 }
-"""Config fields of methods -> the most that the small form takes."""
+"""Config field of a method -> its largest value in the small version."""
 DATA = "shapes"
 DOMAINS = ("photo", "sketch", "cartoon+30")
 CLASSES = 10
-"""Of the embedded data sets."""
+"""Number of classes of the embedded data sets."""
 CLIENTS = 5
 
 
 def mini(experiment: Experiment) -> Experiment:
-    """An experiment made small: embedded data, a miniature CLIP, two rounds, two shots, one seed.
+    """The small version of an experiment: embedded data, a miniature CLIP, two rounds, two shots, one seed.
 
-    Same methods with the same switches; prompt lengths and batch sizes are capped (two lengths of one method
-    keep their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does
-    not exceed it. One domain is held out where
-    the large form holds out several in turn, and ten clients or a hundred become five. It repeats no
-    published figure, so ``reproduces`` is empty. Cohorts keep their shares of the clients and their budgets.
+    The methods keep their switches. Prompt lengths and batch sizes are capped (two lengths of one method keep
+    their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does not
+    exceed it. One domain is held out where the experiment holds out several in turn, and at most five clients
+    take part. Cohorts keep their shares of the clients and their budgets. It reproduces no published value,
+    so ``reproduces`` is empty.
+
+    Raises:
+        FedLensError: for an unknown method, or a field that a method does not have.
     """
     backbone = _backbone(experiment.backbone.name)
     by_domain = experiment.partition.kind == "domain"
@@ -56,7 +59,7 @@ def mini(experiment: Experiment) -> Experiment:
         seeds=experiment.seeds[:1],
         held_out=domains[:1] if experiment.held_out else (),
         sweep=_sweep(experiment, facts(backbone).embed_dim),
-        notes="The small form of an experiment: that it runs, not what it finds.",
+        notes="A small version: it shows that the experiment runs; its numbers mean nothing.",
         tags=("mini",),
     )
 
@@ -67,21 +70,21 @@ def _backbone(large: str) -> str:
 
 
 def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, Any]]:
-    """Cohorts in the same proportion, rounded at their ends; one that is left without clients is left out."""
-    total, found, before = sum(c.clients for c in large), [], 0
+    """Cohorts in the same proportion, rounded at their ends; one that would have no clients is left out."""
+    total, small, before = sum(c.clients for c in large), [], 0
     for end, cohort in zip(itertools.accumulate(c.clients for c in large), large, strict=True):
         own = end * clients // total - before * clients // total
         budget = cohort.model_dump(exclude={"clients", "backbone"}, exclude_none=True)
         if "batch_size" in budget:
             budget["batch_size"] = min(budget["batch_size"], CAPS["batch_size"])
         backbone = {"backbone": {"name": _backbone(cohort.backbone.name)}} if cohort.backbone else {}
-        found += [{"clients": own, **backbone, **budget}] if own else []
+        small += [{"clients": own, **backbone, **budget}] if own else []
         before = end
-    return found
+    return small
 
 
 def _split(experiment: Experiment) -> Literal["60/20/20", "80/20"]:
-    """The embedded data bring no official split."""
+    """The same split, or 80/20 for an official one: the embedded data have no official split."""
     return "60/20/20" if experiment.data.split == "60/20/20" else "80/20"
 
 
@@ -103,8 +106,8 @@ def _partition(large: PartitionConfig) -> PartitionConfig:
 
 
 def _sweep(large: Experiment, width: int) -> dict[str, list[Any]]:
-    """The swept fields with values that the small form can take, each once; its own fields stay out."""
-    found = {}
+    """The swept fields with values that the small version can take, without the fields that it sets."""
+    sweep: dict[str, list[Any]] = {}
     for path, values in large.sweep.items():
         if path in ("data.shots", "data.split", "data.template", "backbone.pretrained"):
             continue
@@ -118,8 +121,8 @@ def _sweep(large: Experiment, width: int) -> dict[str, list[Any]]:
             small = [_capped(path.rpartition(".")[2], value, width) for value in values]
         else:
             small = list(values)
-        found[path] = list(dict.fromkeys(small))
-    return found
+        sweep[path] = list(dict.fromkeys(small))
+    return sweep
 
 
 def _capped(name: str, value: Any, width: int) -> Any:
@@ -130,7 +133,7 @@ def _capped(name: str, value: Any, width: int) -> Any:
 
 
 def _method(entry: MethodEntry, width: int) -> MethodEntry:
-    """The method with every length and batch capped, its paper's defaults too.
+    """The method with every length and batch size capped, including its defaults.
 
     Raises:
         FedLensError: for an unknown method, or a field that it does not have.
@@ -142,7 +145,7 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
     config.update({k: cap for k, cap in CAPS.items() if (large.get(k) or 0) > cap})
     config.update(_two_lengths(large))
     for texts in class_texts.fields(registry.get(entry.name).Config):
-        config.pop(texts, None)  # the embedded data have other classes, and descriptions of their own
+        config.pop(texts, None)  # they describe other classes than the embedded ones
     if "blocks" in config:
         config["blocks"] = _capped("blocks", config["blocks"], width)
     if "," in str(config.get("local_length", "")):  # one length per client fits the large federation only
@@ -151,7 +154,7 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
 
 
 def _two_lengths(large: dict[str, Any]) -> dict[str, int]:
-    """Prompts of two lengths in the same ratio, the longer no longer than its cap; else nothing."""
+    """Two prompt lengths in the same ratio, the longer one at its cap; empty where the caps need no ratio."""
     lengths = {k: large[k] for k in ("prompt_length", "personal_length") if large.get(k)}
     longer = max(lengths, key=lengths.__getitem__, default="")
     if len(lengths) < 2 or lengths[longer] <= CAPS[longer]:

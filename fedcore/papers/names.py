@@ -14,7 +14,7 @@ PROMPT_LENGTHS: dict[str, dict[str, int]] = {
 """Lengths as FedDEAP's Table 5 prints them -> those of its prompts; elsewhere both have 16 tokens."""
 
 _OPENAI = BackboneConfig(name="ViT-B-16", pretrained="openai")
-COHORTS = {
+COHORTS: dict[str, tuple[CohortConfig, ...]] = {
     "2 strong + 3 medium ViT-B-16, 5 weak RN50": (
         CohortConfig(clients=2, backbone=_OPENAI, batch_size=32, local_epochs=2),
         CohortConfig(clients=3, backbone=_OPENAI, batch_size=16, local_epochs=1),

@@ -35,7 +35,7 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
     Raises:
         FedLensError: below ``field``, for a method or hyper-parameter that FedLens does not have.
     """
-    may_differ = {
+    may_differ: dict[str, Any] = {
         "seed": True,
         "held_out": True,
         "data": {"root"},

@@ -1,4 +1,4 @@
-"""The published experiments: they parse, say which figures they repeat, and their small forms run."""
+"""The published experiments: they parse, name the values they reproduce, and have small versions that run."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DRAWN = {
 
 
 @cache
-def small_forms() -> dict[str, Experiment]:
-    """Every distinct small form: many presets differ by data set only, which the small form replaces."""
+def small_versions() -> dict[str, Experiment]:
+    """Every distinct small version: many presets differ only by their data set, which it replaces."""
     found: dict[str, tuple[str, Experiment]] = {}
     for name, experiment in PUBLISHED.items():
         small = mini(experiment)
@@ -191,7 +191,7 @@ def test_swept_values_fit_the_miniature():
     }
 
 
-def test_mixed_backbones_stay_mixed_in_the_small_form():
+def test_mixed_backbones_stay_mixed_in_the_small_version():
     small = mini(PUBLISHED["sdfed/table4-dtd"])
     assert [(c.clients, c.backbone.name, c.max_steps) for c in small.cohorts] == [
         (1, "mini-vit", None),
@@ -201,8 +201,8 @@ def test_mixed_backbones_stay_mixed_in_the_small_form():
     assert plan(small).runs[0].cohorts == small.cohorts
 
 
-def test_small_forms_are_small_and_keep_what_distinguishes_the_methods():
-    assert len(small_forms()) < len(PUBLISHED) / 2
+def test_small_versions_are_small_and_keep_what_distinguishes_the_methods():
+    assert len(small_versions()) < len(PUBLISHED) / 2
     for large in PUBLISHED.values():
         small = mini(large)
         assert [m.label for m in small.methods] == [m.label for m in large.methods]
@@ -210,7 +210,7 @@ def test_small_forms_are_small_and_keep_what_distinguishes_the_methods():
         assert bool(small.held_out) == bool(large.held_out)
         kind = large.partition.kind
         assert small.partition.kind == ("iid" if kind == "natural" else kind)
-        assert set(small.sweep) == set(large.sweep) - {"data.shots"}  # a small form has two
+        assert set(small.sweep) == set(large.sweep) - {"data.shots"}  # a small version has two
         assert small.backbone.name == ("mini-rn" if large.backbone.name == "RN50" else "mini-vit")
 
 
@@ -232,8 +232,8 @@ def test_blocks_and_lengths_fit_the_miniature():
     assert lengths == [(8, 5), (1, 8), (4, 6)]
 
 
-@pytest.mark.parametrize("small", small_forms().items(), ids=lambda item: item[0])
-def test_a_small_form_can_be_planned(small):
+@pytest.mark.parametrize("small", small_versions().items(), ids=lambda item: item[0])
+def test_a_small_version_can_be_planned(small):
     planned = plan(small[1])
     combinations = math.prod(len(values) for values in small[1].sweep.values())
     assert len(planned.runs) == len(small[1].methods) * combinations
@@ -250,7 +250,7 @@ def test_an_entry_that_fits_no_figure_is_refused():
         published.load("fedott")
 
 
-def test_the_command_runs_a_small_form(tmp_path, capsys):
+def test_the_command_runs_a_small_version(tmp_path, capsys):
     """Real training, the quickest of them; then nothing of it counts as the published experiment."""
     db, named = tmp_path / "runs.db", ["--preset", "fedalign/table1-food101-path-promptfl"]
     assert cli.main(["run", *named, "--scale", "mini", "--db", str(db)]) == 0
@@ -264,12 +264,12 @@ def test_the_command_runs_a_small_form(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("small", small_forms().items(), ids=lambda item: item[0])
-def test_all_small_forms_run(small, tmp_path_factory, tmp_path):
+@pytest.mark.parametrize("small", small_versions().items(), ids=lambda item: item[0])
+def test_all_small_versions_run(small, tmp_path_factory, tmp_path):
     """With one folder of encodings for all of them, as one database has."""
     file = tmp_path / "small.toml"
     file.write_text(config.dumps(small[1]), encoding="utf-8")
-    db = tmp_path_factory.getbasetemp() / "small-forms.db"
+    db = tmp_path_factory.getbasetemp() / "small-versions.db"
     assert cli.main(["run", str(file), "--db", str(db)]) == 0
     newest = Store(db).experiments.all()[0]
     assert {r.state for r in newest.runs} == {"done"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedcore.config import DataConfig, Experiment, MethodEntry, PartitionConfig, Reproduces
-from fedcore.papers.experiments.parts import SPLITS, clip, figure, method, printed
+from fedcore.papers.experiments.parts import NOT_PRINTED, SPLITS, clip, figure, method, printed, tables_text
 from fedcore.papers.names import CATALOG
 
 CLASSES_PER_CLIENT = {
@@ -25,7 +25,7 @@ MAIN_TABLE_ONLY = "Food101"
 """The data set that the paper uses in Table 1 alone."""
 
 UPLOAD_RATIOS = [1.0, 0.8, 0.6, 0.4, 0.2]
-SWEPT = {
+SWEPT: dict[str, tuple[str, Sequence[float]]] = {
     "orthogonality": ("mu", [0.0, 0.01, 0.5, 1.0]),
     "boundary_layer": ("m", [3, 5, 7, 11, 12]),
     "rank": ("r", [2, 3, 5, 6]),
@@ -34,24 +34,24 @@ SWEPT = {
 """Figures 3 and 7: field -> its letter in the paper, and the values besides the default."""
 
 SETTINGS = (
-    "five clients; global model on the whole test set, the clients' models on all "
-    "test samples of the classes that they hold (before aggregation, but FedAlign's under IID and Dirichlet "
-    "after it). The paper names no seeds and prints one of its written descriptions (GT): write your own, "
-    "under descriptions or in a descriptions.json in the data set's folder; a class without one takes the "
-    "prompt, and such a run is told apart."
+    "five clients. The global model is tested on the whole test set, each client's model on all test "
+    "samples of the classes that the client holds: before aggregation, except for FedAlign under IID and "
+    "Dirichlet, after it. The paper gives no seeds and only one of its class descriptions (GT): write your "
+    "own in the method's field 'descriptions', or in a descriptions.json in the data set's folder. A class "
+    "without a description uses the prompt, and such a run is marked."
 )
 FLOWERS = (
-    " Clients hold Flowers-102's official test and validation parts, 7,169 images; its training part, 1,020, "
-    "is the test set (the counts of the paper's Table 3)."
+    " Clients hold the official test and validation parts of Flowers-102 (7,169 images); its training part "
+    "(1,020 images) is the test set. These are the counts of the paper's Table 3."
 )
 PROMPT_ROUNDS = (
-    " The paper runs prompt methods for 50 rounds and FedAlign for 10, hence this file of its own."
+    " The paper runs prompt methods for 50 rounds and FedAlign for 10, so PromptFL has a preset of its own."
 )
-DRAWN = " The paper draws this figure and prints no values: "
-SWEPT_DRAWN = (
-    DRAWN + "mu and m are ours, r and l those of Table 4; m = 12 is the dashed line, the mean in all layers."
+FIGURES3_AND_7 = (
+    " The paper plots these figures without printing their values. Those of mu and m are our choice, those "
+    "of r and l are from Table 4; m = 12 is the dashed line, the mean over all layers."
 )
-UPLOAD_DRAWN = DRAWN + "from all of the features to a fifth of them here."
+FIGURE8 = NOT_PRINTED + "Here clients upload from all of the features down to a fifth of them."
 
 FEDALIGN = method("fedalign", "FedAlign")
 ABLATIONS = (
@@ -96,7 +96,7 @@ def _tables_of(dataset: str) -> Iterator[tuple[str, Experiment]]:
         compared = printed("fedalign", 5, dataset, partition, methods=ALL_BUT_PROMPTFL)
         yield (
             f"table5-{name}-dir{alpha}",
-            _experiment(dataset, partition, "5", [FEDALIGN], [compared]),
+            _experiment(dataset, partition, [5], [FEDALIGN], [compared]),
         )
         yield f"table5-{name}-dir{alpha}-promptfl", _promptfl(dataset, partition, 5)
 
@@ -104,7 +104,7 @@ def _tables_of(dataset: str) -> Iterator[tuple[str, Experiment]]:
 def _experiment(
     dataset: str,
     partition: str,
-    tables: str,
+    tables: Sequence[int],
     methods: list[MethodEntry],
     reproduces: list[Reproduces],
     **changes: Any,
@@ -113,7 +113,7 @@ def _experiment(
     return Experiment(
         **{
             "name": f"FedAlign, {dataset}, {partition}",
-            "notes": _notes(dataset, f"Table {tables}"),
+            "notes": _notes(dataset, tables_text(tables)),
             "tags": ("published", "fedalign"),
             "rounds": 10,
             "seeds": (1,),
@@ -147,22 +147,22 @@ def _partition(dataset: str, printed_as: str) -> PartitionConfig:
 
 def _main(dataset: str, partition: str) -> Experiment:
     """Tables 1, 2, 6 and 8 on one partition."""
-    tables, methods = ["1"], [FEDALIGN]
+    tables, methods = [1], [FEDALIGN]
     reproduces = [printed("fedalign", 1, dataset, partition, methods=ALL_BUT_PROMPTFL)]
     if dataset in ABLATED:
-        tables.append("2")
+        tables.append(2)
         methods += ABLATIONS
         reproduces.append(printed("fedalign", 2, dataset, partition))
     if dataset != MAIN_TABLE_ONLY:
-        tables.append("8")
+        tables.append(8)
         methods += [method("fedalign", f"FedAlign, {s}", similarity=s) for s in SIMILARITIES]
         settings = [f"{partition}, {s} similarity" for s in ("cosine", *SIMILARITIES)]
         reproduces.append(printed("fedalign", 8, dataset, *settings))
         if partition == "IID":
-            tables.append("6")
+            tables.append(6)
             methods = [*ZERO_SHOT, *methods]
             reproduces.append(printed("fedalign", 6, dataset))
-    return _experiment(dataset, partition, ", ".join(tables), methods, reproduces)
+    return _experiment(dataset, partition, sorted(tables), methods, reproduces)
 
 
 def _promptfl(dataset: str, partition: str, table: int) -> Experiment:
@@ -170,11 +170,11 @@ def _promptfl(dataset: str, partition: str, table: int) -> Experiment:
     return _experiment(
         dataset,
         partition,
-        str(table),
+        [table],
         [method("promptfl", "PromptFL", batch_size=64)],
         [printed("fedalign", table, dataset, partition, methods=["PromptFL"])],
         name=f"FedAlign, {dataset}, {partition}, PromptFL",
-        notes=_notes(dataset, f"Table {table}") + PROMPT_ROUNDS,
+        notes=_notes(dataset, tables_text([table])) + PROMPT_ROUNDS,
         rounds=50,
     )
 
@@ -185,7 +185,7 @@ def _larger_clip(dataset: str, partition: str) -> Experiment:
     return _experiment(
         dataset,
         partition,
-        "7, 6" if zero_shot else "7",
+        [6, 7] if zero_shot else [7],
         [*(ZERO_SHOT if zero_shot else ()), FEDALIGN],
         [
             printed("fedalign", 7, dataset, partition),
@@ -205,7 +205,7 @@ def _hyper_parameters(tables: dict[str, Experiment], dataset: str) -> Experiment
     return figure(
         tables[f"table1-{CATALOG[dataset]}-dir"],
         name=f"FedAlign, {dataset}, mu, m, r and l",
-        notes=_notes(dataset, "Figures 3 and 7") + SWEPT_DRAWN,
+        notes=_notes(dataset, "Figures 3 and 7") + FIGURES3_AND_7,
         methods=[FEDALIGN, *others],
         reproduces=[printed("fedalign", 1, dataset, "Dir", methods=["FedAlign"])],
     )
@@ -218,7 +218,7 @@ def _upload_ratios(tables: dict[str, Experiment], dataset: str) -> Experiment:
         tables[f"table1-{CATALOG[dataset]}-dir"],
         ["FedAlign"],
         name=f"FedAlign, {dataset}, uploaded features",
-        notes=_notes(dataset, "Figure 8") + UPLOAD_DRAWN,
+        notes=_notes(dataset, "Figure 8") + FIGURE8,
         partition=PartitionConfig(
             kind=kinds[0], clients=5, alpha=0.1, classes_per_client=CLASSES_PER_CLIENT[dataset]
         ),

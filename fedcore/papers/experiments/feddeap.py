@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedcore.config import DataConfig, Experiment, MethodEntry
-from fedcore.papers.experiments.parts import clip, figure, method, printed
+from fedcore.papers.experiments.parts import NOT_PRINTED, clip, figure, method, printed, tables_text
 from fedcore.papers.names import CATALOG, PROMPT_LENGTHS
 
 TABLES = {"PACS": (1, 3), "Office-Caltech10": (1, 3), "DomainNet-126": (1, 3, 4, 5), "DDR": (2, 3)}
@@ -16,26 +16,23 @@ WEIGHTS = [1.0, 0.01, 0.1, 0.5, 2.0]
 ALPHAS = [0.01, 0.1, 0.5, 1.0, 10.0]
 
 SETTINGS = (
-    "{clients}, 80/20, the last round. The paper gives the prompt methods' learning rate and batch size; SGD "
-    "with momentum 0.9 and weight decay 1e-5 follow its authors' code, CLIP-FC and FedCLIP keep their own "
-    "learning rates. The paper names no seeds."
+    "{clients}, split 80/20, the last round. The learning rate and batch size of the prompt methods are the "
+    "paper's; SGD with momentum 0.9 and weight decay 1e-5 follows its authors' code. CLIP-FC and FedCLIP "
+    "keep their own learning rates. The paper gives no seeds."
 )
 ONE_CLIENT = SETTINGS.format(clients="one client per domain")
 THREE_CLIENTS = SETTINGS.format(
-    clients="three clients per domain, whose classes a Dirichlet distribution shares out"
+    clients="three clients per domain, among which a Dirichlet distribution divides the classes"
 )
 FIGURE2 = (
-    f"FedDEAP, Figure 2: {THREE_CLIENTS} The paper draws this figure and prints no values: the text names "
-    "two of its five alphas, 0.01 and 0.1, and none of its four baselines."
+    f"FedDEAP, Figure 2: {THREE_CLIENTS}{NOT_PRINTED}Its text names two of the five alphas, 0.01 and 0.1, "
+    "and none of the four baselines; the others are our choice."
 )
 FIGURE3 = (
-    "FedDEAP, Figure 3: the prompts of one domain on the images of another; the matrix of client models by "
-    "domains in the last round. Its diagonal is the row of Table 1."
+    "FedDEAP, Figure 3: the prompts of one domain applied to the images of another, which is the matrix of "
+    "client models by domains in the last round. Its diagonal is the row of Table 1."
 )
-FIGURE6 = (
-    f"FedDEAP, Figure 6: {ONE_CLIENT} The paper draws this figure and prints no values: 1 is the paper's "
-    "choice, the others are ours."
-)
+FIGURE6 = f"FedDEAP, Figure 6: {ONE_CLIENT}{NOT_PRINTED}1 is the paper's choice, the other weights are ours."
 
 
 def experiments() -> dict[str, Experiment]:
@@ -53,7 +50,7 @@ def _table(dataset: str) -> Experiment:
     """All methods of the main table and FedDEAP's ablations, on one data set."""
     return Experiment(
         name=f"FedDEAP, {dataset}",
-        notes=f"FedDEAP, Table {', '.join(map(str, TABLES[dataset]))}: {ONE_CLIENT}",
+        notes=f"FedDEAP, {tables_text(TABLES[dataset])}: {ONE_CLIENT}",
         tags=("published", "feddeap"),
         rounds=50 if dataset == LARGE else 100,
         seeds=(1,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedcore.config import DataConfig, Experiment, PartitionConfig
-from fedcore.papers.experiments.parts import clip, figure, method, printed
+from fedcore.papers.experiments.parts import NOT_PRINTED, clip, figure, method, printed
 from fedcore.papers.names import BEST_BLOCKS, CATALOG, DOMAINS
 
 # One experiment per data set gives Tables 1, 2, 3, 5 to 10 and the conference version's cosines.
@@ -24,23 +24,25 @@ LOCAL_EPOCHS = [1, 2, 4, 8]
 WRITERS = [2, 5, 10, 15]
 
 HELD_OUT = (
-    "one domain held out in turn, the round chosen on validation. "
-    "The paper prints one learning rate per data set; here the prompts and FedCLIP keep their own. "
-    "Seeds are the conference version's."
+    "each domain is held out in turn, and the reported round is selected on validation data. The paper gives "
+    "one learning rate per data set; here PromptFL and FedCLIP keep their own. The seeds are those of the "
+    "conference version."
 )
 FIGURE2 = (
-    f"FedOT, Figure 2: {HELD_OUT} The paper draws this figure and prints no values: personalisation by the "
-    "number of blocks, 2^N, with N from 0 to 9, where nothing is rotated any more."
+    f"FedOT, Figure 2: {HELD_OUT}{NOT_PRINTED}It shows personalisation over the number of blocks, 2^N for N "
+    "from 0 to 9; with 2^9 blocks nothing is rotated any more."
 )
 FIGURE4 = (
-    "FedOT, Figure 4: 1, 2, 4 and 8 local epochs; comprehensive accuracy, the round chosen on validation. "
-    "The figure prints no values; those of Table 9 are its first point, one local epoch. FedCLIP keeps its "
-    "own learning rate. Seeds are the conference version's."
+    "FedOT, Figure 4: 1, 2, 4 and 8 local epochs; comprehensive accuracy, with the reported round selected "
+    "on validation data. The paper prints no values for this figure, but those of Table 9 are its first "
+    "point, one local epoch. FedCLIP keeps its own learning rate. The seeds are those of the conference "
+    "version."
 )
 FIGURE5 = (
-    "FedOT, Figure 5: 2, 5, 10 and 15 writers train. The paper prints an improvement over zero-shot CLIP of "
-    "12.62, 22.36, 26.40 and 25.83 points on five test writers that it does not name; here the global model "
-    "meets the test samples of all writers ('whole test set'), nearly all of whom do not train."
+    "FedOT, Figure 5: 2, 5, 10 and 15 writers train. The paper prints improvements over zero-shot CLIP of "
+    "12.62, 22.36, 26.40 and 25.83 percentage points on five test writers that it does not name; here the "
+    "global model is tested on the test samples of all writers ('whole test set'), nearly all of whom do not "
+    "train."
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcore.config import BackboneConfig, Experiment, MethodEntry, Reproduces
 
+NOT_PRINTED = " The paper plots this figure without printing its values. "
 SPLITS = {"EuroSAT": "80/20", "Caltech101": "80/20", "Flower102": "swapped", "Flowers102": "swapped"}
 """How single-domain data sets are split that do not use their official split."""
 
@@ -14,6 +15,12 @@ SPLITS = {"EuroSAT": "80/20", "Caltech101": "80/20", "Flower102": "swapped", "Fl
 def clip(name: str) -> BackboneConfig:
     """A CLIP of this architecture with OpenAI's weights."""
     return BackboneConfig(name=name, pretrained="openai")
+
+
+def tables_text(tables: Sequence[int]) -> str:
+    """The tables as a paper numbers them in words: ``Table 1``, ``Tables 1, 2 and 8``."""
+    first, last = ", ".join(map(str, tables[:-1])), tables[-1]
+    return f"Tables {first} and {last}" if first else f"Table {last}"
 
 
 def method(name: str, label: str, **config: Any) -> MethodEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedcore.config import DataConfig, Experiment, PartitionConfig
-from fedcore.papers.experiments.parts import SPLITS, clip, figure, method, printed
+from fedcore.papers.experiments.parts import NOT_PRINTED, SPLITS, clip, figure, method, printed, tables_text
 from fedcore.papers.names import CATALOG, COHORTS
 
 # The classes of the single-domain sets are dealt out to ten clients; classes left over go to no client.
@@ -17,29 +17,30 @@ SHOTS = [16, 8, 4, 2, 1]
 LENGTHS = [8, 4, 12, 20, 28, 36, 48, 64]
 
 SETTINGS = (
-    "mean over clients on their own test sets, mean of the last ten rounds. "
-    "All methods use prompts of eight tokens, as the paper says of its comparison; momentum 0.9 and weight "
-    "decay 5e-4 are ours, the paper names none. Data sets without an official split are cut 80/20."
+    "mean over clients on their own test sets, and over the last ten rounds. All methods use prompts of "
+    "eight tokens, as the paper states for its comparison. Momentum 0.9 and weight decay 5e-4 are our "
+    "choice: the paper gives neither. Data sets without an official split are split 80/20."
 )
 FLOWERS = (
-    " Flowers-102's official training part has ten images of a class, too few for 16 shots: its test and "
-    "validation parts train here and its training part tests, as FedAlign has it."
+    " The official training part of Flowers-102 has ten images per class, too few for 16 shots: clients "
+    "train on its test and validation parts and are tested on its training part, as in FedAlign."
 )
 MIXED = (
-    " Two strong, three medium and five weak clients as in its Table 9, with their batch sizes and epochs; "
-    "the step cap counts a client's steps in one round. SDFed's own prompts have 4 to 64 tokens instead, as "
-    "the paper says of heterogeneous environments; Tables 4 and 9 name no lengths."
+    " Two strong, three medium and five weak clients as in the paper's Table 9, with their batch sizes and "
+    "numbers of epochs; the step limit applies to a client's steps in one round. SDFed's own prompts have 4 "
+    "to 64 tokens instead, as the paper states for heterogeneous environments; Tables 4 and 9 give no "
+    "lengths."
 )
 UNTRAINED = (
-    " Ten of a hundred clients a round leave about seven of them untrained: such a client predicts with the "
-    "global prompt under SDFed (untrained = global), with its random first prompt under local CoOp."
+    " With ten of a hundred clients per round, about seven clients are never trained. Such a client predicts "
+    "with the global prompt under SDFed (untrained = global), and with its random initial prompt under local "
+    "CoOp."
 )
-DRAWN = " The paper draws this figure and prints no values: "
-SHOTS_DRAWN = DRAWN + "16 shots, those of Table 1, and 8, 4, 2 and 1 here."
-LENGTHS_DRAWN = DRAWN + (
-    "all combinations of eight lengths of Amazon, Webcam and DSLR. Here all clients have one length, as "
-    "in its black boxes; add lists with a length for each of the six clients, such as 4,4,64,64,8,8, to "
-    "the values."
+FIGURE4 = NOT_PRINTED + "Here: 16 shots, as in Table 1, and 8, 4, 2 and 1."
+FIGURE5 = NOT_PRINTED + (
+    "It covers all combinations of eight lengths for Amazon, Webcam and DSLR. Here all clients have the "
+    "same length, as in its black boxes; for the other combinations, add lists with a length for each of "
+    "the six clients, such as 4,4,64,64,8,8, to the swept values."
 )
 
 OPTIMIZER = {"lr": 0.01, "batch_size": 16}
@@ -113,7 +114,7 @@ def _disjoint_classes(dataset: str, backbone: str) -> Experiment:
     tables = (1, 6) if ablated else (1,)
     return _experiment(
         dataset,
-        "Table 1 and 6" if ablated else "Table 1",
+        tables_text(tables),
         backbone,
         **_single_domain(dataset),
         methods=(COOP, EIGHT_TOKENS, *(ABLATIONS if ablated else ())),
@@ -126,7 +127,7 @@ def _domains(dataset: str, backbone: str) -> Experiment:
     table = DOMAIN_TABLES[dataset]
     return _experiment(
         dataset,
-        f"Table {table}",
+        tables_text([table]),
         backbone,
         data=DataConfig(name=CATALOG[dataset], template="a photo of a {}.", split="80/20"),
         partition=PartitionConfig(kind="domain", clients_per_domain=2, alpha=0.3),
@@ -176,7 +177,7 @@ def _shots(table: Experiment, dataset: str) -> Experiment:
         table,
         ["CoOp (local)", "SDFed"],
         name=f"SDFed, {dataset}, number of shots",
-        notes=_notes(dataset, "Figure 4") + SHOTS_DRAWN,
+        notes=_notes(dataset, "Figure 4") + FIGURE4,
         sweep={"data.shots": SHOTS},
         reproduces=[printed("sdfed", 1, dataset, methods=["CoOp", "SDFed"])],
     )
@@ -187,7 +188,7 @@ def _prompt_lengths(table: Experiment) -> Experiment:
         table,
         ["SDFed"],
         name="SDFed, Office31, prompt lengths",
-        notes=_notes("Office31", "Figures 5 and 6") + LENGTHS_DRAWN,
+        notes=_notes("Office31", "Figures 5 and 6") + FIGURE5,
         sweep={"methods.sdfed.local_length": [f"fixed:{n}" for n in LENGTHS]},
         reproduces=[printed("sdfed", 3, "Office31", methods=["SDFed"])],
     )
