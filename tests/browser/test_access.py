@@ -10,8 +10,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from fedcore.store import Store
-from tests.browser.conftest import Server, end_workers, start_server
 from tests.support import fill
+from tests.support.browser import Server, end_workers, start_server
 
 pytestmark = pytest.mark.browser
 

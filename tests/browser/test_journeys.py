@@ -21,8 +21,8 @@ from playwright.sync_api import Page, expect
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRICS
 from fedcore.store import Store
-from tests.browser.conftest import Server, Tab
 from tests.support import fill
+from tests.support.browser import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CLASSES = ("circle", "cross", "square")

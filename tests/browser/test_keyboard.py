@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Store
-from tests.browser.conftest import Server, Tab
+from tests.support.browser import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 QUIET = "!document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')"

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Recorder, Store
-from tests.browser.conftest import Server, Tab
+from tests.support.browser import Server, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 CLIENTS = ("a", "b", "c", "d")

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRICS
 from fedcore.store import Store
-from tests.browser.conftest import Server, Tab, start_server
+from tests.support.browser import Server, Tab, start_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 TITLES = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"

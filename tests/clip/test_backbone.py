@@ -6,13 +6,7 @@ from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_mod
 from fedcore.clip import backbone, features
 from fedcore.clip.facts import facts
 from fedcore.clip.prompts import class_features
-from tests.clip.test_features import noise
-
-SMALL = {
-    "embed_dim": 16,
-    "vision_cfg": {"image_size": 16, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2},
-}
+from tests.support.clip import SMALL, noise
 
 
 @pytest.fixture

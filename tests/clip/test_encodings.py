@@ -21,7 +21,7 @@ from fedcore.clip import decoding, encodings, features
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.facts import facts
 from fedcore.errors import FedLensError
-from tests.clip.test_features import noise, pixel_backbone
+from tests.support.clip import noise, pixel_backbone
 
 ABOUT = {"key": "k", "data": "d"}
 

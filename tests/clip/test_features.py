@@ -1,43 +1,12 @@
-from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from fedcore.clip import features
-from fedcore.clip.backbone import Backbone
-from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
-
-
-def noise(n: int = 70, read: Callable[[int], Image.Image] | None = None, fingerprint: str = "v1") -> ImageSet:
-    """Random images of 16 x 16, the same for the same index."""
-
-    def draw(i: int) -> Image.Image:
-        return Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype=np.uint8))
-
-    return ImageSet(
-        "noise",
-        ("a", "b"),
-        ("d",),
-        "a {}.",
-        np.arange(n) % 2,
-        np.zeros(n, int),
-        tuple(map(str, range(n))),
-        fingerprint,
-        read or draw,
-    )
-
-
-def pixel_backbone(tiny_backbone: Callable[..., Backbone]) -> Backbone:
-    """A tiny float32 ViT that takes images of 16 x 16 as they are."""
-
-    def pixels(image: Image.Image) -> torch.Tensor:
-        return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1).float() / 255
-
-    return replace(tiny_backbone(dtype=torch.float32), preprocess=pixels)
+from tests.support.clip import noise, pixel_backbone
 
 
 @pytest.mark.parametrize("reads", ["embedding", "layer:2", "patches"])

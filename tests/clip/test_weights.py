@@ -20,7 +20,7 @@ from fedcore.clip.facts import facts, weights_source
 from fedcore.clip.prompts import class_features
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from tests.clip.test_backbone import SMALL
+from tests.support.clip import SMALL
 
 CLASSES, TEMPLATE = ("cat", "snow owl"), "a photo of a {}."
 

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from fedcore import config
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from tests.methods.test_bounds import SIGNS, choices, inside, is_whole, limits, outside
+from tests.support.bounds import SIGNS, choices, inside, is_whole, limits, outside
 
 PARTS = {
     "": config.Experiment,

@@ -20,7 +20,7 @@ import json, sys
 from fedcore.data import catalog
 from fedcore.data.partition import partition
 from fedcore.data.splits import split
-from tests.data.test_partition import digest
+from tests.support.partitions import digest
 out = {}
 for name, root in json.loads(sys.argv[1]).items():
     images = catalog.load(name, root)

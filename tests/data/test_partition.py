@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -14,32 +13,12 @@ import pytest
 from PIL import Image
 
 from fedcore.data.heterogeneity import label_distance
-from fedcore.data.partition import Assignment, partition
+from fedcore.data.partition import partition
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import split
 from fedcore.errors import FedLensError
-from tests.data.test_splits import drawn, grid
 from tests.support.layouts import read_folder
-
-KINDS = {
-    "one client a domain": {"kind": "domain"},
-    "three clients a domain": {"kind": "domain", "clients_per_domain": 3},
-    "dirichlet in a domain": {"kind": "domain", "clients_per_domain": 3, "alpha": 0.1},
-    "iid": {"kind": "iid", "clients": 7},
-    "dirichlet": {"kind": "dirichlet", "clients": 7, "alpha": 0.3},
-    "pathological": {"kind": "pathological", "clients": 3, "classes_per_client": 2},
-}
-
-
-def held(a: Assignment) -> np.ndarray:
-    return np.concatenate([*a.train, *a.validation, *a.test])
-
-
-def digest(a: Assignment) -> str:
-    content = hashlib.sha256(repr(a.clients).encode())
-    for rows in (*a.train, *a.validation, *a.test, *a.domain_test, a.unassigned):
-        content.update(rows.astype(np.int64).tobytes() + b"|")
-    return content.hexdigest()
+from tests.support.partitions import KINDS, drawn, grid, held, held_by
 
 
 @pytest.mark.parametrize("scheme", ["60/20/20", "80/20"])
@@ -101,10 +80,6 @@ def test_names_and_domains_of_clients():
     for a in (one, several):
         for k, d in enumerate(a.client_domain):
             assert (images.domain[held_by(a, k)] == d).all()
-
-
-def held_by(a: Assignment, k: int) -> np.ndarray:
-    return np.concatenate([a.train[k], a.validation[k], a.test[k]])
 
 
 def test_clients_of_a_single_domain_data_set_are_of_that_domain():
@@ -335,7 +310,7 @@ def test_partitions_do_not_depend_on_pythonhashseed():
         "from fedcore.data import catalog\n"
         "from fedcore.data.partition import partition\n"
         "from fedcore.data.splits import split\n"
-        "from tests.data.test_partition import KINDS, digest\n"
+        "from tests.support.partitions import KINDS, digest\n"
         "import sys\n"
         "images = catalog.load('rotated-digits')\n"
         "marks = split(images, '60/20/20', 1)\n"

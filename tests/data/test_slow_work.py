@@ -15,7 +15,7 @@ from fedcore.data.slow_work import NotPrepared, defer_slow_work, prepare_then
 from fedcore.engine import setup
 from fedcore.engine.plan import plan
 from fedcore.progress import Progress
-from tests.data.readers.test_archives import pack
+from tests.support.archives import pack
 from tests.support.layouts import WRITE
 from tests.support.work import collect
 

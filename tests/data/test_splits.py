@@ -6,36 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedcore.data import catalog
-from fedcore.data.images import ImageSet
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.data.splits import apportion, few_shot, keyed_order, split
 from fedcore.errors import FedLensError
-
-
-def drawn(labels: list[int], domain: list[int], split: np.ndarray | None = None) -> ImageSet:
-    """A data set whose images are never looked at."""
-    return ImageSet(
-        name="drawn",
-        classes=tuple(f"class{i}" for i in range(max(labels) + 1)),
-        domains=tuple(f"domain{i}" for i in range(max(domain) + 1)),
-        template="a {}.",
-        labels=np.array(labels, dtype=np.int64),
-        domain=np.array(domain, dtype=np.int64),
-        keys=tuple(f"{d}/{c}/{i}" for i, (c, d) in enumerate(zip(labels, domain, strict=True))),
-        fingerprint="0",
-        read=lambda i: Image.new("RGB", (1, 1), (i, 0, 0)),
-        split=split,
-    )
-
-
-def grid(per_cell: int = 10, classes: int = 3, domains: int = 2) -> ImageSet:
-    return drawn(
-        [c for _ in range(domains) for c in range(classes) for _ in range(per_cell)],
-        [d for d in range(domains) for _ in range(classes * per_cell)],
-    )
+from tests.support.partitions import drawn, grid
 
 
 def test_60_20_20_has_exact_shares_in_every_domain_and_class():

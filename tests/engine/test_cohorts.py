@@ -20,8 +20,8 @@ from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
-from tests.methods.test_privacy import CASES
 from tests.support.against import client_logits, engine_batches, samples
+from tests.support.method_cases import CASES
 from tests.support.oracles import promptfl as prompts
 from tests.support.oracles import sdfed as oracle
 from tests.support.own_methods import BiasConfig, BiasMethod

@@ -1,15 +1,14 @@
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from fedcore import config
 from fedcore.config.grouping import group_hash
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
+from tests.support.pictures import image_folder
 
 
 def _experiment(extra: str = "", method: str = 'name = "fedot"', data: str = 'name = "rotated-digits"'):
@@ -92,7 +91,6 @@ def test_planning_never_imports_torch():
 
 
 def test_an_edited_method_file_is_another_group_and_is_refused_by_runs_planned_before(tmp_path):
-    from pathlib import Path
 
     from fedcore.methods import registry
 
@@ -155,17 +153,6 @@ def test_samples_of_nobody_are_said(leftover):
         assert "leftover = spread" in said[0]
 
 
-def _pictures(root: Path, described: object = None) -> str:
-    """A folder of one domain and two classes, as the data part of an experiment."""
-    for i, name in enumerate(("cat", "fire_engine")):
-        (root / "photo" / name).mkdir(parents=True)
-        for j in range(10):
-            Image.new("RGB", (8, 8), (100 * i, j, 0)).save(root / "photo" / name / f"{j}.png")
-    if described is not None:
-        (root / "descriptions.json").write_text(json.dumps(described))
-    return f'name = "folder"\nroot = "{root.as_posix()}"'
-
-
 @pytest.mark.parametrize(
     ("described", "style", "said"),
     [
@@ -183,7 +170,7 @@ def test_classes_that_nobody_described_are_named_before_launch(tmp_path, describ
     """A class without a description (FedAlign's GT) takes the prompt, and that is said."""
     entry = f'name = "fedalign"\nconfig = {{ style = "{style}" }}'
     iid = '[partition]\nkind = "iid"\nclients = 2'
-    warnings = plan(_experiment(iid, entry, _pictures(tmp_path, described))).warnings
+    warnings = plan(_experiment(iid, entry, image_folder(tmp_path, described))).warnings
     found = [w for w in warnings if "descriptions.json" in w]
     assert len(found) == (said is not None)
     assert said is None or (found[0].startswith(said) and "(style st)" in found[0])
@@ -197,7 +184,7 @@ def test_the_log_repeats_which_classes_take_the_prompt(tmp_path):
     (tmp_path / "data").mkdir()
     iid = '[partition]\nkind = "iid"\nclients = 2'
     (run,) = plan(
-        _experiment(iid, 'name = "fedalign"', _pictures(tmp_path / "data", {"cat": ["a pet."]}))
+        _experiment(iid, 'name = "fedalign"', image_folder(tmp_path / "data", {"cat": ["a pet."]}))
     ).runs
     said = [e.message for e in set_up(run, tmp_path, "cpu") if isinstance(e, Notice)]
     assert [line for line in said if "1 of 2 classes have no written description (fire engine)" in line]
@@ -206,12 +193,12 @@ def test_the_log_repeats_which_classes_take_the_prompt(tmp_path):
 def test_embedded_data_are_described_and_other_methods_need_no_descriptions(tmp_path):
     assert not [w for w in plan(_experiment(method='name = "fedalign"')).warnings if "description" in w]
     iid = '[partition]\nkind = "iid"\nclients = 2'
-    found = plan(_experiment(iid, data=_pictures(tmp_path)))
+    found = plan(_experiment(iid, data=image_folder(tmp_path)))
     assert not [w for w in found.warnings if "description" in w]
 
 
 def test_descriptions_of_another_form_are_refused_before_launch(tmp_path):
     iid = '[partition]\nkind = "iid"\nclients = 2'
     with pytest.raises(FedLensError, match=r"descriptions\.json: expected") as caught:
-        plan(_experiment(iid, 'name = "fedalign"', _pictures(tmp_path, {"cat": "one sentence"})))
+        plan(_experiment(iid, 'name = "fedalign"', image_folder(tmp_path, {"cat": "one sentence"})))
     assert caught.value.field == "data.root"

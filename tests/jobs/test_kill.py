@@ -13,24 +13,15 @@ import psutil
 from fedcore.engine.events import Event
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.store import RunRow, Store, reconcile
+from fedcore.store import Store, reconcile
 from fedcore.store.claims import claim
-from fedcore.store.database import reading, run_folder
+from fedcore.store.database import run_folder
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
-from tests.support.jobs import recorded, wait_for
+from tests.support.jobs import pid, recorded, row, wait_for
 
 ROUNDS = 12
 SLOW = {"rounds": ROUNDS, "seconds": 0.1}
-
-
-def row(db: Path, run_id: int) -> RunRow:
-    return Store(db).runs.get([run_id])[0]
-
-
-def pid(db: Path, run_id: int) -> int:
-    with reading(db) as connection:
-        return connection.execute("SELECT pid FROM runs WHERE id=?", [run_id]).fetchone()[0]
 
 
 def in_the_middle(db: Path, run_id: int) -> int:

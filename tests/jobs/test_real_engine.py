@@ -16,8 +16,7 @@ from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store, reconcile
 from fedcore.store.claims import claim
 from fedcore.store.liveness import new_owner
-from tests.jobs.test_kill import pid, row
-from tests.support.jobs import recorded, wait_for
+from tests.support.jobs import pid, recorded, row, wait_for
 
 ROUNDS = 12
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args, get_origin
+from typing import get_args
 
 import pytest
-from pydantic.fields import FieldInfo
 
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from tests.support.bounds import SIGNS, choices, inside, is_whole, kinds, limits, outside
 
-SIGNS = {
-    "ge": "greater than or equal to",
-    "gt": "greater than",
-    "le": "less than or equal to",
-    "lt": "less than",
-}
 METHODS = {n: c for n, c in registry.load_all().items() if c.__module__.startswith("fedcore.methods.")}
 FIELDS = [(name, field, info) for name, c in METHODS.items() for field, info in c.Config.model_fields.items()]
 WORDS = {
@@ -32,32 +26,6 @@ COMBINED = {
     "fedclip": {("batch_size", "ge")},  # one sample has no negatives
 }
 """Limits that are allowed, but not beside the defaults of the other fields."""
-
-
-def limits(info: FieldInfo) -> list[tuple[str, float]]:
-    return [(sign, getattr(m, sign)) for m in info.metadata for sign in SIGNS if hasattr(m, sign)]
-
-
-def is_whole(info: FieldInfo) -> bool:
-    return int in kinds(info) and float not in kinds(info)
-
-
-def outside(sign: str, limit: float, whole: bool) -> float:
-    """The nearest number that a limit forbids."""
-    if sign in ("gt", "lt"):
-        return limit
-    if whole:
-        return int(limit) - 1 if sign == "ge" else int(limit) + 1
-    return math.nextafter(limit, -math.inf if sign == "ge" else math.inf)
-
-
-def inside(sign: str, limit: float, whole: bool) -> float:
-    """The nearest number that a limit allows."""
-    if sign in ("ge", "le"):
-        return int(limit) if whole else limit
-    if whole:
-        return int(limit) + (1 if sign == "gt" else -1)
-    return math.nextafter(limit, math.inf if sign == "gt" else -math.inf)
 
 
 LIMITS = [(name, field, info, *limit) for name, field, info in FIELDS for limit in limits(info)]
@@ -81,22 +49,6 @@ def test_the_last_number_within_the_limit_is_not_the_fields_fault(name, field, i
         assert error.value.field == "methods"  # not the field's alone: two of them do not go together
     else:
         assert getattr(registry.build_config(name, {field: value}), field) == value
-
-
-def kinds(info: FieldInfo) -> list[object]:
-    """The types of a field's union, or its one type."""
-    return (
-        [info.annotation]
-        if get_origin(info.annotation) is Literal
-        else [
-            info.annotation,
-            *get_args(info.annotation),
-        ]
-    )
-
-
-def choices(info: FieldInfo) -> list[str]:
-    return [c for kind in kinds(info) if get_origin(kind) is Literal for c in get_args(kind)]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.base import RunContext
 from fedcore.papers.mini import mini
-from tests.engine.test_plan import _pictures
 from tests.support.against import build
+from tests.support.pictures import image_folder
 from tests.support.work import collect
 
 CLASSES = ("cat", "fire_engine")
@@ -63,7 +63,7 @@ def test_what_is_no_table_of_texts_is_refused_by_its_field(name, given, message)
 
 def test_a_class_that_the_data_set_has_not_is_refused_at_planning(tmp_path):
     with pytest.raises(FedLensError, match="no class 'catt'; did you mean 'cat'") as caught:
-        plan(experiment(_pictures(tmp_path), {"catt": ["a pet."]}))
+        plan(experiment(image_folder(tmp_path), {"catt": ["a pet."]}))
     assert caught.value.field == "methods.0.config.descriptions"
     assert plan(experiment(_pictures_again(tmp_path), {"catt": ["a pet."]}, style="st")).runs, "idle there"
 
@@ -73,7 +73,7 @@ def _pictures_again(root: Path) -> str:
 
 
 def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_path):
-    (run,) = plan(experiment(_pictures(tmp_path / "data", {"fire_engine": ["a  red\nvan."]}))).runs
+    (run,) = plan(experiment(image_folder(tmp_path / "data", {"fire_engine": ["a  red\nvan."]}))).runs
     kept = {"cat": [], "fire engine": ["a red van."]}
     assert run.method.config["descriptions"] == kept, "in the data set's spelling, () for a class without"
     assert lasting(run)["method"]["config"]["descriptions"] == kept, "part of a checkpoint's identity"
@@ -89,7 +89,7 @@ def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_p
 
 
 def test_a_run_planned_before_texts_were_kept_still_reads_the_file(tmp_path):
-    (run,) = plan(experiment(_pictures(tmp_path / "data", WHOLE))).runs
+    (run,) = plan(experiment(image_folder(tmp_path / "data", WHOLE))).runs
     old = {k: v for k, v in run.method.config.items() if k != "descriptions"}
     older = run.model_copy(update={"method": run.method.model_copy(update={"config": old})})
     assert "descriptions" not in lasting(older)["method"]["config"], "its checkpoint's identity"
@@ -99,7 +99,7 @@ def test_a_run_planned_before_texts_were_kept_still_reads_the_file(tmp_path):
 
 def test_given_texts_are_the_whole_truth(tmp_path):
     (tmp_path / "descriptions.json").write_text("not json at all")
-    (run,) = plan(experiment(_pictures(tmp_path), {"fire_engine": ["a van."]})).runs
+    (run,) = plan(experiment(image_folder(tmp_path), {"fire_engine": ["a van."]})).runs
     assert run.method.config["descriptions"] == {"cat": [], "fire engine": ["a van."]}
 
 
@@ -120,7 +120,7 @@ def test_embedded_texts_are_not_written_out_unless_they_were_edited():
 
 
 def test_idle_texts_are_told(tmp_path):
-    found = plan(experiment(_pictures(tmp_path), {"cat": ["a pet."]}, style="st"))
+    found = plan(experiment(image_folder(tmp_path), {"cat": ["a pet."]}, style="st"))
     assert "FedAlign: descriptions are not used by style st, the prompt" in found.warnings
 
 
@@ -128,7 +128,7 @@ def test_idle_texts_are_told(tmp_path):
 def test_a_text_that_would_be_cut_off_is_refused_at_planning(tmp_path, long):
     (tmp_path / "descriptions.json").write_text(json.dumps({"cat": ["a pet.", long]}))
     with pytest.raises(FedLensError, match="needs 8[26] tokens, mini-vit reads 77") as caught:
-        plan(experiment(_pictures(tmp_path)))
+        plan(experiment(image_folder(tmp_path)))
     assert caught.value.field == "methods.0.config.descriptions"
 
 

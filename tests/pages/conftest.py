@@ -5,14 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from fedcore.store import Store
 from pages.live_view import chart as live_chart
 from tests.support import fill
-
-ROOT = Path(__file__).resolve().parents[2]
-Opened = Callable[..., AppTest]
+from tests.support.pages import ROOT, Opened
 
 
 @pytest.fixture
@@ -22,13 +20,6 @@ def filled(tmp_path: Path) -> Path:
     fill.done(db, fill.an_experiment("Made up", methods=("fedot", "promptfl"), seeds=(1, 2), rounds=4))
     fill.mixed(db)
     return db
-
-
-def keep_checkpoint(db: Path, run_id: int, round_: int) -> None:
-    """As if a run's files were here: made-up runs have none."""
-    folder = Store(db).runs.folder(run_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"round-{round_}.safetensors").write_bytes(b"")
 
 
 @pytest.fixture
@@ -68,3 +59,15 @@ def shown_as_text() -> Callable[[AppTest], None]:
             )
 
     return check
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three domains of two classes."""
+    for domain in ("a, b", "photo", "each day"):
+        for label in ("cat", "dog"):
+            (tmp_path / "mine" / domain / label).mkdir(parents=True)
+            for i in range(10):
+                name = tmp_path / "mine" / domain / label / f"{i}.png"
+                Image.new("RGB", (8, 8), (25 * i, len(domain), 9)).save(name)
+    return tmp_path / "mine"

@@ -15,10 +15,9 @@ import app as served
 from fedcore.results import progress
 from fedcore.store import Store
 from pages.live_view import pulse
-from tests.pages.conftest import Opened
-from tests.pages.test_live import clock, widget
-from tests.pages.test_pages import html
 from tests.support import fill
+from tests.support.live import clock, widget
+from tests.support.pages import Opened, html
 
 Asked = Callable[..., tuple[int, str]]
 

@@ -14,10 +14,9 @@ from fedcore.data import catalog
 from fedcore.results.artifacts import run_toml
 from fedcore.store import Store
 from pages.forms import class_texts
-from tests.engine.test_plan import _pictures
-from tests.pages.conftest import Opened
-from tests.pages.test_pages import button, open_form
 from tests.support import fill
+from tests.support.pages import Opened, button, open_form
+from tests.support.pictures import image_folder
 
 OWN = {"cat": ["a pet.", "a small tiger."]}
 
@@ -26,7 +25,7 @@ OWN = {"cat": ["a pet.", "a small tiger."]}
 def pictures(tmp_path: Path) -> Path:
     """A data set of the classes cat, which is described, and fire engine, which is not."""
     root = tmp_path / "pictures"
-    _pictures(root, OWN)
+    image_folder(root, OWN)
     return root
 
 

@@ -12,8 +12,7 @@ from fedcore.papers.mini import mini
 from fedcore.results.artifacts import run_toml
 from fedcore.store import Store
 from pages.forms import cohorts
-from tests.pages.conftest import Opened
-from tests.pages.test_pages import button
+from tests.support.pages import Opened, button
 
 SMALL = mini(preset("sdfed/table4-dtd"))
 

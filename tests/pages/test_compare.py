@@ -19,9 +19,8 @@ from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import method_by_domain_panel
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
 from fedcore.store import Store, database
-from tests.pages.conftest import Opened
-from tests.pages.test_pages import html
 from tests.support import fill, papers
+from tests.support.pages import Opened, html
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
 

@@ -18,7 +18,7 @@ from fedcore.store import Store
 from fedcore.store.claims import TASKS, claim
 from fedcore.store.liveness import new_owner
 from pages.forms.domains import check_key
-from tests.pages.conftest import Opened
+from tests.support.pages import Opened, work_off
 
 NAME = "<script>x</script> :red[b]"
 
@@ -46,15 +46,6 @@ def folder(tmp_path: Path) -> Path:
 
 def button(app: AppTest, label: str) -> object:
     return next(b for b in app.button if b.label == label)
-
-
-def work_off(db: Path) -> list[str]:
-    """Do all queued tasks here with their real handlers; how they ended."""
-    ended = []
-    while (claimed := claim(db, new_owner(), "tasks", TASKS)) is not None:
-        with Heartbeat(db, claimed.owner) as heartbeat:
-            ended.append(job.execute(claimed, heartbeat))
-    return ended
 
 
 def texts(app: AppTest) -> str:

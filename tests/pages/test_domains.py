@@ -5,24 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, dumps, loads
 from fedcore.engine.plan import plan
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
-from tests.pages.conftest import Opened
-from tests.pages.test_data import work_off
-from tests.pages.test_new import more_of_the_data, plan_line
-from tests.pages.test_pages import button
+from tests.support.pages import Opened, button, more_of_the_data, own, plan_line, widget, work_off
 
 DIGITS = ["rot0", "rot15", "rot30", "rot45", "rot60", "rot75"]
-
-
-def widget(app: AppTest, label: str, kind: str = "multiselect") -> object:
-    return next(w for w in app.get(kind) if w.label == label)
 
 
 def upload(app: AppTest, experiment: Experiment) -> AppTest:
@@ -34,23 +25,6 @@ def upload(app: AppTest, experiment: Experiment) -> AppTest:
 def demo(**changes: object) -> Experiment:
     content = preset("demo").model_dump(mode="json") | changes
     return Experiment.model_validate(content)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Three domains of two classes."""
-    for domain in ("a, b", "photo", "each day"):
-        for label in ("cat", "dog"):
-            (tmp_path / "mine" / domain / label).mkdir(parents=True)
-            for i in range(10):
-                name = tmp_path / "mine" / domain / label / f"{i}.png"
-                Image.new("RGB", (8, 8), (25 * i, len(domain), 9)).save(name)
-    return tmp_path / "mine"
-
-
-def own(app: AppTest, folder: Path) -> AppTest:
-    widget(app, "Data set", "selectbox").select("A folder of your own")
-    return widget(app.run(), "Folder on this machine", "text_input").set_value(str(folder)).run()
 
 
 def test_held_out_domains_are_chosen_among_those_of_the_data_set(open_page: Opened) -> None:

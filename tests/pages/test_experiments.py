@@ -18,8 +18,8 @@ from fedcore.store.experiments import Experiments
 from fedcore.store.liveness import new_owner
 from pages.widgets import experiment_actions as actions
 from pages.widgets import importing
-from tests.pages.conftest import Opened
 from tests.support import fill
+from tests.support.pages import Opened
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 LONG = "é😀<i>&amp;`*_" * 38 + "end"  # 497 characters

@@ -17,9 +17,9 @@ from fedcore.methods import About, MatrixChart, Method, registry
 from fedcore.store import BROADCAST, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls
-from tests.pages.conftest import Opened
-from tests.pages.test_pages import button, html
 from tests.support import fill
+from tests.support.live import widget
+from tests.support.pages import Opened, button, html
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
@@ -31,18 +31,8 @@ def messages(app: AppTest) -> list[bytes]:
     return [e.proto.bytes for e in app.get("bidi_component") if e.proto.component_name.endswith("live_chart")]
 
 
-def clock(app: AppTest) -> dict[str, Any] | None:
-    """What the browser is told of the next look; None where there is no clock."""
-    found = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_clock")]
-    return json.loads(found[0].json) if found else None
-
-
 def titles(figure: dict[str, Any]) -> list[str]:
     return [a["text"].removeprefix("<b>").removesuffix("</b>") for a in figure["layout"]["annotations"]]
-
-
-def widget(found: list, key: str) -> Any:
-    return next(w for w in found if w.key == key)
 
 
 def test_a_panel_per_method_under_one_colour_axis(open_page: Opened, filled: Path) -> None:

@@ -11,11 +11,10 @@ from fedcore.papers import guide
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
 from pages.forms.fields import as_titled
-from tests.data.readers.test_archives import pack
-from tests.pages.conftest import Opened
-from tests.pages.test_pages import NASTY, button, open_form
 from tests.support import fill
+from tests.support.archives import pack
 from tests.support.layouts import WRITE
+from tests.support.pages import NASTY, Opened, button, more_of_the_data, open_form, plan_line
 
 
 def open_sweep(app: AppTest) -> AppTest:
@@ -34,17 +33,6 @@ def sweep_over(app: AppTest, values: dict[str, str]) -> AppTest:
     ):
         title.set_value(text)
     return app.run()
-
-
-def more_of_the_data(app: AppTest, is_open: bool = True) -> AppTest:
-    """Open or close the form of what is seldom set."""
-    box = next(e for e in app.expander if e.label.startswith("More about the data"))
-    app.session_state[box.key] = is_open
-    return app.run()
-
-
-def plan_line(app: AppTest) -> str:
-    return next(m.value for m in app.markdown if "run" in m.value and m.value.startswith("**"))
 
 
 def test_a_sweep_is_planned_and_queued(open_page: Opened, tmp_path: Path) -> None:

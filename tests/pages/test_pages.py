@@ -10,31 +10,14 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from fedcore.results.comparison import compare
 from fedcore.store import Access, Store
 from pages.widgets import common
-from tests.pages.conftest import ROOT, Opened
 from tests.support import fill
+from tests.support.pages import NASTY, ROOT, Opened, button, html, open_form
 
 PAGES = ("experiments", "new", "live", "compare", "data", "run")
-NASTY = """<b onclick="x()">=1+1</b> *a* $\\alpha$ :red[r] `c` '"\n# h 😀""".replace("\n", " ")
-
-
-def html(app: AppTest) -> str:
-    return "\n".join(e.proto.body for e in app.get("html"))
-
-
-def button(app: AppTest, label: str) -> object:
-    return next(b for b in app.button if b.label == label)
-
-
-def open_form(app: AppTest, method: str) -> AppTest:
-    """Open the expander with a method's hyper-parameters."""
-    box = next(e for e in app.expander if e.label.startswith(method))
-    app.session_state[box.key] = True
-    return app.run()
 
 
 @pytest.mark.parametrize("page", PAGES)

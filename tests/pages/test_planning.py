@@ -16,12 +16,7 @@ from fedcore.data.images import ImageSet
 from fedcore.engine import planner
 from fedcore.engine.prepare import read_images
 from pages.forms import planning
-from tests.pages.conftest import Opened
-from tests.pages.test_domains import folder, own, widget
-from tests.pages.test_new import plan_line
-from tests.pages.test_pages import button
-
-__all__ = ["folder"]
+from tests.support.pages import Opened, button, own, plan_line, widget
 
 
 class Disk:

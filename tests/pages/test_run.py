@@ -10,9 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.store import RunRow, Store
-from tests.pages.conftest import Opened, keep_checkpoint
-from tests.pages.test_pages import button, html
 from tests.support import fill
+from tests.support.pages import Opened, button, html, keep_checkpoint
 
 
 def of_state(db: Path, state: str) -> RunRow:

@@ -12,8 +12,7 @@ from fedcore.jobs.handlers import Job
 from fedcore.store import Store
 from fedcore.store.claims import TASKS, claim
 from fedcore.store.liveness import new_owner
-from tests.pages.conftest import Opened, keep_checkpoint
-from tests.pages.test_pages import button
+from tests.support.pages import Opened, button, keep_checkpoint
 
 CLASSES = ["zero", "<i>one</i>", "two"]
 

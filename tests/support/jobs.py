@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.config import Experiment, parse
 from fedcore.jobs import launcher
-from fedcore.store import Store
+from fedcore.store import RunRow, Store
 from fedcore.store.database import reading
 
 
@@ -94,3 +94,12 @@ def recorded(db: Path, run_id: int) -> dict[str, list[tuple]]:
 
 
 PYTHON = sys.executable
+
+
+def row(db: Path, run_id: int) -> RunRow:
+    return Store(db).runs.get([run_id])[0]
+
+
+def pid(db: Path, run_id: int) -> int:
+    with reading(db) as connection:
+        return connection.execute("SELECT pid FROM runs WHERE id=?", [run_id]).fetchone()[0]

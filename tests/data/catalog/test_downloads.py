@@ -15,8 +15,7 @@ import torchvision.datasets as tv
 from fedcore.cli import main as cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from tests.data.readers.test_archives import pack
-from tests.data.readers.test_torchvision_sets import fit_checksums, md5
+from tests.support.archives import fit_checksums, md5, pack
 from tests.support.layouts import WRITE
 
 

@@ -13,21 +13,8 @@ import pytest
 from fedcore.data import catalog
 from fedcore.data.readers import archives, loaders
 from fedcore.errors import FedLensError
+from tests.support.archives import pack
 from tests.support.layouts import WRITE, label_of
-
-
-def pack(folder: Path, archive: Path) -> Path:
-    """A folder's content as an archive of the kind that its name says."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive, "w") as out:
-            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-                out.write(path, path.relative_to(folder))
-    else:
-        mode = {".gz": "w:gz", ".tgz": "w:gz", ".tar": "w", ".bz2": "w:bz2", ".xz": "w:xz"}[archive.suffix]
-        with tarfile.open(archive, mode) as out:
-            out.add(folder, arcname=".", recursive=True)
-    return archive
 
 
 def upstream(name: str, folder: Path) -> Path:

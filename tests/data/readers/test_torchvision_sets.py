@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 import subprocess
@@ -20,31 +19,10 @@ from fedcore.data.readers import torchvision_sets
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 from tests.support import layouts
+from tests.support.archives import fit_checksums
 from tests.support.layouts import WRITE
 
 REPOSITORY = Path(__file__).parents[3]
-
-
-def md5(path: Path) -> str:
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-
-
-def fit_checksums(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
-    """torchvision compares CIFAR's and the flowers' label files with those of the real set: give it ours."""
-    for cls in (tv.CIFAR10, tv.CIFAR100):
-        folder = root / cls.base_folder
-        if folder.is_dir():
-            for listed in ("train_list", "test_list"):
-                files = [[name, md5(folder / name)] for name, _ in getattr(cls, listed)]
-                monkeypatch.setattr(cls, listed, files)
-            monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": md5(folder / cls.meta["filename"])})
-    flowers = root / "flowers-102"
-    if flowers.is_dir():
-        files = {
-            key: (name, md5(flowers / name) if key != "image" else value)
-            for key, (name, value) in tv.Flowers102._file_dict.items()
-        }
-        monkeypatch.setattr(tv.Flowers102, "_file_dict", files)
 
 
 def theirs(name: str, root: Path) -> Iterator[tuple[int, Image.Image, int, list[str]]]:

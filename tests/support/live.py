@@ -1,0 +1,18 @@
+"""Helpers of the Live page's tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+
+def clock(app: AppTest) -> dict[str, Any] | None:
+    """What the browser is told of the next look; None where there is no clock."""
+    found = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_clock")]
+    return json.loads(found[0].json) if found else None
+
+
+def widget(found: list, key: str) -> Any:
+    return next(w for w in found if w.key == key)

@@ -1,0 +1,58 @@
+"""One small case per method, for tests that hold for all of them."""
+
+from __future__ import annotations
+
+IMAGE = {"image_a", "image_b"}
+
+
+TABLE4 = IMAGE | {"image_class", "image_positions", "image_projection"}
+
+
+EVIDENCE = {"prototypes", "counts", "features", "labels"}
+
+
+PHI = {f"phi_{net}_{part}" for net in "sd" for part in ("w1", "b1", "w2", "b2")}
+
+
+SMALL = {"batch_size": 4, "lr": 0.01}
+
+
+LORA = {**SMALL, "rank": 2}
+
+
+# case -> method, config, what crosses upwards, what crosses downwards, what stays
+CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = {
+    "clip-fc": ("clip-fc", SMALL, {"weight", "bias"}, {"weight", "bias"}, set()),
+    "coop": ("coop", {**SMALL, "lr": 0.1}, set(), set(), {"context"}),
+    "fedalign": ("fedalign", {**LORA, "style": "st"}, IMAGE | EVIDENCE, IMAGE | {"text"}, set()),
+    "fedalign-table4": (
+        "fedalign",
+        {**LORA, "style": "st", "trainable": "table4"},
+        TABLE4 | EVIDENCE,
+        TABLE4 | {"text"},
+        set(),
+    ),
+    "fedavg-lora": ("fedavg-lora", LORA, IMAGE, IMAGE, set()),
+    "fedprox-lora": ("fedprox-lora", LORA, IMAGE, IMAGE, set()),
+    "fedclip": ("fedclip", SMALL, {"w1", "b1", "w2", "b2"}, {"w1", "b1", "w2", "b2"}, set()),
+    "feddeap": ("feddeap", {**SMALL, "prompt_length": 3}, {"p_s"} | PHI, {"p_s"} | PHI, {"p_d"}),
+    "fedot": ("fedot", {**SMALL, "lr": 0.1}, {"classifier"}, {"classifier"}, {"matrix"}),
+    "fedot-blocks": ("fedot", {**SMALL, "lr": 0.1, "blocks": 2}, {"classifier"}, {"classifier"}, {"matrix"}),
+    "fedot-adapter": (
+        "fedot",
+        {**SMALL, "lr": 0.1, "local_transform": "adapter"},
+        {"classifier"},
+        {"classifier"},
+        {"down", "up"},
+    ),
+    "fedot-all-local": ("fedot", {**SMALL, "share": "all_local"}, set(), set(), {"classifier", "matrix"}),
+    "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
+    "sdfed": (
+        "sdfed",
+        {**SMALL, "local_length": "4,9,6"},
+        {"global_prompt"},
+        {"global_prompt"},
+        {"local_prompt"},
+    ),
+    "zero-shot": ("zero-shot", {}, set(), set(), set()),
+}
