@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 UNIT_PROCESSES ?= 2
 
-.PHONY: help run test lint layers types format unit browser slow chromium embedded bench screenshots clean
+.PHONY: help run docs test lint layers types format unit browser slow chromium embedded bench screenshots clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,13 @@ chromium:
 	if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! grep -qi '^ID=ubuntu' /etc/os-release; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
 	else echo "no Chromium found: install one, or run $(VENV)/bin/playwright install chromium" >&2; fi
+
+$(VENV)/.installed-docs: requirements-docs.txt $(VENV)/.installed
+	$(PIP) install -r requirements-docs.txt
+	@touch $@
+
+docs: $(VENV)/.installed-docs ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (well under two hours on two cores)
 	$(PY) -m scripts.pretrain_mini

@@ -22,7 +22,10 @@ def app(
     ] = None,
     db: Database = None,
 ) -> int:
-    """Start the dashboard on this machine; Ctrl-C ends it, and the runs continue."""
+    """Start the dashboard.
+
+    It listens on this machine only. Ctrl-C ends it; runs in training continue.
+    """
     from streamlit.web import cli
 
     if db is not None:

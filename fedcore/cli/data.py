@@ -19,7 +19,7 @@ MOST_LINES = 40
 """Clients or classes that a table lists; the rest are counted."""
 
 commands = typer.Typer()
-data = typer.Typer(help="List, get, check or encode data sets, or show how one is partitioned.")
+data = typer.Typer(help="List, download, check, encode or partition data sets.")
 commands.add_typer(data, name="data")
 
 Root = Annotated[str | None, typer.Option(help="Folder of the data set")]
@@ -80,7 +80,10 @@ def check(
     columns: Columns = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON")] = False,
 ) -> int:
-    """Decode every image of a data set and list what is odd; exit status 2 if it cannot be used."""
+    """Decode every image of a data set and list what is odd.
+
+    The exit status is 2 if the data set cannot be used as it is.
+    """
     from fedcore.cli.progress import track
     from fedcore.data import catalog
     from fedcore.data.check.dataset import check_dataset
@@ -174,7 +177,10 @@ def text(report: CheckReport) -> str:
 @data.command("partition")
 @common
 def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
-    """Show each client's share of an experiment's data, and how much the clients differ."""
+    """Show how an experiment's data is divided among its clients.
+
+    The last line says how much the clients' labels differ.
+    """
     from fedcore.cli.progress import prepared
     from fedcore.engine.plan import plan
 

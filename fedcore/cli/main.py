@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Annotated
 
 import typer
 from typer.main import get_command
 
+import fedcore
 from fedcore.cli import app, data, methods, presets, published, queue, results, run, store
 from fedcore.cli.options import BAD_INPUT, DONE, complain
 
@@ -15,13 +19,36 @@ SEVERAL = ("--seed", "--columns")
 """Options that take several values at once: ``--seed 1 2 3``."""
 
 top = typer.Typer(
-    help="Compare methods of federated CLIP adaptation: train, follow and export, without the browser.",
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for noun in (run, queue, results, store, data, methods, presets, published, app):
     top.add_typer(noun.commands)
+
+
+def _print_versions(wanted: bool) -> None:
+    if wanted:
+        libraries = ("torch", "open_clip_torch", "numpy", "streamlit")
+        runs_on = ", ".join(f"{name} {metadata.version(name)}" for name in libraries)
+        print(f"FedLens {fedcore.__version__} (Python {platform.python_version()}, {runs_on})")
+        raise typer.Exit
+
+
+@top.callback()
+def fedlens(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_versions,
+            is_eager=True,
+            help="Print the versions of FedLens and of its main libraries",
+        ),
+    ] = False,
+) -> None:
+    """Compare federated methods that adapt CLIP, from the command line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

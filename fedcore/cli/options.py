@@ -32,7 +32,7 @@ MethodFiles = Annotated[
     typer.Option("--methods", metavar="FILE", help="Python file with a method of your own; may be repeated"),
 ]
 RunIds = Annotated[
-    list[int], typer.Argument(metavar="ID...", help="Ids of runs (with --experiment: of experiments)")
+    list[int], typer.Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")
 ]
 OfExperiments = Annotated[
     bool, typer.Option("--experiment", help="The ids are experiments: take all of their runs")

@@ -46,13 +46,13 @@ def load_experiment(file: Path | None, preset: str | None) -> Experiment:
 @common
 def presets(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Only these presets (default: all)")
+        list[str] | None, typer.Argument(metavar="NAME", help="Only these presets (default: all)")
     ] = None,
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write them as TOML files, to edit and run")
     ] = None,
 ) -> int:
-    """List the experiments that come with FedLens, or write them as files."""
+    """List the experiments that come with FedLens, or write them."""
     from fedcore.papers import experiments
 
     wanted = names or [experiments.DEMO, *experiments.published()]

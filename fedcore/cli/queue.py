@@ -26,7 +26,10 @@ def worker(
     ] = None,
     db: Database = None,
 ) -> int:
-    """Serve the queue in this terminal; there is one worker per database."""
+    """Serve the queue in this terminal.
+
+    There is one worker per database; the dashboard starts one by itself when runs are queued.
+    """
     from fedcore.jobs.supervisor import serve
 
     return serve(db, idle=idle, slots=slots)
@@ -35,7 +38,7 @@ def worker(
 @commands.command("queue")
 @common
 def queue(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="ID...", help="Runs to move")] = None,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs to move")] = None,
     move: Annotated[
         Literal["top", "up", "down", "bottom"] | None, typer.Option(help="Where to move them (default: top)")
     ] = None,
@@ -70,7 +73,10 @@ def list_tasks(
     forget: Annotated[int | None, typer.Option(hidden=True)] = None,
     db: Database = None,
 ) -> int:
-    """List the checks, encodings, downloads and analyses that run in the background."""
+    """List the background tasks, cancel one or delete one.
+
+    Tasks are checks, encodings, downloads and analyses.
+    """
     from fedcore.jobs import tasks
     from fedcore.store import database
 

@@ -18,7 +18,7 @@ commands = typer.Typer()
 @commands.command("export")
 @common
 def export(
-    ids: Annotated[list[int], typer.Argument(metavar="ID...", help="Experiments")],
+    ids: Annotated[list[int], typer.Argument(metavar="ID", help="Experiments")],
     table: Annotated[
         Literal["summary", "rounds", "clients", "experiment"],
         typer.Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),

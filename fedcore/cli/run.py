@@ -162,7 +162,10 @@ def resume(
     anew: Annotated[bool, typer.Option("--anew", hidden=True)] = False,
     db: Database = None,
 ) -> int:
-    """Queue stopped, interrupted or failed runs again; they continue after their last round."""
+    """Queue stopped, interrupted or failed runs again.
+
+    They continue after their last complete round.
+    """
     from fedcore import jobs
     from fedcore.store import Store, reconcile
 

@@ -33,7 +33,10 @@ def import_results(
     ] = None,
     db: Database = None,
 ) -> int:
-    """Record a CSV file with results of your own, or an experiment that was exported as JSON."""
+    """Record results from a CSV file, or an exported JSON file.
+
+    A CSV file has the columns method, seed, round, model, test_set, correct and total.
+    """
     from fedcore.store import Store
 
     if file.suffix.lower() == ".json":

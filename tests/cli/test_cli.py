@@ -89,6 +89,11 @@ def test_every_command_has_a_help(name, capsys):
     assert f"Usage: fedlens {name}" in out and "--debug" in out and "--methods" in out
 
 
+def test_the_version_names_the_libraries(capsys):
+    assert run("--version") == 0
+    assert re.match(r"FedLens \d+\.\d+\.\d+ \(Python [\d.]+, torch ", capsys.readouterr().out)
+
+
 def test_documented_commands_exist():
     known = set(COMMANDS) | {name.split()[0] for name in COMMANDS}
     assert set(re.findall(r"^fedlens ([a-z]+)", DOCUMENTED, re.MULTILINE)) <= known
