@@ -31,7 +31,7 @@ from fedcore.results.comparison_panels import (
     mean_panels,
     method_by_domain_panel,
 )
-from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.metrics import METRICS, RULES, SCORE_COLUMNS, Metric, Rule
 from fedcore.results.panels import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
@@ -227,7 +227,7 @@ def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
 def curve_tab(path: str, found: Comparison) -> None:
     """Mean and band over seeds against rounds, seconds or traffic."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        there = [m for m in curves.CURVE_METRICS if m in found.metrics]
+        there = [m for m in SCORE_COLUMNS if m in found.metrics]
         metric = st.selectbox("Accuracy", there, format_func=METRICS.get, key="curve", bind="query-params")
         axis = st.selectbox(
             "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"

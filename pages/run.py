@@ -231,7 +231,7 @@ def clients(run: RunRow) -> None:
             common.per_cent(last[e.entity].correct / last[e.entity].total) if e.entity in last else "-",
             str(last[e.entity].total) if e.entity in last else "-",
             str(took.get(e.entity, 0)),
-            f"{sent.get(e.entity, 0) / curves.MEGABYTE:.2f}",
+            f"{sent.get(e.entity, 0) / progress.MEGABYTE:.2f}",
         ]
         for e in entities
     ]

@@ -1,4 +1,7 @@
-"""Charts of the values that methods record in every round."""
+"""Charts of the values that methods record in every round.
+
+The method that records a value also describes it (``Method.about.charts`` and ``.matrices``).
+"""
 
 from __future__ import annotations
 
@@ -10,51 +13,52 @@ from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.presentation import DiagnosticChart, MatrixChart
 from fedcore.results.curves import Series, Until, run_labels, show_ranges
+from fedcore.results.statistics import group_by
 from fedcore.store import DiagnosticMean, RunRow, Store
 
 
 def recorded_charts(store: Store, runs: Sequence[RunRow]) -> list[DiagnosticChart]:
-    """Charts of what some runs recorded, the most telling first; matrices are heatmaps.
+    """Return charts of the values that some runs recorded, those visible by default first; no matrices.
 
-    A name that several methods describe is as the first of the runs' methods says.
+    Charts of one title become one. A name that several methods describe has the description of the first of
+    the runs' methods, a name that none describes a chart of its own.
     """
     names = dict.fromkeys(n for r in runs for n in store.diagnostics.names(r.id, matrices=False))
-    found: dict[str, DiagnosticChart] = {}
+    charts: dict[str, DiagnosticChart] = {}
     for chart in (c for m in _methods_in_order(r.method for r in runs) for c in m.about.charts):
-        lines = {name: text for name, text in chart.lines.items() if names.pop(name, "gone") is None}
+        lines = {name: text for name, text in chart.lines.items() if name in names}
+        for name in lines:
+            del names[name]
         if lines:
-            first = found.get(chart.title, replace(chart, lines={}))
-            found[chart.title] = replace(first, lines={**first.lines, **lines})
-    charts = [*found.values(), *(default_chart(name) for name in sorted(names))]
-    return sorted(charts, key=lambda chart: not chart.default_visible)
+            first = charts.get(chart.title, replace(chart, lines={}))
+            charts[chart.title] = replace(first, lines={**first.lines, **lines})
+    shown = [*charts.values(), *(default_chart(name) for name in sorted(names))]
+    return sorted(shown, key=lambda chart: not chart.default_visible)
 
 
 def matrix_charts(runs: Iterable[RunRow] = ()) -> dict[str, MatrixChart]:
-    """Matrices that methods can record, by name: as the first of the runs' methods says, then as any does."""
-    found: dict[str, MatrixChart] = {}
+    """Return the matrices that methods can record by name, described by the runs' methods first."""
+    charts: dict[str, MatrixChart] = {}
     for method in _methods_in_order(r.method for r in runs):
         for matrix in method.about.matrices:
-            found.setdefault(matrix.name, matrix)
-    return found
+            charts.setdefault(matrix.name, matrix)
+    return charts
 
 
 def recorded_matrix_charts(store: Store, runs: Sequence[RunRow]) -> dict[str, MatrixChart]:
-    """The matrices that some runs recorded, by name."""
+    """Return the matrices that some runs recorded, by name."""
     names = {n for r in runs for n in store.diagnostics.names(r.id)}
     return {name: matrix for name, matrix in matrix_charts(runs).items() if name in names}
 
 
 def recording_methods(name: str) -> str:
-    """Titles of the methods that can record a matrix."""
-    return ", ".join(
-        m.about.title
-        for m in _methods_in_order(())
-        if any(matrix.name == name for matrix in m.about.matrices)
-    )
+    """Return the titles of the methods that can record a matrix."""
+    methods = (m.about for m in _methods_in_order(()))
+    return ", ".join(about.title for about in methods if any(m.name == name for m in about.matrices))
 
 
 def _methods_in_order(names: Iterable[str]) -> Iterator[type[Method]]:
-    """The named methods, then all others: scripts of the user's own record known figures too."""
+    """The named methods, then all others, since scripts may record values that these describe."""
     methods = registry.load_all()
     for name in dict.fromkeys([*names, *methods]):
         if name in methods:
@@ -62,48 +66,48 @@ def _methods_in_order(names: Iterable[str]) -> Iterator[type[Method]]:
 
 
 def default_chart(name: str) -> DiagnosticChart:
-    """A chart of a figure that nobody described: ``drift_of-the.head`` is "Drift of the head"."""
+    """Return the chart of a value that no method describes: ``drift_of-the.head`` is "Drift of the head"."""
     words = re.sub(r"[\W_]+", " ", name).strip()
     return DiagnosticChart(words[:1].upper() + words[1:] or name, {name: ""})
 
 
 def default_charts(charts: Sequence[DiagnosticChart]) -> list[DiagnosticChart]:
-    """The charts shown by default: those that the methods mark, else the first."""
+    """Return the charts shown by default: those that the methods mark, else the first."""
     return [c for c in charts if c.default_visible] or list(charts[:1])
 
 
 def chart_note(chart: DiagnosticChart, lines: Sequence[Series]) -> str:
-    """How a chart of these lines is read."""
+    """Return the text below a chart: its explanation, and what its lines and bands show."""
     if not any(s.low for s in lines):
         return chart.explanation
-    how = ", band: smallest to largest" if show_ranges(lines) else "; point at it for smallest and largest"
-    return f"{chart.explanation} Line: mean over clients{how}.".strip()
+    hidden = "; hover over it for minimum and maximum"
+    bands = ", band: minimum to maximum" if show_ranges(lines) else hidden
+    return f"{chart.explanation} Line: mean over clients{bands}.".strip()
 
 
 def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> list[Series]:
-    """A line for every run and name: the mean over clients, with the smallest and largest of them."""
+    """Return a line for every run and name: the mean over clients, with their minimum and maximum."""
     scale = 100 if chart.unit == "%" else 1
     runs = {r.id: r for r in store.runs.get(until)}
-    names = run_labels(runs.values())
-    found = []
+    labels = run_labels(runs.values())
+    lines = []
     for name, text in chart.lines.items():
-        rows: dict[int, list[DiagnosticMean]] = {}
-        for row in store.diagnostics.means(until, name):
-            if row.round <= until[row.run_id]:
-                rows.setdefault(row.run_id, []).append(row)
-        for run_id, points in rows.items():
-            label = f"{names[run_id]}, {text}" if text else names[run_id]
-            spread = any(p.count > 1 for p in points)
-            found.append(
-                Series(
-                    label,
-                    runs[run_id].method,
-                    tuple(float(p.round) for p in points),
-                    tuple(scale * p.mean for p in points),
-                    (None,) * len(points),
-                    1,
-                    tuple(scale * p.low for p in points) if spread else (),
-                    tuple(scale * p.high for p in points) if spread else (),
-                )
-            )
-    return found
+        shown = (row for row in store.diagnostics.means(until, name) if row.round <= until[row.run_id])
+        for run_id, rows in group_by(shown, lambda row: row.run_id).items():
+            label = f"{labels[run_id]}, {text}" if text else labels[run_id]
+            lines.append(_series(label, runs[run_id].method, rows, scale))
+    return lines
+
+
+def _series(label: str, method: str, rows: Sequence[DiagnosticMean], scale: int) -> Series:
+    with_range = any(row.count > 1 for row in rows)
+    return Series(
+        label,
+        method,
+        x=tuple(float(row.round) for row in rows),
+        y=tuple(scale * row.mean for row in rows),
+        std=(None,) * len(rows),
+        n=1,
+        low=tuple(scale * row.low for row in rows) if with_range else (),
+        high=tuple(scale * row.high for row in rows) if with_range else (),
+    )

@@ -13,72 +13,73 @@ from fedcore.data.catalog.entries import ENTRIES
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.optional import ClassTexts
+from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
 NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
-"""What rows of a table do not differ in: the seed, and where things lie or what they are called."""
+"""Fields that never make rows differ: the seed, and names and places of things."""
 NAMED_FIELDS = 2
-"""Fields that differ between rows of one name and are told with it, and as many more as tell them apart."""
+"""So many differing fields are added to the label of rows of one name, and more only where needed."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
 
 
 def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None) -> str:
-    """Equal for runs that pose the same problem. What their kind of partition does not read is no part of it.
+    """Return a key that is equal for runs of the same data, partition, backbone and held-out protocol.
 
     Args:
-        environment: what the run ran under. Its ``data`` tells data sets of one name apart, wherever they
-            lie; runs without it are told apart by their folder. Embedded data is the same everywhere.
+        environment: recorded with the run. Its fingerprint ``data`` distinguishes data sets of one name,
+            wherever they are stored; runs without it are distinguished by their folder. Embedded data is the
+            same everywhere.
     """
     part = config.model_dump(mode="json", include={"data", "partition", "backbone", "cohorts"})
-    part["partition"] = {
-        n: v for n, v in part["partition"].items() if n not in unused_fields(config.partition)
-    }
+    unused = unused_fields(config.partition)
+    part["partition"] = {n: v for n, v in part["partition"].items() if n not in unused}
     root = part["data"].pop("root")
     if config.data.name not in _EMBEDDED:
-        found = (environment or {}).get("data")
-        part["content"] = {"root": root} if found is None else {"data": found}
+        fingerprint = (environment or {}).get("data")
+        part["content"] = {"root": root} if fingerprint is None else {"data": fingerprint}
     part["lodo"] = config.held_out is not None
     return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def unused_fields(partition: PartitionConfig) -> set[str]:
-    """Fields of a partition that change nothing: other kinds', and the shares' form where none are drawn."""
-    found = set(PartitionConfig.model_fields) - {"kind", *PARTITION_FIELDS[partition.kind]}
-    return found | {"dirichlet_form"} if partition.alpha is None else found
+    """Return the fields that a partition of this kind ignores."""
+    unused = set(PartitionConfig.model_fields) - {"kind", *PARTITION_FIELDS[partition.kind]}
+    return unused | {"dirichlet_form"} if partition.alpha is None else unused
 
 
-def row_key(config: RunConfig, here: bool = True) -> str:
-    """Equal for runs of one setting that do the same: seed, held-out domain and label aside.
+def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
+    """Return a key that is equal for runs whose configs differ only in seed, held-out domain and label.
 
-    A default counts as itself, written out or not, and what the partition does not read counts for nothing;
-    ``group_hash``, which is stored, tells such runs apart.
+    A default counts as its value, written out or not, and fields that the partition ignores do not count;
+    the stored ``group_hash`` is different for such runs.
 
     Args:
-        here: whether FedLens trained it. Other code is no further seed of a method of the same name.
+        trained_by_fedlens: False for results of other code, which are no further seeds of a method of ours.
     """
-    content = {
-        name: value for name, value in config_for_display(config, here).items() if name not in NOT_COMPARED
-    }
-    content["here"] = here
+    flat = config_for_display(config, trained_by_fedlens)
+    content = {name: value for name, value in flat.items() if name not in NOT_COMPARED}
+    content["here"] = trained_by_fedlens
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def setting_title(config: RunConfig) -> str:
-    """``rotated-digits · domain · mini-vit``: the data, who holds what, the CLIP."""
-    part = config.partition
-    who = {
+    """Return data, partition and backbone as a title, ``rotated-digits · by domain · mini-vit``."""
+    partition = config.partition
+    kinds = {
         "domain": "by domain",
         "iid": "IID",
-        "dirichlet": f"Dirichlet({part.alpha:g})" if part.alpha else "Dirichlet",
+        "dirichlet": f"Dirichlet({partition.alpha:g})" if partition.alpha else "Dirichlet",
     }
-    parts = [data_words(config.data), who.get(part.kind, part.kind), backbone_names(config)]
+    kind = kinds.get(partition.kind, partition.kind)
+    parts = [data_words(config.data), kind, backbone_names(config)]
     parts += ["one domain held out"] if config.held_out is not None else []
     return " · ".join(parts)
 
 
 def setting_keys(store: Store, configs: Mapping[int, RunConfig]) -> dict[int, str]:
-    """``setting_key`` of recorded runs. What embedded data ran under is not read: it tells nothing apart."""
+    """Return the ``setting_key`` of recorded runs by run."""
     return {
         i: setting_key(c, None if c.data.name in _EMBEDDED else store.runs.environment(i))
         for i, c in configs.items()
@@ -86,26 +87,26 @@ def setting_keys(store: Store, configs: Mapping[int, RunConfig]) -> dict[int, st
 
 
 def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
-    """Key -> title. Where titles are equal, what differs is added; where nothing does, the key."""
+    """Return a title per setting; what differs is added to equal titles, or else the start of the key."""
     titles = {key: setting_title(config) for key, config in settings.items()}
-    found = {}
-    for key, title in titles.items():
-        twins = [k for k, t in titles.items() if t == title]
-        flat = {k: {n: v for n, v in flatten(settings[k]).items() if n.startswith(_SETTING)} for k in twins}
-        names = [n for n in flat[key] if len({str(flat[k].get(n)) for k in twins}) > 1]
-        said = [", ".join(f"{field_words(n)} {value_text(n, flat[k].get(n))}" for n in names) for k in twins]
-        distinct = len(twins) == len(set(said)) and len(said[0]) <= 80
-        more = said[twins.index(key)] if distinct else key[:4]
-        found[key] = title if len(twins) == 1 else f"{title} [{more}]"
-    return found
+    for title, keys in group_by(settings, titles.__getitem__).items():
+        if len(keys) == 1:
+            continue
+        flat = [{n: v for n, v in flatten(settings[k]).items() if n.startswith(_SETTING)} for k in keys]
+        names = [n for n in flat[0] if len({str(f.get(n)) for f in flat}) > 1]
+        texts = [", ".join(f"{field_words(n)} {value_text(n, f.get(n))}" for n in names) for f in flat]
+        distinct = len(keys) == len(set(texts)) and len(texts[0]) <= 80
+        for key, text in zip(keys, texts, strict=True):
+            titles[key] = f"{title} [{text if distinct else key[:4]}]"
+    return titles
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
-    """A run's config as dotted names; lists as tuples, cohorts by their number (``cohorts.0.clients``).
+    """Return a config with dotted names, lists as tuples, cohorts by number (``cohorts.0.clients``).
 
-    Texts by class are one short text. What the kind of partition does not read is left out.
+    Texts by class become one short text. Fields that the partition ignores are left out.
     """
-    idle = {f"partition.{name}" for name in unused_fields(config.partition)}
+    unused = {f"partition.{name}" for name in unused_fields(config.partition)}
 
     def walk(value: Any, prefix: str) -> Iterable[tuple[str, Any]]:
         if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
@@ -116,13 +117,13 @@ def flatten(config: RunConfig) -> dict[str, Any]:
         else:
             yield prefix, _plain(value)
 
-    return {name: v for name, v in walk(config.model_dump(mode="json"), "") if name not in idle}
+    return {name: v for name, v in walk(config.model_dump(mode="json"), "") if name not in unused}
 
 
 def flatten_with_defaults(config: RunConfig) -> dict[str, Any]:
-    """``flatten`` with the hyper-parameters that were left at their defaults too.
+    """Return ``flatten`` with the hyper-parameters that were left at their defaults too.
 
-    Those of a method that is not known here, say one of somebody's own file, are as recorded.
+    Those of a method that is not known here, such as one from a user's file, are as recorded.
     """
     flat = flatten(config)
     try:
@@ -133,22 +134,22 @@ def flatten_with_defaults(config: RunConfig) -> dict[str, Any]:
     return flat | {name: _plain(value) for name, value in own.items()}
 
 
-def config_for_display(config: RunConfig, here: bool) -> dict[str, Any]:
-    """``in_full`` of what FedLens trained; of a run from elsewhere only what was recorded with it."""
-    return flatten_with_defaults(config) if here else flatten(config)
+def config_for_display(config: RunConfig, trained_by_fedlens: bool) -> dict[str, Any]:
+    """Return the flat config, with defaults resolved only where FedLens trained the run."""
+    return flatten_with_defaults(config) if trained_by_fedlens else flatten(config)
 
 
 def distinguishing_texts(flat: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A text per config: the first fields that differ, then those without which two texts would be equal.
+    """Return a text per config with the first fields that differ, and more where two texts would be equal.
 
-    Numbers that are equal as printed are written out.
+    Numbers that are equal as printed are written with all their digits.
     """
     differing = [n for n in dict.fromkeys(n for f in flat for n in f) if n not in NOT_COMPARED]
     differing = [n for n in differing if len({str(f.get(n)) for f in flat}) > 1]
     named = differing[:NAMED_FIELDS]
     for name in differing[NAMED_FIELDS:]:
-        apart, wider = (len({str([f.get(n) for n in ns]) for f in flat}) for ns in (named, [*named, name]))
-        named += [name] if wider > apart else []
+        count, larger = (len({str([f.get(n) for n in ns]) for f in flat}) for ns in (named, [*named, name]))
+        named += [name] if larger > count else []
     rounded, exact = (
         [", ".join(f"{field_words(n)} {text(n, f[n])}" for n in named if n in f) for f in flat]
         for text in (value_text, lambda _, value: str(value))
@@ -163,7 +164,7 @@ def _plain(value: Any) -> Any:
 
 
 def result_caveat(config: RunConfig) -> str:
-    """How a finished run departs from what its method's config promises; empty: it does not, or who knows."""
+    """Say how a finished run departs from its config; empty where it does not, or where nobody knows."""
     try:
         own = registry.build_config(config.method.name, config.method.config)
     except FedLensError:  # a method of somebody's own file

@@ -110,8 +110,8 @@ def test_bands_of_many_lines_of_one_colour_are_under_the_pointer() -> None:
     chart = DiagnosticChart("Terms", {"a": ""}, better="lower")
     reach = [curves.Series(str(i), "feddeap", (1.0,), (2.0,), (None,), 1, (1.0,), (3.0,)) for i in range(3)]
     for lines, bands, how in (
-        (reach[:2], 2, "Lower is better. Line: mean over clients, band: smallest to largest."),
-        (reach, 0, "Lower is better. Line: mean over clients; point at it for smallest and largest."),
+        (reach[:2], 2, "Lower is better. Line: mean over clients, band: minimum to maximum."),
+        (reach, 0, "Lower is better. Line: mean over clients; hover over it for minimum and maximum."),
     ):
         figure = line_chart(lines, Theme(), "Round", "", per_cent=False, name="Terms").figure
         assert sum(t.fill == "toself" for t in figure.data) == bands
