@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -59,7 +60,7 @@ def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None)
     for step in catalog.download(name, root or "."):  # torchvision draws the bar
         if step.message != last:
             last = step.message
-            note(last)
+            print(last, file=sys.stderr)
     images, warnings = prepared(lambda: catalog.load_checked(name, root))
     for warning in warnings:
         note(warning)

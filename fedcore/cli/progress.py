@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
+from rich import progress as rich
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedcore.config import RunConfig
 from fedcore.data.split_codes import TEST
 from fedcore.engine.events import Cell, Event, Notice, RoundFinished, Started
-from fedcore.engine.events import Progress as Slow
-from fedcore.progress import Work, result_of
+from fedcore.progress import Progress, Work, result_of
 
 _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")
@@ -25,11 +24,16 @@ class Bars:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("{task.fields[figure]}"), console=self._console, disable=not self._console.is_terminal,
-        )  # fmt: skip
-        self._tasks: dict[int, int] = {}
+        self._progress = rich.Progress(
+            rich.TextColumn("{task.description:<28}"),
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeElapsedColumn(),
+            rich.TextColumn("{task.fields[status]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[int, rich.TaskID] = {}
         self._names: dict[int, str] = {}
 
     def __enter__(self) -> Bars:
@@ -42,37 +46,39 @@ class Bars:
         self._progress.stop()
 
     def begun(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
-        """Draw the empty bars."""
+        """Draw an empty bar for each run."""
         for run_id, run in runs.items():
             name = f"{run.method.label or run.method.name}, seed {run.seed}"
             self._names[run_id] = name + (f", without {run.held_out}" if run.held_out else "")
             self._tasks[run_id] = self._progress.add_task(
-                self._names[run_id], total=max(1, run.rounds), start=False, figure=""
-            )  # fmt: skip
+                self._names[run_id], total=max(1, run.rounds), start=False, status=""
+            )
         self._line(f"experiment {experiment_id}: {len(runs)} runs")
 
     def event(self, run_id: int, event: Event) -> None:
-        """Draw what happened."""
+        """Draw an event of a run."""
         task = self._tasks[run_id]
         if isinstance(event, Started):
             self._progress.start_task(task)
-            self._progress.update(task, total=max(1, event.rounds_total), figure="")
-        elif isinstance(event, Slow):
+            self._progress.update(task, total=max(1, event.rounds_total), status="")
+        elif isinstance(event, Progress):
             self._progress.start_task(task)
-            self._progress.update(task, figure=f"{event.message} {event.done}/{event.total}")
+            self._progress.update(task, status=f"{event.message} {event.done}/{event.total}")
         elif isinstance(event, Notice):
             self._console.print(f"{self._names[run_id]}: {event.message}", highlight=False)
         elif isinstance(event, RoundFinished):
-            figure = _figure(event.cells)
-            self._progress.update(task, completed=event.round, **({"figure": figure} if figure else {}))
-            self._line(f"{self._names[run_id]}: round {event.round}  {figure}")
+            accuracy = _personal_accuracy(event.cells)
+            self._progress.update(task, completed=event.round)
+            if accuracy:
+                self._progress.update(task, status=accuracy)
+            self._line(f"{self._names[run_id]}: round {event.round}  {accuracy}")
 
     def _line(self, text: str) -> None:
         if not self._console.is_terminal:
             self._console.print(text, highlight=False, soft_wrap=True)
 
 
-def _figure(cells: Iterable[Cell]) -> str:
+def _personal_accuracy(cells: Iterable[Cell]) -> str:
     own = [
         c.correct / c.total
         for c in cells
@@ -84,12 +90,12 @@ def _figure(cells: Iterable[Cell]) -> str:
 def track(work: Work[_Result], console: Console | None = None) -> _Result:
     """Do slow work with a bar, or with a line every ten seconds where the output is no terminal."""
     console = console or Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    bar = Progress(*columns, console=console, disable=not console.is_terminal)
+    columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn()
+    bar = rich.Progress(*columns, console=console, disable=not console.is_terminal)
     task = bar.add_task("", total=None)
     printed = time.monotonic()
 
-    def show(step: Slow) -> None:
+    def show(step: Progress) -> None:
         nonlocal printed
         bar.start()  # only here: work that turns out to need no step draws no bar
         bar.update(task, description=step.message, completed=step.done, total=step.total)

@@ -1,8 +1,9 @@
-"""``export``: the numbers of a comparison."""
+"""``export``: the numbers of a comparison, written as a file."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -49,7 +50,7 @@ def export(
     store = Store(db)
     rows = [store.experiments.get(experiment_id) for experiment_id in ids]
     printed = partial(printed_values, experiments=[row.config for row in rows])
-    writers = {
+    writers: dict[tuple[str, str], Callable[[Store, Sequence[int]], str]] = {
         ("summary", "csv"): partial(tables.summary_csv, baseline=baseline, test=test or "t", printed=printed),
         ("summary", "latex"): partial(tables.summary_latex, printed=printed),
         ("summary", "json"): partial(tables.summary_json, printed=printed),
