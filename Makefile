@@ -79,7 +79,7 @@ docs: $(VENV)/.installed-docs ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (well under two hours on two cores)
-	$(PY) -m scripts.pretrain_mini
+	$(PY) -m scripts.pretraining.train
 
 bench: $(VENV)/.installed-dev chromium ## how long the demo, the data layer, encoding and the pages take here
 	$(PY) -m scripts.bench

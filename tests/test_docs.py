@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.methods import registry
 from fedcore.methods.base import MethodConfig
-from scripts import methods_doc
+from scripts.docs import methods as methods_doc
 
 PAGE = methods_doc.PAGE.read_text(encoding="utf-8")
 BUILT_IN = [
@@ -40,11 +40,11 @@ def test_every_method_has_a_section_with_its_idea_and_all_its_fields(name):
             for f in missing
             if f not in inherited or own[f].default != inherited[f].default or f"`{f}`" not in common
         ]
-    assert not missing, f"docs/methods.md, {name}: name {missing}; run python -m scripts.methods_doc"
+    assert not missing, f"docs/methods.md, {name}: name {missing}; run python -m scripts.docs"
 
 
 def test_the_page_says_what_the_code_says():
-    assert methods_doc.render(PAGE) == PAGE, "out of date; run python -m scripts.methods_doc"
+    assert methods_doc.render(PAGE) == PAGE, "out of date; run python -m scripts.docs"
     assert methods_doc.render(PAGE.replace("| `blocks` | `1` |", "| `blocks` | `2` |")) == PAGE
 
 

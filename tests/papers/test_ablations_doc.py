@@ -13,7 +13,8 @@ from fedcore.store import Store
 from fedcore.store.claims import claim
 from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
-from scripts import ablations_doc
+from scripts.docs import ablations as ablations_doc
+from scripts.docs import blocks
 from tests.support import fill
 
 SMALL = """
@@ -145,14 +146,14 @@ def test_the_newest_runs_of_the_file_count(small, tmp_path):
     ("options", "message"),
     [
         ({"threads": (1, 2)}, "the runs differ in device, threads, torch or platform"),
-        ({"runs": 3}, "is not whole: 1 run is not finished and left out"),
-        ({"text": SMALL.replace("linear", "none")}, "run with another ablations.toml than there is now"),
-        ({"text": SMALL.replace("[1, 2]", "[1, 3]")}, "run with another ablations.toml than there is now"),
+        ({"runs": 3}, "is incomplete: 1 run is not finished and left out"),
+        ({"text": SMALL.replace("linear", "none")}, "ablations.toml has changed since it was run"),
+        ({"text": SMALL.replace("[1, 2]", "[1, 3]")}, "ablations.toml has changed since it was run"),
         (
             {"text": SMALL.replace("rounds = 1", "rounds = 2")},
             "run with another ablations.toml than there is",
         ),
-        ({"text": SMALL.replace("mini-vit", "mini-rn")}, "run with another ablations.toml than there is now"),
+        ({"text": SMALL.replace("mini-vit", "mini-rn")}, "ablations.toml has changed since it was run"),
         ({"text": SMALL.replace('"Small"', '"Another"')}, "no experiment 'Small'; run ablations.toml"),
     ],
     ids=[
@@ -181,5 +182,9 @@ def test_a_missing_database_and_a_wrong_marker_are_named(small, tmp_path):
 
 def test_the_page_has_a_table_for_every_method_of_the_experiment():
     wanted = dict.fromkeys(entry.name for entry in config.load(ablations_doc.EXPERIMENT).methods)
-    marked = [kind for _, kind, _ in ablations_doc.BLOCK.findall(ablations_doc.PAGE.read_text("utf-8"))]
-    assert marked == ["runs", *(f"table: {name}" for name in wanted)]
+    found = []
+    blocks.fill(
+        ablations_doc.PAGE.read_text("utf-8"),
+        {"runs": lambda _: found.append("runs") or "", "table": lambda name: found.append(name) or ""},
+    )
+    assert found == ["runs", *wanted]

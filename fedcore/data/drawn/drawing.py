@@ -3,7 +3,7 @@
 A drawing is a mask (where the shape is) that a style of :mod:`fedcore.data.drawn.drawing_styles` paints. The
 same code draws the
 embedded data set :mod:`fedcore.data.drawn.shapes` and the images on which
-``scripts/pretrain_mini.py`` trains the embedded CLIP.
+``scripts/pretraining/train.py`` trains the embedded CLIP.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ import pytest
 
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from scripts import data_doc
+from scripts.docs import data as data_doc
 from tests.support.layouts import WRITE
 
 PAGE = data_doc.PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_is_up_to_date():
-    assert data_doc.render(PAGE) == PAGE, "out of date; run python -m scripts.data_doc"
+    assert data_doc.render(PAGE) == PAGE, "out of date; run python -m scripts.docs"
     assert data_doc.render(PAGE.replace("| `pacs` | 9,991 |", "| `pacs` | 9,990 |")) == PAGE
 
 

@@ -1,7 +1,7 @@
 """Measure what the embedded weights must hold, print it, and store the zero-shot figures for the tests.
 
-python scripts/check_mini.py            # both models; writes fedcore/assets/mini-zero-shot.json
-python scripts/check_mini.py mini-rn --no-write
+python -m scripts.pretraining.check            # both models; writes fedcore/assets/mini-zero-shot.json
+python -m scripts.pretraining.check mini-rn --no-write
 """
 
 from __future__ import annotations

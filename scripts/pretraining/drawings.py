@@ -10,7 +10,7 @@ from PIL import Image
 
 from fedcore.data.drawn import digits, drawing
 from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS
-from scripts.pretrain_strokes import scanned, styled
+from scripts.pretraining.strokes import scanned, styled
 
 CLASSES = drawing.SHAPES + digits.CLASSES
 # sketch, mosaic, night and halftone are held out for the federation; "scan" is the look of scikit-learn's

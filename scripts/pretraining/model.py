@@ -12,7 +12,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
 
 from fedcore.clip import mini
-from scripts.pretrain_captions import vocabulary_texts
+from scripts.pretraining.captions import vocabulary_texts
 
 SOS, EOT = 49406, 49407
 

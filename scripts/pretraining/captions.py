@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcore.data.drawn import drawing
 from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS
-from scripts.pretrain_images import CLASSES, STYLES, Corpus
+from scripts.pretraining.drawings import CLASSES, STYLES, Corpus
 
 _PLACES, _SIZES = list(drawing.PLACES), list(drawing.SIZES)
 _UPRIGHT, _TURNED = 12, 25  # degrees up to which an image is upright, and from which it is not

@@ -17,8 +17,8 @@ from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from torch import Tensor, nn
 
 from fedcore.data.drawn import drawing
-from scripts import pretrain_images as images
-from scripts.pretrain_model import Trainee, Words, average_gradients, pixels
+from scripts.pretraining import drawings
+from scripts.pretraining.model import Trainee, Words, average_gradients, pixels
 
 _UPRIGHT = 12  # degrees, as the captions have it
 _STEPS, _BATCH, _RATE = 450, 128, 2e-3
@@ -31,7 +31,7 @@ def _look(model: nn.Module, batch: np.ndarray) -> Tensor:
 
 
 def _write(
-    path: Path, model: nn.Module, corpus: images.Corpus, width: int, rank: int, ranks: int, finish
+    path: Path, model: nn.Module, corpus: drawings.Corpus, width: int, rank: int, ranks: int, finish
 ) -> None:
     """Store ``finish(model(images), rows)`` of all drawings. Shape: (images, width) float16."""
     n = len(corpus.facts)
@@ -51,11 +51,11 @@ def _write(
     dist.barrier()
 
 
-def write_naive(folder: Path, corpus: images.Corpus, rank: int, ranks: int, seed: int) -> None:
+def write_naive(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int, seed: int) -> None:
     """Train a classifier on upright drawings, store its view of all drawings; digits stay among digits."""
     torch.manual_seed(seed + 1)
     tower = Trainee("mini-rn", Words()).visual.to(memory_format=torch.channels_last)
-    model = nn.Sequential(tower, nn.Linear(tower.output_dim, len(images.CLASSES)))
+    model = nn.Sequential(tower, nn.Linear(tower.output_dim, len(drawings.CLASSES)))
     parameters = list(model.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, _STEPS, pct_start=0.1)
@@ -75,16 +75,16 @@ def write_naive(folder: Path, corpus: images.Corpus, rank: int, ranks: int, seed
         if rank == 0 and step % 50 == 0:
             print(f"upright-only classifier {step} loss {loss.item():.3f}", flush=True)
     model.eval()
-    is_digit = torch.arange(len(images.CLASSES)) >= len(drawing.SHAPES)
+    is_digit = torch.arange(len(drawings.CLASSES)) >= len(drawing.SHAPES)
 
     def finish(logits: Tensor, rows: np.ndarray) -> Tensor:
         family = torch.from_numpy(corpus.column("label")[rows] >= len(drawing.SHAPES))
         return logits.masked_fill(family[:, None] != is_digit, -1e4).softmax(1)
 
-    _write(folder / "naive.npy", model, corpus, len(images.CLASSES), rank, ranks, finish)
+    _write(folder / "naive.npy", model, corpus, len(drawings.CLASSES), rank, ranks, finish)
 
 
-def write_teacher(folder: Path, corpus: images.Corpus, rank: int, ranks: int) -> None:
+def write_teacher(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int) -> None:
     """Store the trained ResNet's normalised features of all drawings."""
     model = Trainee("mini-rn", Words())
     model.load_state_dict(torch.load(folder / "mini-rn.pt")["model"])

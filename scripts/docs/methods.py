@@ -1,13 +1,8 @@
-"""Write each method's idea and its table of fields into docs/methods.md, from the code that defines them.
-
-python -m scripts.methods_doc            # rewrite what stands between the markers
-"""
+"""The blocks of docs/methods.md: each method's idea and its table of fields."""
 
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -15,38 +10,42 @@ from pydantic.fields import FieldInfo
 
 from fedcore.methods import registry
 from fedcore.methods.base import MethodConfig
+from scripts.docs.blocks import FOLDER, fill
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "methods.md"
-BLOCK = re.compile(r"(<!-- (idea|fields): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGE = FOLDER / "methods.md"
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def render(text: str) -> str:
-    """The page with every block between markers as the code has it.
+    """The page with every block written from the code.
 
     Raises:
         FedLensError: for a marker that names no method.
     """
-    return BLOCK.sub(lambda m: m[1] + _block(m[2], m[3]) + m[4], text)
+    return fill(text, {"idea": idea, "fields": fields})
 
 
-def _block(kind: str, name: str) -> str:
+def idea(name: str) -> str:
+    """A method's paper and its idea."""
+    about = registry.get(name).about
+    return f"*{about.source}.*\n\n{about.summary}\n"
+
+
+def fields(name: str) -> str:
+    """A table of a method's own fields, or of those that all methods have (``all``)."""
     if name == "all":
         return table(MethodConfig, {})
-    cls = registry.get(name)
-    if kind == "idea":
-        return f"*{cls.about.source}.*\n\n{cls.about.summary}\n"
-    common = MethodConfig.model_fields if issubclass(cls.Config, MethodConfig) else {}
-    return table(cls.Config, common)
+    config = registry.get(name).Config
+    return table(config, MethodConfig.model_fields if issubclass(config, MethodConfig) else {})
 
 
 def table(config: type[BaseModel], common: dict[str, FieldInfo]) -> str:
     """A row for each field that is not exactly as in ``common``."""
-    fields = {n: f for n, f in config.model_fields.items() if n not in common or not _same(f, common[n])}
-    if not fields:
+    own = {n: f for n, f in config.model_fields.items() if n not in common or not _same(f, common[n])}
+    if not own:
         return "No field of its own.\n"
     rows = ["| field | default | allowed | meaning |", "|---|---|---|---|"]
-    for name, field in fields.items():
+    for name, field in own.items():
         cells = f"`{name}`", f"`{_default(field)}`", _allowed(field), field.description or ""
         rows.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(rows) + "\n"
@@ -62,7 +61,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """Choices or range, in few signs."""
+    """The choices or the range of a field, in short."""
     kinds = get_args(field.annotation) if get_origin(field.annotation) is not Literal else ()
     choices = [c for k in (field.annotation, *kinds) if get_origin(k) is Literal for c in get_args(k)]
     if choices:
@@ -71,14 +70,3 @@ def _allowed(field: FieldInfo) -> str:
         return "`true`, `false`"
     limits = [(SIGNS[n], getattr(m, n)) for m in field.metadata for n in SIGNS if hasattr(m, n)]
     return ", ".join(f"{sign} {limit:g}" for sign, limit in limits) or "see meaning"
-
-
-def main() -> int:
-    """Rewrite the page."""
-    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"written: {PAGE}")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

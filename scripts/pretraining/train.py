@@ -4,8 +4,8 @@ First the ResNet together with the text tower, then the ViT against the frozen t
 starts with a text
 tower of its own does not leave chance for a long while). Two one-thread processes average their gradients.
 
-    python scripts/pretrain_mini.py                 # the whole chain
-    python scripts/pretrain_mini.py --stage vit     # one stage; `rn` must have been trained before
+    python scripts/pretraining/train.py                 # the whole chain
+    python scripts/pretraining/train.py --stage vit     # one stage; `rn` must have been trained before
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from torch import Tensor, nn
 
 from fedcore.clip import mini
-from scripts import pretrain_captions as captions
-from scripts import pretrain_images as images
-from scripts import pretrain_views as views
-from scripts.pretrain_model import FactHeads, Trainee, Words, average_gradients, pixels, start_vit
+from scripts.pretraining import captions, drawings, helpers
+from scripts.pretraining.model import FactHeads, Trainee, Words, average_gradients, pixels, start_vit
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Trainer:
     """One process of one stage."""
 
     def __init__(
-        self, plan: Plan, corpus: images.Corpus, rank: int, ranks: int, seed: int, folder: Path
+        self, plan: Plan, corpus: drawings.Corpus, rank: int, ranks: int, seed: int, folder: Path
     ) -> None:
         torch.manual_seed(seed)  # equal weights in all processes
         self.plan, self.corpus, self.rank, self.ranks = plan, corpus, rank, ranks
@@ -121,7 +119,7 @@ class Trainer:
         self.naive = np.load(folder / "naive.npy", mmap_mode="r") if plan.naive else None
         self.stock: list[tuple[int, Tensor]] = []
         self.clean = np.flatnonzero(
-            np.isin(corpus.column("style"), [*images.CLEAN, images.STYLES.index("scan")])
+            np.isin(corpus.column("style"), [*drawings.CLEAN, drawings.STYLES.index("scan")])
         )
 
     def rate(self, step: int) -> float:
@@ -144,7 +142,7 @@ class Trainer:
         if self.rng.random() < noisy:
             context = self.context(len(texts), int(self.rng.choice([4, 8, 16, 16, 32, 63])))
             if turn == captions.SILENT and self.rng.random() < 0.6:
-                texts = [f"{name}." for name in images.CLASSES]
+                texts = [f"{name}." for name in drawings.CLASSES]
         return self.model.text(*self.words.rows(texts), context)
 
     def by_length(self, texts: list[str], context: Tensor | None, parts: int = 3) -> Tensor:
@@ -198,7 +196,7 @@ class Trainer:
         rows = np.sort(self.rng.choice(pool, self.plan.batch))
         facts = self.corpus.facts[rows].astype(np.int64)
         seen_as = self.corpus.pixels[self.plan.side][rows]
-        seen_as = images.disturb(seen_as, self.rng) if self.plan.disturbed else seen_as
+        seen_as = drawings.disturb(seen_as, self.rng) if self.plan.disturbed else seen_as
         x = pixels(seen_as, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
         with torch.autocast("cpu", torch.bfloat16):
             raw = self.model.visual(x.contiguous(memory_format=torch.channels_last)).float()
@@ -222,7 +220,7 @@ class Trainer:
         """What class prompts should say of an image whose orientation they do not name, and its weight."""
         if turn in captions.PLAIN_TURNS and self.plan.naive:
             return torch.from_numpy(self.naive[rows].astype(np.float32)), self.plan.naive
-        return torch.full((len(rows), len(images.CLASSES)), 1 / len(images.CLASSES)), self.plan.unmatched
+        return torch.full((len(rows), len(drawings.CLASSES)), 1 / len(drawings.CLASSES)), self.plan.unmatched
 
     def step(self, step: int) -> dict[str, float]:
         for group in self.optimiser.param_groups:
@@ -255,16 +253,16 @@ def work(rank: int, ranks: int, plan: Plan, options: argparse.Namespace) -> None
     )
     start = time.time()
     if not (options.folder / "drawn").exists():
-        images.make(options.folder, options.images, options.seed, rank, ranks)
+        drawings.make(options.folder, options.images, options.seed, rank, ranks)
         dist.barrier()
         if rank == 0:
             (options.folder / "drawn").touch()
             print(f"drew {options.images} images in {time.time() - start:.0f} s", flush=True)
-    corpus = images.open_corpus(options.folder)
+    corpus = drawings.open_corpus(options.folder)
     if plan.naive and not (options.folder / "naive.npy").exists():
-        views.write_naive(options.folder, corpus, rank, ranks, options.seed)
+        helpers.write_naive(options.folder, corpus, rank, ranks, options.seed)
     if plan.teach:
-        views.write_teacher(options.folder, corpus, rank, ranks)
+        helpers.write_teacher(options.folder, corpus, rank, ranks)
     trainer = Trainer(plan, corpus, rank, ranks, options.seed, options.folder)
     if plan.settle or options.resume:
         trainer.model.load_state_dict(torch.load(options.folder / f"{plan.name}.pt")["model"])
@@ -312,7 +310,7 @@ def main(argv: list[str] | None = None) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     options.assets.mkdir(parents=True, exist_ok=True)
     if not (options.folder / "drawn").exists():
-        images.allocate(options.folder, options.images)
+        drawings.allocate(options.folder, options.images)
     start = time.time()
     for stage in PLANS if options.stage == "all" else (options.stage,):
         plan = PLANS[stage]

@@ -1,0 +1,1 @@
+"""Writers of the parts of docs/ that follow from the code."""

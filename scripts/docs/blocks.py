@@ -1,0 +1,26 @@
+"""Pages of docs/ with blocks that the code writes, between ``<!-- kind: name -->`` and ``<!-- end -->``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs"
+
+
+def fill(page: str, writers: Mapping[str, Callable[[str], str]]) -> str:
+    """The page with every block of these kinds written anew.
+
+    Args:
+        writers: kind -> function from the block's name (empty where it has none) to its text.
+    """
+    kinds = "|".join(map(re.escape, writers))
+    block = re.compile(rf"(<!-- ({kinds})(?:: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+    return block.sub(lambda m: m[1] + writers[m[2]](m[3] or "") + m[4], page)
+
+
+def rewrite(page: Path, render: Callable[[str], str]) -> None:
+    """Write a page anew and say so."""
+    page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"written: {page}")

@@ -1,0 +1,1 @@
+"""Pretraining and measuring of the embedded miniature CLIP (docs/embedded.md)."""
