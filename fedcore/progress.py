@@ -63,11 +63,13 @@ class Pace:
         return f"{shown} {self._unit}/s, {duration((total - done) / rate)} left"
 
 
-def duration(seconds: float) -> str:
-    """Write a duration as ``25 s``, ``4 min 10 s`` or ``2 h 5 min``."""
+def duration(seconds: float | None) -> str:
+    """Write a duration as ``42 s``, ``3 min 20 s`` or ``2 h 05 min``; None as an empty text."""
+    if seconds is None:
+        return ""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

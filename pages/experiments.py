@@ -7,6 +7,7 @@ import time
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.progress import duration
 from fedcore.results import progress
 from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
 from pages.widgets import chosen, common, importing, queue
@@ -86,7 +87,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         "Validated": [i.best for i in found],
         "Worst client": [i.worst for i in found],
         "Course": [i.curve for i in found],
-        "Took": [progress.duration(i.seconds) for i in found],
+        "Took": [duration(i.seconds) for i in found],
         "Tags": [list(i.row.tags) for i in found],
         "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in found],
     }

@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.config import Experiment, dumps, loads
-from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices
@@ -18,8 +18,8 @@ from fedcore.methods.class_texts import EDITOR
 from fedcore.papers import guide
 from fedcore.papers.experiments import DEMO, preset
 from fedcore.plots.partition import partition_picture
+from fedcore.progress import duration
 from fedcore.results.artifacts import size_text
-from fedcore.results.progress import duration
 from pages.forms import class_texts, cohorts, domains, drafts, fields, planning, sweep_form
 from pages.forms import widgets as forms
 from pages.forms.fields import Slots
@@ -106,7 +106,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
             differing = {k: v for k, v in entry.config.items() if k not in paper or paper[k] != v}
             if differing:
                 named = {f"methods.{entry.name}.{k}": v for k, v in differing.items()}
-                values = ", ".join(f"{field_words(k)} {value_text(k, v)}" for k, v in named.items())
+                values = ", ".join(f"{field_phrase(k)} {value_text(k, v)}" for k, v in named.items())
                 st.caption(f"Not as in the paper: {common.md(values)}")
         slots.place(f"methods.{i}")
     return [e.content() for e in drafts.entries()]
@@ -170,7 +170,7 @@ def plan_line(experiment: Experiment, found: Plan) -> None:
     if experiment.held_out:
         held = len({r.held_out for r in found.runs})
         parts.append(f"{held} held-out domain{'s' * (held != 1)}")
-    swept = [f"{len(v)} values of {common.md(field_words(path))}" for path, v in experiment.sweep.items()]
+    swept = [f"{len(v)} values of {common.md(field_phrase(path))}" for path, v in experiment.sweep.items()]
     product = not any(path.startswith("methods.") for path in experiment.sweep)  # else not for every method
     counted = " x ".join([*parts, *swept]) if product else ", ".join([" x ".join(parts), *swept])
     rounds = sorted({r.rounds for r in found.runs})
@@ -227,7 +227,7 @@ def in_the_form(field: str) -> str:
     entry = drafts.entries()[int(parts[1])]
     known = drafts.methods().get(entry.name)
     title = entry.title or (known.about.title if known else entry.name)
-    return f"{title}, {field_words(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
+    return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 
 def toml_box(experiment: Experiment | None) -> None:

@@ -9,10 +9,11 @@ from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
 from fedcore.config import Experiment, loads
-from fedcore.config.field_names import reason_words
+from fedcore.config.field_names import error_text
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots.lines import line_chart, series_table
+from fedcore.progress import duration
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.artifacts import run_toml
 from fedcore.results.run_panels import run_panel
@@ -51,7 +52,7 @@ def header(run: RunRow) -> None:
         ("Best on validation, %", common.per_cent(run.best_test), best),
         ("Worst client, %", common.per_cent(run.worst_client), None),
         ("Rounds", f"{run.rounds_done}/{run.rounds_total}", None),
-        ("Took", progress.duration(progress.elapsed(run)) or "-", None),
+        ("Took", duration(progress.elapsed(run)) or "-", None),
     ]
     with st.container(horizontal=True, gap="medium"):  # on a telephone beside each other, too
         for label, value, note in figures_:
@@ -65,7 +66,7 @@ def why_it_ended(run: RunRow) -> None:
     if not run.reason or run.state == "done":
         return
     failed = run.state == "failed"
-    reason = reason_words(run.reason)
+    reason = error_text(run.reason)
     text = common.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
         kept = common.store().runs.newest_checkpoint(run.id)

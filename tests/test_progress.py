@@ -13,7 +13,7 @@ def test_spans_are_said_in_two_units():
     assert [duration(s) for s in (0, 59, 60, 3599, 7500)] == [
         "0 s",
         "59 s",
-        "1 min 0 s",
+        "1 min 00 s",
         "59 min 59 s",
-        "2 h 5 min",
+        "2 h 05 min",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +86,7 @@ def read(path: Path) -> Tensor:
 
 def fill(
     backbone: Backbone, images: ImageSet, reads: str, folder: Path, workers: int | None = None
-) -> Iterator[tuple[int, int]]:
+) -> Generator[tuple[int, int], None, None]:
     """Make the encoding of a data set where it is not cached; yields (done, total) after every batch.
 
     A cache file appears under its name only when it is complete; what an interrupted call has finished is
@@ -118,7 +118,7 @@ def fill(
 
 def _write(
     backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
-) -> Iterator[tuple[int, int]]:
+) -> Generator[tuple[int, int], None, None]:
     frozen_pass, total = parse_reads(reads), len(images)
     row = encodings.row_shape(backbone.facts, reads)
     size = encodings.file_size(total, row, reads)

@@ -22,7 +22,7 @@ def parse(content: dict[str, Any]) -> Experiment:
         FedLensError: naming the first field that is wrong.
     """
     if isinstance(content, dict) and content.get("sweep"):
-        content = sweeps.checked(content)
+        content = sweeps.normalised(content)
     try:
         return Experiment.model_validate(content)
     except ValidationError as error:

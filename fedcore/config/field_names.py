@@ -1,7 +1,7 @@
-"""What fields and their values are called, for people: ``partition.alpha`` is "Dirichlet alpha". No torch.
+"""Titles of fields and values for people: ``partition.alpha`` is "Dirichlet alpha". No torch.
 
-The names stand with the fields (``MethodConfig`` says how); here a path finds its field. Methods are loaded
-once a path leads to a field of theirs.
+The titles are declared with the fields (``MethodConfig`` says how); this module finds the field of a path.
+Methods are loaded only when a path leads to one of their fields.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "backbone": BackboneConfig,
     "method": MethodEntry,
 }
-_AS_TYPED = ("data", "backbone")
-"""Parts whose texts are names, files and prompts: an underscore there belongs to them."""
+_VERBATIM = ("data", "backbone")
+"""Parts whose texts are names, files and prompts: their underscores stay."""
 
 
-def data_words(data: DataConfig) -> str:
-    """A data set's name; of one's own data, which all bear the name of their form, its folder's or file's."""
+def data_title(data: DataConfig) -> str:
+    """Return a data set's title: its name in the catalog, or the folder or file of the user's own data."""
     own = PurePath(data.root).name if data.name in _OWN and data.root else ""
     return f"{own} ({data.name})" if own else data.name
 
 
-def reason_words(reason: str) -> str:
-    """Why a run ended, its field by title: ``data.root: no folder /x`` is "Folder: no folder /x"."""
+def error_text(reason: str) -> str:
+    """Return an error with its field by title: ``data.root: no folder /x`` is "Folder: no folder /x"."""
     field, sep, what = reason.partition(": ")
     section, _, name = field.partition(".")
     known = section in _SECTIONS and name in _SECTIONS[section].model_fields
@@ -53,33 +53,33 @@ def reason_words(reason: str) -> str:
 
 
 def field_title(path: str) -> str:
-    """The title of a field of an experiment, a run or a method, as it stands above a widget or a column.
+    """Return the title of a field, as it stands above a widget or a column.
 
     Args:
         path: dotted, as in TOML files, sweeps, errors and flattened configs (``partition.alpha``,
             ``methods.fedot.lr``, ``method.config.lr``, ``cohorts.0.clients``); of a method's field the last
-            part is enough (``lr``), and FedLens' own methods then come first. A method in the path is not
-            named by the title.
+            part is enough (``lr``), and FedLens' own methods then come first. The title does not name the
+            method.
     """
-    words = field_words(path)
+    words = field_phrase(path)
     return words[:1].upper() + words[1:]
 
 
-def field_words(path: str) -> str:
-    """The title as it stands within a sentence: ``learning rate``, ``Dirichlet alpha``."""
+def field_phrase(path: str) -> str:
+    """Return the title of a field as it stands within a sentence: ``learning rate``, ``Dirichlet alpha``."""
     path = path.removeprefix("sweep.")
     part, _, rest = path.partition(".")
     if part != "cohorts" or not rest:
-        return _said(*_declared(path))[0]
+        return _title_and_words(*_declarations(path))[0]
     number, _, name = rest.partition(".")
     who = f"cohort {int(number) + 1}" if number.isdecimal() else "cohorts"
-    return f"{who}: {_said(*_declared(path))[0]}" if name or who == "cohorts" else who
+    return f"{who}: {_title_and_words(*_declarations(path))[0]}" if name or who == "cohorts" else who
 
 
 def value_text(path: str, value: object) -> str:
-    """A value of a field in words: options without underscores, what an empty field stands for, lists."""
+    """Write a value of a field in words: options without underscores, an empty field's meaning, lists."""
     if isinstance(value, (str, type(None))):
-        words = _said(*_declared(path))[1]
+        words = _title_and_words(*_declarations(path))[1]
         if value in words:
             return words[value]
     if value is None:
@@ -94,11 +94,11 @@ def value_text(path: str, value: object) -> str:
         return ", ".join(value_text(path, v) for v in value)
     if not isinstance(value, str):
         return json.dumps(value, default=str)
-    return value if path.partition(".")[0] in _AS_TYPED else value.replace("_", " ")
+    return value if path.partition(".")[0] in _VERBATIM else value.replace("_", " ")
 
 
-def _declared(path: str) -> tuple[Models, str]:
-    """Where the field of a path may be declared, those that come first first, and its name there."""
+def _declarations(path: str) -> tuple[Models, str]:
+    """Return the models that may declare the field of a path, the likeliest first, and its name there."""
     path = path.removeprefix("sweep.")
     part, _, rest = path.partition(".")
     before, _, name = path.rpartition(".")
@@ -121,14 +121,14 @@ def _declared(path: str) -> tuple[Models, str]:
 
 @cache
 def _load_methods() -> None:
-    """Once: it looks for files, and a page asks for names by the thousand."""
-    with suppress(FedLensError):  # a broken file of the user's own is told where methods are chosen
+    """Load all methods, once: this looks for files, and a page asks for thousands of titles."""
+    with suppress(FedLensError):  # a broken file of the user's own is reported where methods are chosen
         registry.load_all()
 
 
 @lru_cache(maxsize=2048)
-def _said(models: Models, name: str) -> tuple[str, dict[str | None, str]]:
-    """A field's title within a sentence, and words for its values; a base may say what a Config does not."""
+def _title_and_words(models: Models, name: str) -> tuple[str, dict[str | None, str]]:
+    """Return a field's title and the words for its values, which a base class may declare."""
     title = ""
     words: dict[str | None, str] = {}
     for model in dict.fromkeys(base for m in models for base in m.__mro__ if issubclass(base, BaseModel)):
@@ -136,6 +136,6 @@ def _said(models: Models, name: str) -> tuple[str, dict[str | None, str]]:
         if info is not None:
             title = title or info.title or ""
             extra: dict[str, Any] = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-            empty = {None: extra["empty"]} if "empty" in extra else {}
+            empty: dict[str | None, str] = {None: extra["empty"]} if "empty" in extra else {}
             words = {**empty, **extra.get("words", {}), **words}
     return title or name.replace("_", " "), words

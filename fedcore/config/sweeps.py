@@ -1,9 +1,9 @@
-"""Sweeps: fields that take several values in one experiment, and the runs that follow from them.
+"""Sweeps: fields that take several values in one experiment, and the variants of runs that follow.
 
 ``[sweep]`` maps the dotted path of a field to its values: ``rounds``, ``data.shots``, ``partition.alpha``,
 ``methods.fedot.blocks`` (a method by its name or label) or ``methods.*.lr`` (every method that has the
-field). Every combination is run; a method is not repeated for values that are none of its own. A run knows
-its own values only: a sweep is gone once its runs are planned.
+field). Every combination is run; a method is not repeated for another method's values. A run holds its own
+values only: the sweep is resolved when the runs are planned.
 """
 
 from __future__ import annotations
@@ -17,15 +17,26 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fedcore.config.models import Experiment, MethodEntry, kinds_using
+from fedcore.config.models import (
+    BackboneConfig,
+    DataConfig,
+    Experiment,
+    MethodEntry,
+    PartitionConfig,
+    kinds_using,
+)
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.registry import first_error
 
 PLAIN = ("rounds", "participation")
-PARTS = ("data", "partition", "backbone")
+PARTS: dict[str, type[BaseModel]] = {
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "backbone": BackboneConfig,
+}
 FIXED = ("data.name", "data.root", "data.domains", "data.columns")
-"""Other data have other classes and domains: a comparison has one data set."""
+"""Fields that cannot be swept: other data have other classes, and a comparison has one data set."""
 MOST_RUNS = 10_000
 
 
@@ -35,7 +46,7 @@ class Variant:
 
     Attributes:
         index: position of the method in the experiment.
-        values: the swept values that concern it, path -> value, in the order of the sweep.
+        values: the swept values that concern this method, path -> value, in the order of the sweep.
         shared: data, partition, backbone and the other fields that a run has in common with its experiment.
         entry: the method with its swept hyper-parameters, and a label that names all values.
     """
@@ -54,16 +65,16 @@ class Variant:
             name = path.rpartition(".")[2]
             if field in (path, f"methods.{self.index}.config.{name}" if _of_method(path) else path):
                 field = f"sweep.{path}"
-        return FedLensError(f"{error} (with {described(self.values)})", field)
+        return FedLensError(f"{error} (with {describe(self.values)})", field)
 
 
-def checked(content: dict[str, Any]) -> dict[str, Any]:
-    """The raw content of an experiment with its sweep in order: paths flat, values converted.
+def normalised(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the raw content of an experiment with a checked sweep: paths flat, values converted.
 
     A field of the partition that only the sweep gives takes its first value, so that the section is complete.
 
     Raises:
-        FedLensError: with field ``sweep.<path>``, for what is wrong whatever the methods are.
+        FedLensError: with field ``sweep.<path>``, for mistakes that do not depend on the methods.
     """
     sweep = {path: _values(path, values) for path, values in _flat(content["sweep"])}
     content = {**content, "sweep": sweep}
@@ -79,22 +90,22 @@ def checked(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(table: object, before: str = "") -> Iterator[tuple[str, object]]:
-    """``partition.alpha = [...]`` is a table within a table to TOML: dotted paths again."""
+    """Flatten the tables that TOML makes of ``partition.alpha = [...]`` to dotted paths."""
     if not isinstance(table, dict):
         raise FedLensError("a sweep is a table of fields with lists of values", "sweep")
     known: set[str] = set()
     for key, value in table.items():
         path = f"{before}{key}"
         inner = list(_flat(value, f"{path}.")) if isinstance(value, dict) else [(path, value)]
-        for found in inner:
-            if found[0] in known:
-                raise FedLensError("this field is swept twice; name it once", f"sweep.{found[0]}")
-            known.add(found[0])
-            yield found
+        for name, values in inner:
+            if name in known:
+                raise FedLensError("this field is swept twice; name it once", f"sweep.{name}")
+            known.add(name)
+            yield name, values
 
 
 def _values(path: str, values: object) -> tuple[Any, ...]:
-    """The values of one field, those of data, partition and backbone as their section holds them."""
+    """Check the values of one field, and convert those of data, partition and backbone to its type."""
     field = f"sweep.{path}"
     if not isinstance(values, (list, tuple)):
         raise FedLensError(f"give a list of values, e.g. [{_shown(values)}]", field)
@@ -105,16 +116,16 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
         raise FedLensError(
             f"a sweep takes numbers, words and truth values, not {type(odd[0]).__name__}", field
         )
-    kind = _kind(path)
-    found = tuple(values) if kind is None else tuple(_converted(kind, v, field) for v in values)
-    for i, value in enumerate(found):
-        if any(value == other and type(value) is type(other) for other in found[:i]):
+    adapter = _type_of(path)
+    converted = tuple(values) if adapter is None else tuple(_convert(adapter, v, field) for v in values)
+    for i, value in enumerate(converted):
+        if any(value == other and type(value) is type(other) for other in converted[:i]):
             raise FedLensError(f"the value {_shown(value)} is named twice; name each once", field)
-    return found
+    return converted
 
 
-def _kind(path: str) -> TypeAdapter | None:
-    """What a field of the experiment takes; None for a method's, which is not known here.
+def _type_of(path: str) -> TypeAdapter[Any] | None:
+    """Return the type of a field of the experiment; None for a method's field, which is checked later.
 
     Raises:
         FedLensError: for a path that leads to no field, or to one that is the same for all runs.
@@ -128,9 +139,7 @@ def _kind(path: str) -> TypeAdapter | None:
                 "name the field too: methods.<method>.<field>, or methods.*.<field>", f"sweep.{path}"
             )
         return None
-    model: type[BaseModel] | None = Experiment if path in PLAIN else None
-    if part in PARTS:
-        model = Experiment.model_fields[part].annotation
+    model: type[BaseModel] | None = Experiment if path in PLAIN else PARTS.get(part)
     name = name or part
     if model is None or name not in model.model_fields:
         raise FedLensError(
@@ -139,46 +148,49 @@ def _kind(path: str) -> TypeAdapter | None:
             f"sweep.{path}",
         )
     info = model.model_fields[name]
-    return TypeAdapter(Annotated[info.annotation, info])
+    annotation: Any = Annotated[info.annotation, info]
+    return TypeAdapter(annotation)
 
 
-def _converted(kind: TypeAdapter, value: object, field: str) -> object:
+def _convert(adapter: TypeAdapter[Any], value: object, field: str) -> object:
     try:
-        return kind.validate_python(value)
+        return adapter.validate_python(value)
     except ValidationError as error:
         raise FedLensError(str(first_error(error)), field) from error
 
 
 def variants(experiment: Experiment) -> list[Variant]:
-    """Every combination of values, and within it every method in order; without a sweep the methods.
+    """Return every combination of values with every method, in this nesting; without a sweep the methods.
 
     Raises:
-        FedLensError: with field ``sweep.<path>``, for a method or hyper-parameter that the experiment has
-            not, a field that has no effect, and values that do not go together.
+        FedLensError: with field ``sweep.<path>``, for a method or hyper-parameter that the experiment does
+            not have, a field without effect, and values that exclude each other.
     """
     sweep = experiment.sweep
     own = _owners(experiment)
     common = [path for path in sweep if not _of_method(path)]
-    _refuse_idle(experiment)
+    _refuse_unused(experiment)
     total = math.prod(len(sweep[p]) for p in common) * sum(
         math.prod(len(sweep[p]) for p in paths) for paths in own
     )
     if total > MOST_RUNS:
         raise FedLensError(f"{total:,} combinations, more than {MOST_RUNS:,}; name fewer values", "sweep")
-    found = []
+    listed = []
     for values in _combinations(sweep, common):
         shared = _shared(experiment, values)
         for index, entry in enumerate(experiment.methods):
             for more in _combinations(sweep, own[index]):
-                every = {path: v for path in sweep for v in _at({**values, **more}, path)}
-                found.append(Variant(index, every, shared, _entry(entry, more, every)))
-    return found
+                both = {**values, **more}
+                every = {path: both[path] for path in sweep if path in both}
+                listed.append(Variant(index, every, shared, _entry(entry, more, every)))
+    return listed
 
 
-def described(values: dict[str, Any]) -> str:
-    """``alpha 0.1, lr 0.001``: the values of a combination by the last part of their path.
+def describe(values: dict[str, Any]) -> str:
+    """Describe a combination by the last part of each path: ``alpha 0.1, lr 0.001``.
 
-    Not by the fields' titles: labels are stored and tell rows of a comparison apart, and titles may change.
+    Titles are not used: descriptions are stored in labels, which tell rows of a comparison apart, and titles
+    may change.
     """
     names = {path: path.rpartition(".")[2] for path in values} | {"backbone.name": "backbone"}
     return ", ".join(f"{names[path]} {_shown(value)}" for path, value in values.items())
@@ -194,12 +206,8 @@ def _combinations(sweep: dict[str, tuple[Any, ...]], paths: Iterable[str]) -> It
         yield dict(zip(paths, values, strict=True))
 
 
-def _at(values: dict[str, Any], path: str) -> list[Any]:
-    return [values[path]] if path in values else []
-
-
 def _owners(experiment: Experiment) -> list[list[str]]:
-    """Which of the methods' swept paths concern each method."""
+    """Return for each method the swept paths that concern it."""
     own: list[list[str]] = [[] for _ in experiment.methods]
     paths = [path for path in experiment.sweep if _of_method(path)]
     if paths:
@@ -208,7 +216,7 @@ def _owners(experiment: Experiment) -> list[list[str]]:
                 registry.load_file(entry.file)
     for path in paths:
         name = path.rpartition(".")[2]
-        for i in _having(experiment, path):
+        for i in _methods_with(experiment, path):
             twice = [p for p in own[i] if p.rpartition(".")[2] == name]
             if twice:
                 raise FedLensError(
@@ -220,24 +228,24 @@ def _owners(experiment: Experiment) -> list[list[str]]:
     return own
 
 
-def _having(experiment: Experiment, path: str) -> list[int]:
-    """Positions of the methods whose hyper-parameter a swept path is."""
+def _methods_with(experiment: Experiment, path: str) -> list[int]:
+    """Return the positions of the methods that have a swept hyper-parameter."""
     who, _, name = path.removeprefix("methods.").rpartition(".")
     named = [i for i, e in enumerate(experiment.methods) if who in ("*", e.name, e.label)]
     if not named:
         there = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
         raise FedLensError(f"no method '{who}' in this experiment; there are {there}", f"sweep.{path}")
     configs = {i: registry.get(experiment.methods[i].name, f"methods.{i}.name").Config for i in named}
-    found = [i for i in named if name in configs[i].model_fields]
-    if not found or (who != "*" and len(found) < len(named)):
+    having = [i for i in named if name in configs[i].model_fields]
+    if not having or (who != "*" and len(having) < len(named)):
         whom = "no method of this experiment has" if who == "*" else f"{who} does not have"
         text = f"{whom} a field '{name}'; `fedlens methods` shows them"
         raise FedLensError(text, f"sweep.{path}")
-    return found
+    return having
 
 
-def _refuse_idle(experiment: Experiment) -> None:
-    """A sweep over what nobody reads would repeat one result under several names."""
+def _refuse_unused(experiment: Experiment) -> None:
+    """Refuse a sweep over an unused field: it would repeat one result under several names."""
     kinds = experiment.sweep.get("partition.kind", (experiment.partition.kind,))
     for name in type(experiment.partition).model_fields:
         users = kinds_using(name)
@@ -251,14 +259,14 @@ def _refuse_idle(experiment: Experiment) -> None:
         its_own = name == "backbone" or (_of_method(path) and name in ("batch_size", "local_epochs"))
         if its_own and all(getattr(cohort, name) is not None for cohort in experiment.cohorts):
             raise FedLensError(
-                f"every cohort has a {name} of its own, so that these values reach nobody; leave it out of "
-                "the sweep or of the cohorts",
+                f"every cohort has a {name} of its own, so that no client uses these values; leave it out "
+                "of the sweep or of the cohorts",
                 f"sweep.{path}",
             )
 
 
 def _shared(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
-    """What all methods of a combination share."""
+    """Return the fields that all methods of a combination share."""
     shared = experiment.shared()
     for path, value in values.items():
         part, _, name = path.partition(".")
@@ -274,7 +282,7 @@ def _shared(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
             base = getattr(experiment, part).model_dump()
             paths = [path for path in values if path.startswith(f"{part}.")]
             alone = [p for p in paths if not _is_valid(model, {**base, p.partition(".")[2]: values[p]})]
-            text = f"{first_error(error)} (with {described(values)})"
+            text = f"{first_error(error)} (with {describe(values)})"
             raise FedLensError(text, f"sweep.{[*alone, paths[-1]][0]}") from error
     return shared
 
@@ -288,12 +296,12 @@ def _is_valid(model: type[BaseModel], content: dict[str, Any]) -> bool:
 
 
 def _entry(entry: MethodEntry, own: dict[str, Any], every: dict[str, Any]) -> MethodEntry:
-    """The method with its values, labelled so that its runs can be told apart."""
+    """Return the method with its values and a label that tells its runs apart."""
     if not every:
         return entry
     config = {**entry.config, **{path.rpartition(".")[2]: value for path, value in own.items()}}
     label = entry.label or registry.get(entry.name).about.title
-    return entry.model_copy(update={"config": config, "label": f"{label} ({described(every)})"})
+    return entry.model_copy(update={"config": config, "label": f"{label} ({describe(every)})"})
 
 
 def _shown(value: object) -> str:

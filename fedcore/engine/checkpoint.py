@@ -1,7 +1,7 @@
-"""Everything a run remembers between rounds, in one safetensors file per round.
+"""Checkpoints: everything that a run remembers between rounds, in one safetensors file per round.
 
-No generator state is stored: every draw is keyed by (seed, purpose, round, client), so the
-next round draws the same numbers after a restart as it would have without one.
+No generator state is stored: every draw is keyed by (seed, purpose, round, client), so that the next round
+draws the same numbers after a restart as it would have without one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import torch
 
 _PARTS = ("shared", "personal", "local", "server")
-KEPT = 2
-"""Files kept per run: the database may be one round behind the newest."""
+MAX_FILES = 2
+"""Files kept per run: the database may be one round behind the newest file."""
 
 
 def path_of(folder: Path, round_: int) -> Path:
-    """The checkpoint file after a round."""
+    """Return the path of the checkpoint after a round."""
     return folder / f"round-{round_}.safetensors"
 
 
 def save(folder: Path, state: State, optimiser: ClientOptimiser, round_: int, run: str) -> Path:
-    """Write the state after a round under a temporary name, then rename; older files but one are removed."""
+    """Write the state after a round under a temporary name, rename it, and remove the oldest file."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,16 +42,16 @@ def save(folder: Path, state: State, optimiser: ClientOptimiser, round_: int, ru
         metadata={"round": str(round_), "run": run},
     )
     os.replace(part, path)
-    path_of(folder, round_ - KEPT).unlink(missing_ok=True)
+    path_of(folder, round_ - MAX_FILES).unlink(missing_ok=True)
     return path
 
 
 def load(path: str | Path, run: str, device: torch.device) -> tuple[State, dict[str, torch.Tensor], int]:
-    """State, optimiser slots and round of a checkpoint.
+    """Read the state, the optimiser slots and the round of a checkpoint.
 
     Raises:
-        FedLensError: when the file is missing, damaged, or was made with another config,
-            weights or images.
+        FedLensError: when the file is missing or damaged, or was made with another config, other weights or
+            other images.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -66,7 +66,7 @@ def load(path: str | Path, run: str, device: torch.device) -> tuple[State, dict[
             f"{path} was made with another config, other weights or other images; "
             "clone the run to start it anew"
         )
-    parts: dict[str, dict] = {part: {} for part in (*_PARTS, "optimiser")}
+    parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in (*_PARTS, "optimiser")}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         if rest:

@@ -39,7 +39,7 @@ class Cohort:
     Attributes:
         method: made for this cohort's backbone, with its batch size and local epochs.
         federation: all samples as this cohort's backbone encodes them.
-        clients: its clients, a stretch of the client order.
+        clients: its clients, a range of the client order.
         max_steps: most local steps of a client in one round; None: no limit.
     """
 
@@ -50,14 +50,14 @@ class Cohort:
 
 
 def first_facts(run: RunConfig) -> BackboneFacts:
-    """Sizes of the first cohort's backbone, which is the server's; all backbones are known and have weights.
+    """Return the facts of the first cohort's backbone, the server's, after checking all backbones.
 
     Raises:
         FedLensError: naming the field under ``backbone`` or ``cohorts``.
     """
     for i, cohort in enumerate(run.cohorts):
         if cohort.backbone is not None:
-            with _of(i):
+            with _error_of_cohort(i):
                 _known(cohort.backbone)
     return _known(backbones(run)[0])
 
@@ -68,9 +68,9 @@ def _known(backbone: BackboneConfig) -> BackboneFacts:
 
 
 def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") -> MethodConfig:
-    """The method's config with what a cohort sets for itself.
+    """Return the method's config with the fields that a cohort sets for itself.
 
-    A method that trains nothing has no budget to set: it may stand beside those that have.
+    A method that trains nothing ignores the budget, so that it can be compared with methods that train.
 
     Raises:
         FedLensError: when the method has no such field, or refuses the value.
@@ -105,13 +105,13 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
     _check_together(method, run, sizes)
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")
-        with _of(i):
+        with _error_of_cohort(i):
             method.check(config, replace(context, facts=size))
 
 
 @contextmanager
-def _of(cohort: int) -> Iterator[None]:
-    """An error about a backbone or a budget is one about this cohort's; others keep their field."""
+def _error_of_cohort(cohort: int) -> Iterator[None]:
+    """Name this cohort in the field of an error about a backbone or a budget; others keep their field."""
     try:
         yield
     except FedLensError as error:
@@ -121,7 +121,7 @@ def _of(cohort: int) -> Iterator[None]:
 
 
 def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFacts]) -> None:
-    """Refuse different backbones where what is learned belongs to one of them."""
+    """Refuse different backbones where the learned parameters belong to one of them."""
     own = [c.backbone or run.backbone for c in run.cohorts]
     other = next((i for i, b in enumerate(own) if b != own[0]), None)
     if other is None or method.backbones == "any":
@@ -130,8 +130,8 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFa
     if method.backbones == "one":
         able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
         raise FedLensError(
-            f"what {method.about.title} learns belongs to one backbone, so its clients cannot have "
-            f"{_called(own[0])} and {_called(own[other])}; give all cohorts one backbone, or use a method "
+            f"the parameters of {method.about.title} belong to one backbone, so its clients cannot have "
+            f"{_name(own[0])} and {_name(own[other])}; give all cohorts one backbone, or use a method "
             f"that does not depend on it: {', '.join(able)}",
             field,
         )
@@ -145,7 +145,7 @@ def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFa
         )
 
 
-def _called(backbone: BackboneConfig) -> str:
+def _name(backbone: BackboneConfig) -> str:
     return f"{backbone.name} ({backbone.pretrained})" if backbone.pretrained else backbone.name
 
 
@@ -186,13 +186,13 @@ def _shape(value: Tensor | None) -> str:
 
 @dataclass(frozen=True)
 class WithoutSamples(LocalData):
-    """Some clients' data without their images: labels and counts are the same through every backbone."""
+    """Some clients' data without their images; labels and counts are the same through every backbone."""
 
     method: str = ""
 
     @property
     def x(self) -> NoReturn:
-        """Refused.
+        """Refuse to give the samples.
 
         Raises:
             FedLensMethodError: always.
@@ -205,7 +205,7 @@ class WithoutSamples(LocalData):
 
 
 def without_samples(data: LocalData, method: object) -> LocalData:
-    """The same data, for figures over clients of different backbones."""
+    """Return the data without samples, for diagnostics over clients of different backbones."""
     kept = {f.name: getattr(data, f.name) for f in fields(LocalData)}
     kept["pool"] = replace(data.pool, values=data.pool.values[:0])
     return WithoutSamples(**kept, method=type(method).__name__)

@@ -1,4 +1,4 @@
-"""Accuracy as a matrix of models by test sets, with counts."""
+"""Evaluation: accuracy as a matrix of models by test sets, with counts."""
 
 from __future__ import annotations
 
@@ -20,19 +20,23 @@ if TYPE_CHECKING:
     from fedcore.federation import Federation, Rows
 
 Kept = Literal["all", "domains", "own"]
-"""Test sets of which cells are kept: all, the client's own and the domains', the client's own."""
+"""Test sets whose cells are kept: all, the client's own and the domains', or the client's own alone."""
+Sums = tuple["Tensor", "Tensor", "Tensor"]
+"""Correct, total and loss sum, of one shape."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
-"""Input elements of one forward pass of all models: what a CPU's cache holds (passes sixteen times as large
-took twice the time on two cores), and what fills a GPU."""
+"""Input elements of one forward pass of all models.
+
+On a CPU they fit its cache: passes sixteen times as large took twice the time on two cores. On CUDA they fill
+a GPU."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates a method's models on a federation's samples.
+    """Evaluator of a method's models on a federation's samples.
 
     Attributes:
-        clients: those whose models are evaluated; None: all.
-        scores_global: whether the global model is; where backbones differ there is no one such model.
+        clients: the clients whose models are evaluated; None: all of them.
+        scores_global: whether to evaluate the global model; where backbones differ there is no single one.
     """
 
     method: Method
@@ -44,12 +48,13 @@ class Evaluator:
     def _in_batches(self) -> bool:
         return predicts_in_batches(self.method)
 
-    def broadcast(self, models: Models, full: bool) -> list[Cell]:
-        """All cells after aggregation.
+    def after_aggregation(self, models: Models, full: bool) -> list[Cell]:
+        """Evaluate all models after aggregation.
 
-        Test: the global model on every test set; clients' models on all of them (``full``), else on their own
-        and the domains'; on their class sets. Validation: own samples, and the global model on all clients'.
-        Where every client predicts with the global model, one forward pass serves all.
+        On test samples: the global model on every test set; the clients' models on all test sets (``full``)
+        or on their own and the domains' ones, and on their class sets. On validation samples: the clients'
+        models on their own, the global model on all clients' ones. Where every client predicts with the
+        global model, one forward pass serves all.
         """
         span = self.clients or range(len(self.federation.problem.clients))
         clients = torch.arange(span.start, span.stop)
@@ -67,13 +72,13 @@ class Evaluator:
                 cells += self._diagonal(VALIDATION, "after_aggregation", clients, *result)
         return cells
 
-    def local(self, params: Params, clients: Tensor) -> list[Cell]:
-        """The participants' models before aggregation, each on its own test samples and on its class set."""
+    def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
+        """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
         head = self.method.head(params, self.federation.local_data(clients))
         return self._test("before_aggregation", params, head, clients, "own")
 
     def _common(self, params: Params, clients: Tensor | None, kept: Kept) -> list[Cell]:
-        """The global model's cells, and those of ``clients`` that all predict with it."""
+        """Evaluate the global model, also as the model of ``clients`` that all predict with it."""
         head = self.method.head(params, None)
         cells: list[Cell] = []
         for split, rows in ((TEST, self.federation.test), (VALIDATION, self.federation.validation)):
@@ -83,15 +88,17 @@ class Evaluator:
             if self.scores_global:
                 cells += self._cells(split, "after_aggregation", [GLOBAL], *result)
             if clients is not None:
-                theirs = tuple(t.expand(len(clients), -1) for t in result)
-                own = "own" if split == VALIDATION else kept
-                cells += self._cells(split, "after_aggregation", (clients + 1).tolist(), *theirs, kept=own)
+                correct, total, loss = (t.expand(len(clients), -1) for t in result)
+                own: Kept = "own" if split == VALIDATION else kept
+                cells += self._cells(
+                    split, "after_aggregation", (clients + 1).tolist(), correct, total, loss, kept=own
+                )
         if clients is not None:
             cells += self._class_cells("after_aggregation", params, head, clients)
         return cells
 
     def _test(self, stage: Stage, params: Params, head: Params, clients: Tensor, kept: Kept) -> list[Cell]:
-        """Test cells of some clients' own models; only the passes that the kept cells need."""
+        """Evaluate some clients' own models on test samples, with the passes that the kept cells need."""
         test, codes = self.federation.test, (clients + 1).tolist()
         if self._in_batches or (kept == "own" and self.federation.class_sets is None):
             if kept == "all":
@@ -110,18 +117,19 @@ class Evaluator:
     @cached_property
     def _test_rows(self) -> Tensor:
         """Every test sample once, ascending. Shape: (samples,)."""
-        return self.federation.test.index[self.federation.test.mask].unique()
+        rows: Tensor = self.federation.test.index[self.federation.test.mask].unique()
+        return rows
 
-    def _matrix(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """Every model on every test set. Shape: -> correct, total, loss sum, each (models, test sets)."""
+    def _matrix(self, params: Params, head: Params, rows: Rows) -> Sums:
+        """Evaluate every model on every test set. Shape: -> (models, test sets) each."""
         if self._in_batches:
             return self._matrix_in_batches(params, head, rows)
         unique = rows.index[rows.mask].unique()
         return self._sums(self._score(params, head, unique[None]), unique, rows)
 
     @staticmethod
-    def _sums(scores: tuple[Tensor, Tensor], unique: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """From samples to test sets. Shape: scores (models, unique) each -> (models, test sets) each."""
+    def _sums(scores: tuple[Tensor, Tensor], unique: Tensor, rows: Rows) -> Sums:
+        """Sum over each test set. Shape: scores (models, unique) each -> (models, test sets) each."""
         correct, loss = scores
         place = torch.searchsorted(unique, rows.index[rows.mask])
         owner = torch.arange(len(rows.counts))[:, None].expand_as(rows.index)[rows.mask]
@@ -138,7 +146,7 @@ class Evaluator:
         clients: Tensor,
         scores: tuple[Tensor, Tensor] | None = None,
     ) -> list[Cell]:
-        """Each client's model on its class set. One model may serve all clients.
+        """Evaluate each client's model on its class set; one model may serve all clients.
 
         Shape: scores (models, ``_test_rows``) each, where a pass over all test samples has been made.
         """
@@ -173,35 +181,35 @@ class Evaluator:
         ]
 
     def _classes_in_batches(self, params: Params, head: Params, rows: list[Tensor]) -> Tensor:
-        """Correct and loss sums, set by set. Shape: rows (samples,) per client -> (2, clients)."""
-        found = torch.zeros(2, len(rows), dtype=torch.float64)
+        """Sum hits and losses set by set. Shape: rows (samples,) per client -> (2, clients)."""
+        sums = torch.zeros(2, len(rows), dtype=torch.float64)
         shared = len(next(iter(params.values()))) == 1
         for i, own in enumerate(rows):
             model = 0 if shared else i
             hits, losses = self._score(_one(params, model), _one(head, model), self._shuffled(own)[None])
-            found[0, i], found[1, i] = hits.sum(), losses.sum()
-        return found
+            sums[0, i], sums[1, i] = hits.sum(), losses.sum()
+        return sums
 
-    def _own(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """Model i on owner i's samples. Shape: -> correct, total, loss sum, each (models,)."""
+    def _own(self, params: Params, head: Params, rows: Rows) -> Sums:
+        """Evaluate model i on owner i's samples. Shape: -> (models,) each."""
         if self._in_batches:
-            found = [
+            scores = [
                 self._score(_one(params, i), _one(head, i), self.order(rows, i))
                 for i in range(len(rows.counts))
             ]
-            correct, loss = (torch.stack([f[part].sum() for f in found]) for part in (0, 1))
+            correct, loss = (torch.stack([s[part].sum() for s in scores]) for part in (0, 1))
             return correct, rows.counts, loss
         correct, loss = self._score(params, head, rows.index)
         return (correct * rows.mask).sum(1), rows.counts, (loss * rows.mask).sum(1)
 
-    def _matrix_in_batches(self, params: Params, head: Params, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``_matrix``, one test set at a time: no prediction may depend on another set's samples."""
-        found = [self._score(params, head, self.order(rows, j)) for j in range(len(rows.counts))]
-        correct, loss = (torch.stack([f[part].sum(1) for f in found], 1) for part in (0, 1))
+    def _matrix_in_batches(self, params: Params, head: Params, rows: Rows) -> Sums:
+        """Do as ``_matrix``, one test set at a time: no prediction may depend on another set's samples."""
+        scores = [self._score(params, head, self.order(rows, j)) for j in range(len(rows.counts))]
+        correct, loss = (torch.stack([s[part].sum(1) for s in scores], 1) for part in (0, 1))
         return correct, rows.counts.expand(len(correct), -1), loss
 
     def order(self, rows: Rows, owner: int) -> Tensor:
-        """One owner's samples without padding, in an order that gives no class away. Shape: (1, samples)."""
+        """Return one owner's samples without padding, in an order blind to class. Shape: (1, samples)."""
         return self._shuffled(rows.index[owner, : int(rows.counts[owner])])[None]
 
     def _shuffled(self, rows: Tensor) -> Tensor:
@@ -210,8 +218,9 @@ class Evaluator:
         return rows[torch.randperm(len(rows), generator=generator)]
 
     def _score(self, params: Params, head: Params, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Per-sample hits and losses. Shape: index (models or 1,
-        samples) -> two (models, samples), float64 on CPU.
+        """Score each sample: hits and losses in float64 on the CPU.
+
+        Shape: index (models or 1, samples) -> (models, samples) each.
         """
         pool = self.federation.pool
         models = len(next(iter(params.values()))) if params else 1
@@ -240,7 +249,7 @@ class Evaluator:
         kept: Kept = "all",
         first: int = 0,
     ) -> list[Cell]:
-        """Cells of a matrix whose test sets are ``first`` and on, in entity order (clients, then domains)."""
+        """Make the cells of a matrix; its test sets begin at ``first`` in entity order (clients, domains)."""
         clients = len(self.federation.problem.clients)
         return [
             Cell(
@@ -278,11 +287,11 @@ class Evaluator:
 
 
 def _one(params: Params, model: int) -> Params:
-    """The parameters of one model, with a model axis of 1."""
+    """Return the parameters of one model, with a model axis of 1."""
     return {name: value[model : model + 1] for name, value in params.items()}
 
 
 def _mean(loss: Tensor, total: Tensor) -> float | None:
-    """Mean loss of a cell; None where it is infinite (a class that the model cannot predict)."""
+    """Return a cell's mean loss; None where it is infinite (a class that the model cannot predict)."""
     value = float(loss / total)
     return value if math.isfinite(value) else None

@@ -42,7 +42,7 @@ class Model:
     """One model of a run, with a model axis of 1.
 
     Attributes:
-        entity: its code: ``GLOBAL``, or a client's.
+        entity: its entity code, ``GLOBAL`` or a client's.
         method, federation: those of its cohort, so that samples come through its own backbone.
     """
 
@@ -53,7 +53,7 @@ class Model:
     head: Params
 
     def predict(self, rows: Tensor) -> Tensor:
-        """Predicted classes. Shape: rows (1, samples) of the pool -> (samples,)."""
+        """Predict the classes of samples. Shape: rows (1, samples) of the pool -> (samples,)."""
         size = rows.shape[1] if predicts_in_batches(self.method) else _CHUNK  # it cuts its own batches
         x = self.federation.pool.x
         parts = [self.method.logits(self.params, self.head, x(p)).argmax(-1) for p in rows.split(size, 1)]
@@ -76,17 +76,17 @@ class Snapshot:
 
     @property
     def federation(self) -> Federation:
-        """Clients, test sets and labels; cohorts differ in the encoding only."""
+        """The first cohort's federation; cohorts differ in the encoding only."""
         return self.cohorts[0].federation
 
     @property
     def has_global(self) -> bool:
-        """Whether there is a global model; clients of several backbones have none in common."""
+        """Whether the run has a global model; clients of several backbones have none in common."""
         backbones = {id(c.federation.problem.backbone) for c in self.cohorts}
         return len(backbones) == 1 and self.cohorts[0].method.models(self.state).global_model is not None
 
     def model(self, entity: int) -> Model:
-        """One model by entity code, with what is computed once per model.
+        """Return one model by entity code, with its head.
 
         Raises:
             FedLensError: where there is no such model.
@@ -108,7 +108,7 @@ class Snapshot:
         return Model(entity, cohort.method, cohort.federation, params, head)
 
     def test_rows(self, entity: int) -> Tensor:
-        """Pool rows of a test set by entity code, in the order of the evaluation. Shape: (1, samples).
+        """Return the pool rows of a test set by entity code, in the evaluation's order. Shape: (1, samples).
 
         Raises:
             FedLensError: for a code that is no test set.
@@ -271,23 +271,23 @@ def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Work[Ar
 
 
 def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The activations that are explained, and the rest of the frozen pass up to what the method reads."""
+    """Return the activations of the maps, and the rest of the frozen pass up to what the method reads."""
     with torch.no_grad():
         if reads == "patches":
             return backbone.image.patches(pixels), lambda hidden: hidden
         if reads != "embedding":
             return backbone.image.activations(pixels, int(reads.partition(":")[2])), lambda hidden: hidden
-        visual = backbone.model.visual
+        visual: Any = backbone.model.visual
         if hasattr(visual, "attnpool") and hasattr(visual, "layer4"):
-            hidden = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
+            hidden: Tensor = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
             return hidden, visual.attnpool
         tower = backbone.image
-        last = len(tower.blocks) - 1
+        last = backbone.facts.vision_layers - 1
         return tower.activations(pixels, last), lambda hidden: tower.tail(hidden[None], last)[0]
 
 
 def _map(hidden: Tensor, gradient: Tensor, side: int) -> np.ndarray:
-    """Shape: (images, tokens, width) or (images, width, h, w), twice -> (images, side, side)."""
+    """Weigh activations by mean gradients. Shape: both (images, tokens, width) or (images, width, h, w)."""
     if hidden.dim() == 3:
         cells = int(hidden.shape[1] ** 0.5)
         grid = [
@@ -296,24 +296,25 @@ def _map(hidden: Tensor, gradient: Tensor, side: int) -> np.ndarray:
         ]
         hidden, gradient = grid  # without the class token, which has no place
     weight = gradient.mean((2, 3), keepdim=True)
-    found = torch.relu((weight * hidden).sum(1, keepdim=True))
-    found = F.interpolate(found.float(), size=(side, side), mode="bilinear", align_corners=False)[:, 0]
-    return (found / found.amax((1, 2), keepdim=True).clamp(min=1e-12)).cpu().numpy().astype(np.float16)
+    heat = torch.relu((weight * hidden).sum(1, keepdim=True))
+    heat = F.interpolate(heat.float(), size=(side, side), mode="bilinear", align_corners=False)[:, 0]
+    return (heat / heat.amax((1, 2), keepdim=True).clamp(min=1e-12)).cpu().numpy().astype(np.float16)
 
 
 def _shown(backbone: Backbone, pixels: Tensor) -> np.ndarray:
-    """Preprocessed pixels as an image again. Shape: (images, 3, side, side) -> (images, side, side, 3)."""
-    settings = backbone.model.visual.preprocess_cfg
+    """Undo the preprocessing of pixels. Shape: (images, 3, side, side) -> (images, side, side, 3)."""
+    visual: Any = backbone.model.visual
+    settings = visual.preprocess_cfg
     mean, std = (torch.tensor(settings[k], device=pixels.device).view(1, 3, 1, 1) for k in ("mean", "std"))
     return (255 * (pixels * std + mean)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
 
 
 def nearest_words(at: Snapshot, model: int, top: int = 5) -> list[dict[str, object]]:
-    """The vocabulary's tokens nearest to each learned prompt vector, by Euclidean distance (as in CoOp).
+    """Find the tokens nearest to each learned prompt vector, by Euclidean distance (as in CoOp).
 
     Returns:
-        One row per prompt, class (None where all share the prompt) and position: ``words`` nearest first,
-        ``distances`` beside them.
+        one row per prompt, class (None where all share the prompt) and position, with its nearest ``words``
+        and their ``distances``.
 
     Raises:
         FedLensError: for a method without prompts.
@@ -325,7 +326,8 @@ def nearest_words(at: Snapshot, model: int, top: int = 5) -> list[dict[str, obje
     if not prompts:
         raise FedLensError(f"{seen.method.about.title} learns no prompts; there are no words near them")
     backbone = seen.federation.problem.backbone
-    table = backbone.model.token_embedding.weight.detach().double().cpu()
+    clip: Any = backbone.model
+    table = clip.token_embedding.weight.detach().double().cpu()
     rows: list[dict[str, object]] = []
     for name, value in prompts.items():
         vectors = value.values[0, : int(value.lengths[0])] if isinstance(value, Ragged) else value[0]

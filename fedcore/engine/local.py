@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Trained:
-    """What local training leaves behind.
+    """The outcome of local training.
 
     Shape: params and record (participants, ...); loss (participants,) mean over the round's steps;
     steps (participants,) int64; terms name -> (participants,).
@@ -43,7 +43,7 @@ class Trained:
 
 
 def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
-    """Which of its samples each client draws in each step of an epoch, -1 for none.
+    """Draw the samples of each client in each step of an epoch, -1 for none.
 
     A client's order is drawn from (seed, "batches", round, epoch, client name) alone, so
     that it depends neither on who else takes part nor on the order of clients.
@@ -88,7 +88,7 @@ def train_clients(
         const = const | {_ANCHOR + name: params[name] for name in received}
         phases = tuple(_with_proximal_term(phase, method.config.proximal) for phase in phases)
     params = dict(params)
-    tally = _Tally(data)
+    sums = _RoundSums(data)
     epochs = method.config.local_epochs if method.trains else 0
     limit = torch.iinfo(torch.int64).max if max_steps is None else max_steps
     if epochs:
@@ -99,15 +99,15 @@ def train_clients(
         for index in slots.unbind(1):
             if should_stop():
                 raise Stopped
-            rows = ((index >= 0).any(1) & (tally.steps < limit)).nonzero()[:, 0]
+            rows = ((index >= 0).any(1) & (sums.steps < limit)).nonzero()[:, 0]
             if not len(rows):
                 continue  # all have taken their steps
             batch = _batch(data, index, rows)
             for number, phase in enumerate(phases):
                 step = _step(phase, params, const, batch, rows.to(data.pool.device), optimiser)
                 last_phase = number == len(phases) - 1
-                tally.add(step, rows, index, last_phase, keep=last_epoch[rows] == epoch)
-    return tally.result(params, round_)
+                sums.add(step, rows, index, last_phase, keep=last_epoch[rows] == epoch)
+    return sums.result(params, round_)
 
 
 _ANCHOR = "received/"
@@ -134,7 +134,7 @@ def _with_proximal_term(phase: Phase, weight: float) -> Phase:
 
 
 def _batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
-    """The samples of one step, active clients only. Shape: index (participants, size), rows (active,)."""
+    """Return the samples of one step. Shape: index (participants, size); rows (active,) clients."""
     slots = index[rows]
     longest = int((slots >= 0).sum(1).max())  # padding stands at the end of a client's last batch
     slots = slots[:, :longest]
@@ -154,12 +154,12 @@ def _step(
     rows: Tensor,
     optimiser: ClientOptimiser,
 ) -> Step:
-    """One phase of one batch; writes the moved parameters into ``params``."""
+    """Take one phase of one batch, and write the moved parameters into ``params``."""
     everyone = len(rows) == optimiser.clients
     active = {n: (p if everyone else p[rows]).detach() for n, p in params.items()}
     leaves = {n: p.requires_grad_(p.is_floating_point()) for n, p in active.items()}
     step = phase(leaves, const if everyone else {n: c[rows] for n, c in const.items()}, batch)
-    gradients = {}
+    gradients: Params = {}
     for i, (names, loss) in enumerate(step.losses.items()):
         more = i < len(step.losses) - 1
         found = torch.autograd.grad(loss.sum(), [leaves[n] for n in names], retain_graph=more)
@@ -171,8 +171,8 @@ def _step(
     return step
 
 
-class _Tally:
-    """Losses, terms and records of a round, gathered without waiting for the device."""
+class _RoundSums:
+    """Losses, terms and records of a round, summed without waiting for the device."""
 
     def __init__(self, data: LocalData) -> None:
         self.data = data
@@ -183,7 +183,7 @@ class _Tally:
         self.steps = torch.zeros(n, dtype=torch.int64)
 
     def add(self, step: Step, rows: Tensor, index: Tensor, last_phase: bool, keep: Tensor) -> None:
-        """Count one phase of one step. Shape: rows and keep (active,): whose samples' records are kept."""
+        """Add one phase of one step. Shape: rows (active,); keep (active,), True where records are kept."""
         on_device = rows.to(self.loss.device)
         if last_phase:
             self.steps[rows] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,16 +24,16 @@ from fedcore.engine.events import (
 )
 from fedcore.engine.local import Trained, train_clients
 from fedcore.engine.optimisers import ClientOptimiser
-from fedcore.engine.transport import Transport, traffic
+from fedcore.engine.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
-from fedcore.methods.base import Method, Ragged, State, Uploads
+from fedcore.methods.base import Method, Params, Ragged, State, Uploads
 from fedcore.methods.optional import LocalModels, RoundLog
 from fedcore.seeds import numpy_generator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.federation import Federation
+    from fedcore.federation import Federation, LocalData
 
 CHUNK = 32
 """Clients trained at once unless memory asks for fewer."""
@@ -41,11 +41,11 @@ CHUNK = 32
 
 @dataclass
 class Loop:
-    """One run in progress: what the next round starts from.
+    """One run in progress, with the state that the next round starts from.
 
     Attributes:
         method, federation: the server's, which are also every client's where there are no cohorts.
-        cohorts: in client order, together all clients; empty: all clients are one.
+        cohorts: in client order, covering all clients; empty: all clients are one cohort.
         chunk: clients trained in one tensor program; halved when the device runs out of memory.
         run_key: identity of the run's config, kept in checkpoints.
     """
@@ -83,7 +83,7 @@ class Loop:
         ]
 
     def resume(self, path: str | Path) -> None:
-        """Go on after the round of a checkpoint.
+        """Continue after the round of a checkpoint.
 
         Raises:
             FedLensError: when the checkpoint cannot be used.
@@ -93,7 +93,7 @@ class Loop:
         self.resumed = True
 
     def events(self) -> Iterator[Event]:
-        """Round 0 (before training) unless resumed, then every round.
+        """Run round 0 (the evaluation before training) unless resumed, then every round.
 
         Raises:
             Stopped: between two steps, when ``should_stop`` says so; the unfinished round leaves no trace.
@@ -106,14 +106,15 @@ class Loop:
 
     def _before_training(self) -> RoundFinished:
         begin = time.perf_counter()
-        cells = self._broadcast(self.state, full=True)
+        cells = self._evaluate_all(self.state, full=True)
         path = self._save(0)
         spent = time.perf_counter() - begin
         return RoundFinished(round=0, seconds_evaluate=spent, cells=tuple(cells), checkpoint=path)
 
     def participants(self, round_: int) -> Tensor:
-        """Who takes part, in client order; drawn from (seed, round)
-        and the clients' names. Shape: (participants,).
+        """Draw the clients that take part from (seed, round) and the clients' names.
+
+        Shape: -> (participants,), in client order.
         """
         names = self.federation.problem.clients
         if self.participation >= 1:
@@ -125,43 +126,23 @@ class Loop:
         return torch.tensor(sorted(order[i] for i in chosen), dtype=torch.int64)
 
     def _round(self, round_: int) -> Iterator[Event]:
+        """Train the participants, aggregate, evaluate, save."""
         clients = self.participants(round_)
         before, times = self.state, [time.perf_counter()]
-        sent_down = self.transport.down(before, clients)
-        down = traffic(sent_down, len(clients))
-        while True:
-            try:
-                trained, sent = self._train(sent_down, clients, round_)
-                break
-            except torch.OutOfMemoryError:
-                if self.chunk == 1:
-                    raise
-                self.chunk = max(1, self.chunk // 2)
-                torch.cuda.empty_cache()
-                yield Notice(f"out of memory: now {self.chunk} clients at once", repeats_exactly=False)
+        received = self.transport.down(before, clients)
+        trained, sent = yield from self._train_within_memory(received, clients, round_)
         times.append(time.perf_counter())
-        up = traffic(sent, len(clients))
         data = self.federation.local_data(clients)
         data = without_samples(data, self.method) if self.mixed else data
         uploads = Uploads(self.transport.up(sent), clients, data.rows.counts)
         after = self._aggregate(before, trained, uploads, round_)
         times.append(time.perf_counter())
-        cells = self._evaluate(after, sent_down, trained, clients, round_)
+        cells = self._evaluate(after, received, trained, clients, round_)
         diagnostics = self._diagnostics(before, trained, uploads, data)
         self.state, self.done = after, round_
         path = self._save(round_)
         times.append(time.perf_counter())
-        losses = [v if math.isfinite(v) else None for v in trained.loss.tolist()]
-        rows = [
-            ClientRound(
-                client=int(c) + 1,
-                steps=int(trained.steps[i]),
-                train_loss=losses[i],
-                bytes_up=int(up.bytes[i]),
-                bytes_down=int(down.bytes[i]),
-            )
-            for i, c in enumerate(clients)
-        ]
+        down, up = traffic(received, len(clients)), traffic(sent, len(clients))
         yield RoundFinished(
             round=round_,
             train_loss=float(trained.loss.mean()) if self.method.trains else None,
@@ -172,7 +153,7 @@ class Loop:
             scalars_down=int(down.scalars.sum()),
             bytes_up=int(up.bytes.sum()),
             bytes_down=int(down.bytes.sum()),
-            clients=tuple(rows) if self.method.trains else (),
+            clients=_client_rounds(clients, trained, down, up) if self.method.trains else (),
             cells=tuple(cells),
             diagnostics=tuple(diagnostics),
             checkpoint=path,
@@ -180,10 +161,24 @@ class Loop:
         if isinstance(self.method, RoundLog):
             yield from (Notice(f"round {round_}: {text}") for text in self.method.round_log(uploads))
 
+    def _train_within_memory(
+        self, received: Params, clients: Tensor, round_: int
+    ) -> Generator[Notice, None, tuple[Trained, dict[str, Tensor | Ragged]]]:
+        """Train, with half as many clients at once whenever the device runs out of memory."""
+        while True:
+            try:
+                return self._train(received, clients, round_)
+            except torch.OutOfMemoryError:
+                if self.chunk == 1:
+                    raise
+                self.chunk = max(1, self.chunk // 2)
+                torch.cuda.empty_cache()
+                yield Notice(f"out of memory: now {self.chunk} clients at once", repeats_exactly=False)
+
     def _train(
-        self, sent_down: dict[str, Tensor], clients: Tensor, round_: int
+        self, received: Params, clients: Tensor, round_: int
     ) -> tuple[Trained, dict[str, Tensor | Ragged]]:
-        """Local training in chunks of a cohort; what the clients upload is joined in client order."""
+        """Train in chunks of a cohort; the clients' uploads are joined in client order."""
         kept = self.method.config.optimiser_state == "kept" if self.method.trains else False
         parts: list[Trained] = []
         sent: list[dict[str, Tensor | Ragged]] = []
@@ -191,12 +186,12 @@ class Loop:
         for cohort, where in self._chunks(clients):
             method, members = cohort.method, clients[where]
             local = {n: v[members.to(v.device)] for n, v in self.state.local.items()}
-            params = {**{n: v[where.to(v.device)] for n, v in sent_down.items()}, **local}
+            params = {**{n: v[where.to(v.device)] for n, v in received.items()}, **local}
             data = cohort.federation.local_data(members)
             fresh = ClientOptimiser(method.config, len(members))
             optimiser = self.optimiser.select(members) if kept else fresh
             part = train_clients(
-                method, params, data, round_, optimiser, self.should_stop, cohort.max_steps, set(sent_down)
+                method, params, data, round_, optimiser, self.should_stop, cohort.max_steps, set(received)
             )
             with torch.no_grad():
                 sent.append(method.upload(part.params, part.record, data))
@@ -208,7 +203,7 @@ class Loop:
         return _join_trained(parts), {n: _join([s[n] for s in sent]) for n in sent[0]}
 
     def _present(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
-        """Every cohort with participants, by position, and where they stand among ``clients``."""
+        """Yield each cohort with participants, by position, and their slice of ``clients``."""
         for number, cohort in enumerate(self.cohorts):
             ends = torch.tensor([cohort.clients.start, cohort.clients.stop])
             first, last = torch.searchsorted(clients, ends).tolist()
@@ -216,23 +211,24 @@ class Loop:
                 yield number, slice(first, last)
 
     def _chunks(self, clients: Tensor) -> Iterator[tuple[Cohort, Tensor]]:
-        """Positions among ``clients`` of those that train in one tensor program, in client order."""
+        """Yield positions among ``clients`` that train in one tensor program, in client order."""
         for number, where in self._present(clients):
             for part in torch.arange(where.start, where.stop).split(self.chunk):
                 yield self.cohorts[number], part
 
     def _aggregate(self, before: State, trained: Trained, uploads: Uploads, round_: int) -> State:
-        """The server's step, then the clients' own parameters put back where they belong."""
+        """Take the server's step, then put the clients' own parameters back where they belong."""
+        if not self.method.trains:
+            return before
         local = {
             n: v.index_copy(0, uploads.clients.to(v.device), trained.params[n])
             for n, v in before.local.items()
         }
         generator = self.federation.problem.generator
-        if not self.method.trains:
-            return before
         after = self.method.aggregate(
             before.server_side(), uploads, lambda *purpose: generator("server", round_, *purpose)
         )
+        assert before.rounds_trained is not None, "set when the loop is made"
         rounds_trained = before.rounds_trained.clone()
         rounds_trained[uploads.clients] += 1
         detached = {
@@ -241,19 +237,20 @@ class Loop:
         }
         return State(**detached, local=local, rounds_trained=rounds_trained)
 
-    def _broadcast(self, state: State, full: bool) -> list[Cell]:
-        """Every model after aggregation, each through its own cohort's backbone."""
+    def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
+        """Evaluate every model after aggregation, each through its own cohort's backbone."""
         with torch.no_grad():
-            return [c for e in self.evaluators for c in e.broadcast(e.method.models(state), full)]
+            return [c for e in self.evaluators for c in e.after_aggregation(e.method.models(state), full)]
 
     def _evaluate(
-        self, after: State, received: dict[str, Tensor], trained: Trained, clients: Tensor, round_: int
+        self, after: State, received: Params, trained: Trained, clients: Tensor, round_: int
     ) -> list[Cell]:
+        """Evaluate all models after aggregation and the participants' models before it, where it is due."""
         last = round_ == self.rounds
         if not last and round_ % self.evaluate_every:
             return []
         full = last or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
-        cells = self._broadcast(after, full)
+        cells = self._evaluate_all(after, full)
         for number, where in self._present(clients) if self.method.trains else ():
             evaluator = self.evaluators[number]
             models = {n: v[where] for n, v in trained.params.items()}
@@ -261,18 +258,18 @@ class Loop:
                 if isinstance(evaluator.method, LocalModels):
                     sent = {n: v[where] for n, v in received.items()}
                     models = evaluator.method.before_aggregation(models, sent)
-                cells += evaluator.local(models, clients[where])
+                cells += evaluator.before_aggregation(models, clients[where])
         return cells
 
     def _diagnostics(
-        self, before: State, trained: Trained, uploads: Uploads, data: object
+        self, before: State, trained: Trained, uploads: Uploads, data: LocalData
     ) -> list[Diagnostic]:
         codes = (uploads.clients + 1).tolist()
         with torch.no_grad():
-            figures = dict(trained.terms)
+            values = dict(trained.terms)
             if self.method.trains:
-                figures |= self.method.diagnostics(before, trained.params, uploads, data)
-        return [d for name, value in figures.items() for d in _rows(name, value, codes)]
+                values |= self.method.diagnostics(before, trained.params, uploads, data)
+        return [d for name, value in values.items() for d in _rows(name, value, codes)]
 
     def _save(self, round_: int) -> str | None:
         if self.folder is None:
@@ -280,34 +277,41 @@ class Loop:
         return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key))
 
 
-def _join(parts: list[Tensor | Ragged]) -> Tensor | Ragged:
-    """Uploads of several chunks on one client axis; ragged ones are padded to the longest."""
-    if not isinstance(parts[0], Ragged):
-        return torch.cat(parts)
-    longest = max(p.values.shape[1] for p in parts)
-    padded = [
-        torch.cat(
-            [
-                p.values,
-                p.values.new_zeros(p.values.shape[0], longest - p.values.shape[1], *p.values.shape[2:]),
-            ],
-            1,
+def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic) -> tuple[ClientRound, ...]:
+    losses = [loss if math.isfinite(loss) else None for loss in trained.loss.tolist()]
+    return tuple(
+        ClientRound(
+            client=int(client) + 1,
+            steps=int(trained.steps[i]),
+            train_loss=losses[i],
+            bytes_up=int(up.bytes[i]),
+            bytes_down=int(down.bytes[i]),
         )
-        for p in parts
-    ]
-    return Ragged(torch.cat(padded), torch.cat([p.lengths for p in parts]))
+        for i, client in enumerate(clients)
+    )
+
+
+def _join(parts: Sequence[Tensor | Ragged]) -> Tensor | Ragged:
+    """Join the uploads of several chunks on one client axis; ragged ones are padded to the longest."""
+    ragged = [p for p in parts if isinstance(p, Ragged)]
+    if not ragged:
+        return torch.cat([p for p in parts if not isinstance(p, Ragged)])
+    longest = max(p.values.shape[1] for p in ragged)
+    padded = []
+    for p in ragged:
+        clients, rows, *rest = p.values.shape
+        padded.append(torch.cat([p.values, p.values.new_zeros(clients, longest - rows, *rest)], 1))
+    return Ragged(torch.cat(padded), torch.cat([p.lengths for p in ragged]))
 
 
 def _join_trained(parts: list[Trained]) -> Trained:
-    join = {name: torch.cat([p.params[name] for p in parts]) for name in parts[0].params}
+    params = {name: torch.cat([p.params[name] for p in parts]) for name in parts[0].params}
     terms = {name: torch.cat([p.terms[name] for p in parts]) for name in parts[0].terms}
-    return Trained(join, {}, torch.cat([p.loss for p in parts]), torch.cat([p.steps for p in parts]), terms)
+    return Trained(params, {}, torch.cat([p.loss for p in parts]), torch.cat([p.steps for p in parts]), terms)
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
-    """A scalar, a vector over participants or a matrix over them
-    as rows; figures that do not exist are left out.
-    """
+    """Turn a scalar, a vector over participants or a matrix over them into rows; NaN and inf are left out."""
     value = torch.as_tensor(value).detach().double().cpu()
     if value.dim() == 0:
         found = [(name, value.item(), -1, -1)]

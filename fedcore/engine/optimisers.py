@@ -1,4 +1,4 @@
-"""SGD and Adam over parameters that carry a client axis: every client has its own state and step count."""
+"""SGD and Adam over parameters with a client axis: every client has its own state and step count."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ClientOptimiser:
-    """One optimiser per client, batched; updates equal torch.optim's
-    SGD, Adam and AdamW (a test holds them to it).
+    """One optimiser per client, batched; a test holds its updates equal to those of torch.optim.
 
     Attributes:
         slots: "<parameter>/<moment>" -> tensor with the client axis
@@ -26,15 +25,16 @@ class ClientOptimiser:
     slots: dict[str, Tensor] = field(default_factory=dict)
 
     def step(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
-        """The parameter after one step. Shape: value and gradient
-        (rows, ...), rows (active,) client positions.
+        """Return a parameter after one step.
+
+        Shape: value and gradient (active, ...); rows (active,) client positions.
         """
         if self.config.optimiser == "sgd":
             return self._sgd(name, value, gradient, rows)
         return self._adam(name, value, gradient, rows)
 
     def _slot(self, name: str, like: Tensor) -> Tensor:
-        """A moment of all clients, zero at first. Shape: like (any, ...) -> (clients, ...)."""
+        """Return a moment of all clients, zero at first. Shape: like (any, ...) -> (clients, ...)."""
         if name not in self.slots:
             self.slots[name] = like.new_zeros(self.clients, *like.shape[1:])
         return self.slots[name]
@@ -65,12 +65,12 @@ class ClientOptimiser:
         return value - c.lr / (1 - b1**steps) * first[rows] / denominator
 
     def select(self, clients: Tensor) -> ClientOptimiser:
-        """The optimisers of some clients (a copy)."""
+        """Return a copy of some clients' optimisers."""
         return ClientOptimiser(
             self.config, len(clients), {n: t[clients].clone() for n, t in self.slots.items()}
         )
 
     def put(self, clients: Tensor, other: ClientOptimiser) -> None:
-        """Write the optimisers of some clients back."""
+        """Write some clients' optimisers back."""
         for name, values in other.slots.items():
             self._slot(name, values)[clients] = values

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import features
-from fedcore.clip.backbone import Backbone, load
+from fedcore.clip.backbone import Backbone
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
@@ -150,18 +151,18 @@ def encode(backbone: Backbone, images: ImageSet, reads: str, folder: Path) -> Wo
 
 
 def build_cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation]) -> tuple[Cohort, ...]:
-    """The run's cohorts, each with the method that its backbone and budget make; empty where it has none."""
-    cls, found, start = registry.get(run.method.name), [], 0
+    """Make the run's cohorts, each with a method for its backbone and budget; empty where it has none."""
+    cls, cohorts, start = registry.get(run.method.name), [], 0
     for i, cohort in enumerate(run.cohorts):
         federation = federations[cohort.backbone or run.backbone]
         config = cohort_config(run, cohort, f"cohorts.{i}")
         members = range(start, start := start + cohort.clients)
-        found.append(Cohort(cls(config, federation.problem), federation, members, cohort.max_steps))
-    return tuple(found)
+        cohorts.append(Cohort(cls(config, federation.problem), federation, members, cohort.max_steps))
+    return tuple(cohorts)
 
 
 def content_hash(images: ImageSet) -> str:
-    """Identity of a data set that is the same on every machine: its samples' names, labels and domains."""
+    """Hash the names, labels and domains of a data set's samples, which are the same on every machine."""
     digest = hashlib.sha256(repr((images.classes, images.domains, images.keys)).encode())
     digest.update(np.asarray(images.labels, dtype=np.int64).tobytes())
     digest.update(np.asarray(images.domain, dtype=np.int64).tobytes())
@@ -172,18 +173,18 @@ _LOADED: dict[tuple[str, str | None, str, str], Backbone] = {}
 
 
 def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[BackboneConfig, Backbone]:
-    """The backbones of a run, kept in memory for the next run of the same process, and only these."""
+    """Load the backbones of a run; they stay in memory for the next run of the same process, others go."""
     keys = {b: (b.name, b.pretrained, device, b.precision) for b in wanted}
     for key in set(_LOADED) - set(keys.values()):
-        del _LOADED[key]  # a ViT-L that this run does not use helps nobody
+        del _LOADED[key]  # a ViT-L that this run does not use only takes memory
     for key in keys.values():
         if key not in _LOADED:
-            _LOADED[key] = load(*key)
+            _LOADED[key] = clip_backbone.load(*key)
     return {b: _LOADED[key] for b, key in keys.items()}
 
 
 def load_backbone(name: str, pretrained: str | None, device: str, precision: str) -> Backbone:
-    """One backbone, as ``load_backbones`` keeps it."""
+    """Load one backbone; it stays in memory as with ``load_backbones``."""
     wanted = BackboneConfig(name=name, pretrained=pretrained, precision=precision)
     return load_backbones((wanted,), device)[wanted]
 
@@ -196,7 +197,7 @@ def build_federation(
     seed: int,
     root: str | None = None,
 ) -> Federation:
-    """Encoded samples and an assignment as one federation. Shape: values (samples, ...)."""
+    """Make a federation of encoded samples and an assignment. Shape: values (samples, ...)."""
     device = backbone.device
     if device.type != "cpu" and values.numel() * values.element_size() < 4 * 2**30:
         values = values.to(device)
@@ -234,11 +235,11 @@ def build_federation(
 
 
 def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
-    """All test samples of each client's classes; a held-out domain's stay out.
+    """Collect all test samples of each client's classes, without those of a held-out domain.
 
-    None where clients are of different domains, one each: there a client is measured on its domain, and
-    samples of its classes in other domains are what it never claimed to know. None too where they are the
-    clients' own test sets (disjoint classes), so that no figure is stored twice.
+    None where the clients are of different domains, one each: such a client is measured on its domain, as it
+    never trained on its classes in other domains. None too where the class sets equal the clients' own test
+    sets (disjoint classes), so that no value is stored twice.
     """
     of_domain = assignment.client_domain
     if (of_domain >= 0).all() and len(set(of_domain.tolist())) > 1:
@@ -255,12 +256,12 @@ def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
 
 
 def entities(federation: Federation, assignment: Assignment) -> tuple[Entity, ...]:
-    """Rows and columns of the accuracy matrix: global 0, clients 1..C, then domains, then class sets."""
-    found = [Entity(GLOBAL, "global", "global")]
+    """List the rows and columns of the accuracy matrix: global, clients, domains, class sets."""
+    listed = [Entity(GLOBAL, "global", "global")]
     for code, test_set in enumerate(federation.test_sets, start=1):
         if test_set.kind == "client":
             counts = tuple(int(n) for n in assignment.counts[code - 1])
-            found.append(
+            listed.append(
                 Entity(
                     code,
                     "client",
@@ -272,8 +273,8 @@ def entities(federation: Federation, assignment: Assignment) -> tuple[Entity, ..
             )
         else:
             samples = int(federation.test.counts[code - 1])
-            found.append(Entity(code, "domain", test_set.name, domain=test_set.domain, samples=samples))
-    return (*found, *_class_entities(federation))
+            listed.append(Entity(code, "domain", test_set.name, domain=test_set.domain, samples=samples))
+    return (*listed, *_class_entities(federation))
 
 
 def _class_entities(federation: Federation) -> Iterator[Entity]:

@@ -1,7 +1,8 @@
-"""The only road between clients and server: whatever crosses is counted here, and tests listen here."""
+"""The only road between clients and server: all traffic is counted here, and tests listen here."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,20 +22,20 @@ class Traffic:
 
 
 class Transport:
-    """Counts what is sent. A subclass may look at every tensor that crosses, in either direction."""
+    """The messages of a round; a subclass may look at every tensor that crosses, in either direction."""
 
     def down(self, state: State, clients: Tensor) -> Params:
-        """What the participants receive: shared and personal parameters. Shape: -> (participants, ...)."""
+        """Send the shared and personal parameters to the participants. Shape: -> (participants, ...)."""
         shared = {n: v.expand(len(clients), *v.shape) for n, v in state.shared.items()}
         return {**shared, **{n: v[clients.to(v.device)] for n, v in state.personal.items()}}
 
     def up(self, sent: dict[str, Tensor | Ragged]) -> dict[str, Tensor | Ragged]:
-        """What the server receives from the participants. Shape: (participants, ...)."""
+        """Send the participants' uploads to the server. Shape: (participants, ...)."""
         return sent
 
 
-def traffic(sent: dict[str, Tensor | Ragged], participants: int) -> Traffic:
-    """Count what each participant sends or receives; of a ragged value only its own rows."""
+def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
+    """Count the scalars and bytes of each participant; of a ragged value only its own rows."""
     scalars = torch.zeros(participants, dtype=torch.int64)
     size = torch.zeros(participants, dtype=torch.int64)
     for value in sent.values():

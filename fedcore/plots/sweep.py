@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.chart import Chart, escape, short_name
 from fedcore.plots.theme import Theme, dash, marker
 from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, sorted_values
@@ -48,7 +48,7 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
     figure.update_yaxes(title=f"{metric_title} (%)")
     highest = [(line, max(range(len(line.x)), key=lambda i: line.stats[i].mean)) for line in lines]
     best = [f"{line.label} {line.stats[i].text()} % at {value_text(field, line.x[i])}" for line, i in highest]
-    return Chart(figure, f"{metric_title} over {field_words(field)}; best: {'; '.join(best)}.")
+    return Chart(figure, f"{metric_title} over {field_phrase(field)}; best: {'; '.join(best)}.")
 
 
 def _number_axis(field: str, values: Sequence[float]) -> dict[str, object]:
@@ -67,7 +67,7 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str) -> Chart:
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in grid.stats])
     texts = [["" if s is None else s.text() for s in row] for row in grid.stats]
     hover = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in grid.stats]
-    row, column = field_words(grid.row_field), field_words(grid.column_field)
+    row, column = field_phrase(grid.row_field), field_phrase(grid.column_field)
     row_names = [value_text(grid.row_field, v) for v in grid.rows]
     column_names = [value_text(grid.column_field, v) for v in grid.columns]
     figure = go.Figure(
@@ -137,7 +137,7 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
     _apply_layout(figure, theme, 420)
     figure.update_layout(margin={"l": 60, "r": 40, "t": 60, "b": 30})
     family, best = max(rows, key=lambda pair: pair[1].stat.mean)
-    values_text = ", ".join(f"{field_words(f)} {value_text(f, v)}" for f, v in best.values.items())
+    values_text = ", ".join(f"{field_phrase(f)} {value_text(f, v)}" for f, v in best.values.items())
     alt = f"{metric_title} of {len(rows)} combinations; best: {family.title} with {values_text}, "
     return Chart(figure, f"{alt}{best.stat.text()} %.")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcore.cache import arrays
 from fedcore.config import SHARED, DataConfig, Experiment, dumps
-from fedcore.config.field_names import data_words, field_title, value_text
+from fedcore.config.field_names import data_title, field_title, value_text
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
 from fedcore.store import Store
@@ -124,7 +124,7 @@ class Encoding:
     @property
     def title(self) -> str:
         """The data set's name, of one's own data its folder's; the file's where that is not recorded."""
-        return data_words(DataConfig(name=self.data, root=self.details.get("folder"))) or self.name
+        return data_title(DataConfig(name=self.data, root=self.details.get("folder"))) or self.name
 
     @property
     def complete(self) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from fedcore.config import RunConfig
-from fedcore.config.field_names import field_words, value_text
+from fedcore.config.field_names import field_phrase, value_text
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
     BREAKDOWNS,
@@ -253,7 +253,7 @@ def _protocol_notes(groups: Sequence[Group]) -> list[str]:
             values = sorted({getattr(g.config, name) for g in rows})
             if len(values) > 1:
                 texts = ", ".join(value_text(name, v) for v in values)
-                notes.append(f"rows differ in {field_words(name)}: {texts}")
+                notes.append(f"rows differ in {field_phrase(name)}: {texts}")
     return list(dict.fromkeys(notes))
 
 
@@ -315,7 +315,7 @@ def reason_not_comparable(group: Group, baseline: Group) -> str:
     for name in ("rounds", "participation"):
         ours, theirs = getattr(group.config, name), getattr(baseline.config, name)
         if ours != theirs:
-            return f"{field_words(name)} {value_text(name, ours)} against {value_text(name, theirs)}"
+            return f"{field_phrase(name)} {value_text(name, ours)} against {value_text(name, theirs)}"
     return ""
 
 

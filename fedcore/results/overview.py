@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedcore.config.field_names import data_words
+from fedcore.config.field_names import data_title
 from fedcore.data.split_codes import VALIDATION
 from fedcore.results.progress import elapsed
 from fedcore.results.statistics import spread
@@ -90,7 +90,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
         state=state,
         states=states,
         methods=tuple(dict.fromkeys(r.label for r in e.runs)),
-        data=data_words(e.config.data),
+        data=data_title(e.config.data),
         seeds=", ".join(map(str, sorted({r.seed for r in e.runs}))),
         share=sum(r.rounds_done for r in e.runs) / total if total else float(state == "done"),
         done=states["done"],

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedcore.config.field_names import reason_words
+from fedcore.config.field_names import error_text
+from fedcore.progress import duration
 from fedcore.store import RunRow, Store
 
 RECENT_ROUNDS = 5
@@ -47,7 +48,7 @@ class RunProgress:
             return " · ".join(t for t in (run.message or "", left) if t) or "starting"
         if run.state == "done":
             return f"took {duration(self.seconds)}" if self.seconds is not None else ""
-        return reason_words(run.reason or "")
+        return error_text(run.reason or "")
 
 
 def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
@@ -77,18 +78,6 @@ def elapsed(run: RunRow, now: float | None = None) -> float | None:
         return None
     end = run.finished_at if run.finished_at is not None else (time.time() if now is None else now)
     return max(0.0, end - run.started_at)
-
-
-def duration(seconds: float | None) -> str:
-    """``42 s``, ``3 min 20 s``, ``2 h 05 min``."""
-    if seconds is None:
-        return ""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def log_tail(store: Store, run_id: int, lines: int = 40) -> str:

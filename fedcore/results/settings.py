@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, backbone_names
-from fedcore.config.field_names import data_words, field_words, value_text
+from fedcore.config.field_names import data_title, field_phrase, value_text
 from fedcore.data.catalog.entries import ENTRIES
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
@@ -73,7 +73,7 @@ def setting_title(config: RunConfig) -> str:
         "dirichlet": f"Dirichlet({partition.alpha:g})" if partition.alpha else "Dirichlet",
     }
     kind = kinds.get(partition.kind, partition.kind)
-    parts = [data_words(config.data), kind, backbone_names(config)]
+    parts = [data_title(config.data), kind, backbone_names(config)]
     parts += ["one domain held out"] if config.held_out is not None else []
     return " · ".join(parts)
 
@@ -94,7 +94,7 @@ def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:
             continue
         flat = [{n: v for n, v in flatten(settings[k]).items() if n.startswith(_SETTING)} for k in keys]
         names = [n for n in flat[0] if len({str(f.get(n)) for f in flat}) > 1]
-        texts = [", ".join(f"{field_words(n)} {value_text(n, f.get(n))}" for n in names) for f in flat]
+        texts = [", ".join(f"{field_phrase(n)} {value_text(n, f.get(n))}" for n in names) for f in flat]
         distinct = len(keys) == len(set(texts)) and len(texts[0]) <= 80
         for key, text in zip(keys, texts, strict=True):
             titles[key] = f"{title} [{text if distinct else key[:4]}]"
@@ -151,7 +151,7 @@ def distinguishing_texts(flat: Sequence[Mapping[str, Any]]) -> list[str]:
         count, larger = (len({str([f.get(n) for n in ns]) for f in flat}) for ns in (named, [*named, name]))
         named += [name] if larger > count else []
     rounded, exact = (
-        [", ".join(f"{field_words(n)} {text(n, f[n])}" for n in named if n in f) for f in flat]
+        [", ".join(f"{field_phrase(n)} {text(n, f[n])}" for n in named if n in f) for f in flat]
         for text in (value_text, lambda _, value: str(value))
     )
     return rounded if len(set(rounded)) == len(flat) else exact

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcore.config.field_names import field_words, value_text
+from fedcore.config.field_names import field_phrase, value_text
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import Metric
 from fedcore.results.statistics import Stat
@@ -118,7 +118,7 @@ def sweep_lines(family: SweepFamily, field: str) -> list[SweepLine]:
     others = [f for f in family.fields if f != field]
     apart: dict[str, list[SweepRow]] = {}
     for p in family.rows:
-        label = ", ".join(f"{field_words(f)} {value_text(f, p.values[f])}" for f in others)
+        label = ", ".join(f"{field_phrase(f)} {value_text(f, p.values[f])}" for f in others)
         apart.setdefault(label, []).append(p)
     found = []
     for label, points in apart.items():

@@ -10,7 +10,7 @@ import streamlit as st
 
 from fedcore.clip.facts import MINI_MODELS, config_files
 from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
-from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
@@ -141,7 +141,7 @@ def said_of(now: Mapping[str, object], shown: Collection[str]) -> str:
         for name, value in now.items()
         if name not in shown and (value or None) != (usual[name] or None)
     }
-    return "; ".join(f"{field_words(f'data.{name}')} {text}" for name, text in words.items())
+    return "; ".join(f"{field_phrase(f'data.{name}')} {text}" for name, text in words.items())
 
 
 def _more(

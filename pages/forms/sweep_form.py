@@ -8,7 +8,7 @@ import streamlit as st
 from pydantic.fields import FieldInfo
 
 from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
-from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.methods import class_texts
 from pages.forms import drafts
 from pages.forms import widgets as forms
@@ -44,7 +44,7 @@ def _of_methods() -> dict[str, Offer]:
             if name in texts:
                 continue
             value = entry.config.get(name, defaults[name])
-            words = field_words(f"methods.{entry.name}.{name}")
+            words = field_phrase(f"methods.{entry.name}.{name}")
             every.setdefault(name, []).append((words, info, value))
             if who:
                 title = entry.label or known[entry.name].about.title

@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.config.field_names import reason_words
+from fedcore.config.field_names import error_text
 from fedcore.jobs import tasks
 from fedcore.jobs.tasks import TaskRow
-from fedcore.results.progress import duration
+from fedcore.progress import duration
 from pages.widgets import common
 
 LOG_CHARACTERS = 4000
@@ -43,7 +43,7 @@ def _ended(task: TaskRow, title: str) -> None:
     if task.status == "stopped":
         left.info(common.md(f"{title}: stopped."), icon=":material/stop_circle:")
     else:
-        left.error(common.md(f"{title}: {reason_words(task.error or task.status)}"), icon=":material/error:")
+        left.error(common.md(f"{title}: {error_text(task.error or task.status)}"), icon=":material/error:")
     if right.button(
         "Dismiss", key=f"dismiss_task_{task.id}", disabled=not common.writable(), type="tertiary"
     ):

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 from fedcore.clip import encodings
 from fedcore.clip.facts import MINI_MODELS, config_files, facts
 from fedcore.config import BackboneConfig, DataConfig
-from fedcore.config.field_names import data_words
+from fedcore.config.field_names import data_title
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.jobs import tasks
@@ -57,7 +57,7 @@ def _said(args: Mapping[str, Any]) -> str:
     """What is encoded how, where it is not as by default."""
     usual = {"embedding", "fp32", "full"}
     odd = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in usual]
-    data = data_words(DataConfig(name=args["name"], root=args.get("root")))
+    data = data_title(DataConfig(name=args["name"], root=args.get("root")))
     return ", ".join([f"{data} with {args['backbone']}", *odd])
 
 

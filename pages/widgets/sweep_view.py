@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from fedcore.config.field_names import field_title, field_words, value_text
+from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison
@@ -48,7 +48,7 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
 def _name(families: Sequence[SweepFamily], index: int) -> str:
     """Titles may be equal where settings differ."""
     family = families[index]
-    fields = ", ".join(field_words(f) for f in family.fields)
+    fields = ", ".join(field_phrase(f) for f in family.fields)
     return f"{family.title} over {fields} ({len(family.rows)} combinations)"
 
 
@@ -98,7 +98,7 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
     chart = sweep_heatmap(found, common.theme(), METRICS[metric])
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
-        name = f"{field_words(column)} {value_text(column, value)}"
+        name = f"{field_phrase(column)} {value_text(column, value)}"
         columns[name] = [None if s[j] is None else s[j].text() for s in found.stats]
     common.draw(chart, "sweep_grid", columns)
     st.caption(common.md(chart.alt))

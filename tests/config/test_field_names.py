@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fedcore.config import BackboneConfig, CohortConfig, DataConfig, PartitionConfig
 from fedcore.config import field_names as names
-from fedcore.config.field_names import data_words, field_title, field_words, reason_words, value_text
+from fedcore.config.field_names import data_title, error_text, field_phrase, field_title, value_text
 from fedcore.errors import FedLensError
 from fedcore.methods import About, Method, MethodConfig, registry
 
@@ -68,7 +68,7 @@ def test_a_field_is_named_by_its_path(path: str, title: str) -> None:
 
 def test_a_path_that_names_its_method_takes_that_method_s_words(elsewhere: None) -> None:
     assert field_title("methods.elsewhere.rank") == "Rank of somebody else"
-    assert field_words("methods.elsewhere.lr") == "learning rate", (
+    assert field_phrase("methods.elsewhere.lr") == "learning rate", (
         "an overriding field keeps its base's title"
     )
     assert value_text("methods.elsewhere.loss", "ce") == "mine"
@@ -101,8 +101,8 @@ def test_methods_are_not_loaded_for_the_names_of_other_fields() -> None:
     """The Live page asks for these at every tick."""
     script = (
         "import sys; from fedcore.results import progress; from fedcore.config.field_names import *; "
-        "assert reason_words('data.root: x') == 'Folder: x'; "
-        "assert reason_words('RuntimeError: x') == 'RuntimeError: x'; "
+        "assert error_text('data.root: x') == 'Folder: x'; "
+        "assert error_text('RuntimeError: x') == 'RuntimeError: x'; "
         "assert (field_title('rounds'), value_text('data.shots', None)) == ('Rounds', 'all'); "
         "assert 'fedcore.methods.fedot' not in sys.modules; "
         "assert field_title('tau') == 'Logit temperature'; "
@@ -124,9 +124,9 @@ def test_words_are_for_options_that_there_are() -> None:
 
 
 def test_within_a_sentence_names_keep_their_capitals() -> None:
-    assert field_words("methods.*.lr") == "learning rate"
-    assert field_words("partition.alpha") == "Dirichlet alpha"
-    assert field_words("backbone.name") == "CLIP backbone"
+    assert field_phrase("methods.*.lr") == "learning rate"
+    assert field_phrase("partition.alpha") == "Dirichlet alpha"
+    assert field_phrase("backbone.name") == "CLIP backbone"
 
 
 def test_no_field_shows_its_raw_name() -> None:
@@ -178,10 +178,10 @@ def test_no_option_shows_an_underscore() -> None:
 
 
 def test_own_data_is_told_apart_by_its_folder() -> None:
-    assert data_words(DataConfig(name="folder", root="/data/leaves")) == "leaves (folder)"
-    assert data_words(DataConfig(name="rotated-digits")) == "rotated-digits"
+    assert data_title(DataConfig(name="folder", root="/data/leaves")) == "leaves (folder)"
+    assert data_title(DataConfig(name="rotated-digits")) == "rotated-digits"
 
 
 def test_a_reason_names_its_field_as_the_form_does() -> None:
-    assert reason_words("data.root: no folder /x") == "Folder: no folder /x"
-    assert reason_words("RuntimeError: no memory") == "RuntimeError: no memory"
+    assert error_text("data.root: no folder /x") == "Folder: no folder /x"
+    assert error_text("RuntimeError: no memory") == "RuntimeError: no memory"

@@ -138,7 +138,7 @@ def test_a_method_is_checked_in_the_setting_that_it_is_swept_into():
 def test_what_every_cohort_sets_for_itself_is_not_swept(cohort, path):
     values = "['mini-vit', 'mini-rn']" if path == "backbone.name" else "[1, 2]"
     cohorts = f"[[cohorts]]\nclients = 1\n{cohort}\n[[cohorts]]\nclients = 2\n"
-    with pytest.raises(FedLensError, match="reach nobody") as caught:
+    with pytest.raises(FedLensError, match="no client uses") as caught:
         expand(of(f"'{path}' = {values}", cohorts_before_methods(cohorts + cohort)))
     assert caught.value.field == f"sweep.{path}"
     assert len(expand(of(f"'{path}' = {values}", cohorts_before_methods(cohorts)))) > 3, "one cohort is open"

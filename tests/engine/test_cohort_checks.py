@@ -54,9 +54,9 @@ def test_methods_that_belong_to_a_backbone_say_who_can(name):
     message, field = refused(method=f'name = "{name}"')
     able = [registry.get(n).about.title for n in registry.load_all() if registry.get(n).backbones != "one"]
     assert message == (
-        f"what {registry.get(name).about.title} learns belongs to one backbone, so its clients cannot have "
-        "mini-vit and mini-rn; give all cohorts one backbone, or use a method that does not depend on it: "
-        + ", ".join(able)
+        f"the parameters of {registry.get(name).about.title} belong to one backbone, so its clients "
+        "cannot have mini-vit and mini-rn; give all cohorts one backbone, or use a method that "
+        "does not depend on it: " + ", ".join(able)
     )
     assert {registry.get(n).about.title for n in ACROSS} <= set(able)
     assert field == "cohorts.1.backbone.name"

@@ -139,7 +139,7 @@ def test_a_global_prompt_is_as_many_models_as_there_are_backbones(narrow, wide, 
 
 
 def cells_of(loop):
-    return {(c.model, c.test_set): c for c in loop._broadcast(loop.state, True) if c.split == 2}
+    return {(c.model, c.test_set): c for c in loop._evaluate_all(loop.state, True) if c.split == 2}
 
 
 def test_cohorts_that_differ_in_budget_alone_keep_the_global_model(narrow):

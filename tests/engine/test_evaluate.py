@@ -31,8 +31,8 @@ def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(bac
     federation = tiny_federation(backbone, samples=(9, 5, 7))
     loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
     models = loop.method.models(loop.state)
-    full = loop.evaluators[0].broadcast(models, full=True)
-    own = loop.evaluators[0].broadcast(models, full=False)
+    full = loop.evaluators[0].after_aggregation(models, full=True)
+    own = loop.evaluators[0].after_aggregation(models, full=False)
     assert {k: v[:2] for k, v in _diagonal(full).items()} == {k: v[:2] for k, v in _diagonal(own).items()}
     domains = [
         {(c.model, c.test_set, c.correct, c.total) for c in cells if c.test_set > 3} for cells in (full, own)
@@ -91,4 +91,4 @@ def test_no_validation_samples_give_no_validation_cells(backbone):
     method = BiasMethod(BiasConfig(), federation.problem)
     loop = run_rounds(method, federation, 1)
     evaluator = Evaluator(method, replace(federation, validation=empty))
-    assert {c.split for c in evaluator.broadcast(method.models(loop.state), full=True)} == {2}
+    assert {c.split for c in evaluator.after_aggregation(method.models(loop.state), full=True)} == {2}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.engine.events import Started
+from fedcore.progress import duration
 from fedcore.results import overview, progress
 from fedcore.store import Store
 from tests.support import fill
@@ -24,10 +25,10 @@ def test_time_left_is_the_pace_of_the_last_rounds(filled: Path) -> None:
 
 
 def test_durations_in_words() -> None:
-    assert progress.duration(42.4) == "42 s"
-    assert progress.duration(200) == "3 min 20 s"
-    assert progress.duration(7500) == "2 h 05 min"
-    assert progress.duration(None) == ""
+    assert duration(42.4) == "42 s"
+    assert duration(200) == "3 min 20 s"
+    assert duration(7500) == "2 h 05 min"
+    assert duration(None) == ""
 
 
 def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
