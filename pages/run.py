@@ -43,7 +43,7 @@ def header(run: RunRow) -> None:
     parts += [f"without {common.esc(run.held_out)}"] if run.held_out else []
     ran = f"attempt {run.attempt}, {run.device or 'no device yet'}" if run.attempt else "not started yet"
     parts.append(common.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
-    parts += [common.esc(run.message)] if run.message and not run.ended else []
+    parts += [common.esc(run.status_text)] if run.status_text and run.state == "running" else []
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run)
     best = f"at round {run.best_round}" if run.best_round is not None else None
@@ -63,10 +63,10 @@ def header(run: RunRow) -> None:
 
 def why_it_ended(run: RunRow) -> None:
     """The reason, and what can be done about it."""
-    if not run.reason or run.state == "done":
+    if not run.status_text or run.state in ("running", "done"):
         return
     failed = run.state == "failed"
-    reason = error_text(run.reason)
+    reason = error_text(run.status_text)
     text = common.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
         kept = common.store().runs.newest_checkpoint(run.id)

@@ -143,7 +143,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
         for child in supervisor._children.values():
             child.handle.kill()
     rows = Store(db).runs.get(created.run_ids)
-    assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.reason for r in rows]
+    assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.status_text for r in rows]
 
     groups = {g.method: g for g in compare(Store(db), [created.experiment_id]).groups}
     own = partial_fields(list(groups.values()))[(groups["open-door"].key,)]

@@ -105,7 +105,7 @@ def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], devi
         )
         print(f"run {row.id}  {row.label:<24} seed {row.seed}  {row.state}{accuracy}")
         if row.state == "failed":
-            print(f"error: run {row.id}: {row.reason}", file=sys.stderr)
+            print(f"error: run {row.id}: {row.status_text}", file=sys.stderr)
     print(f"experiment {outcome.experiment_id} in {db}")
     if all(state == "done" for state in outcome.runs.values()):
         return DONE
@@ -123,7 +123,7 @@ def list_experiments(db: Database = None) -> int:
         for run in row.runs:
             accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
             held_out = f"  without {run.held_out}" if run.held_out else ""
-            why = f"  ({run.reason})" if run.reason and run.state != "done" else ""
+            why = f"  ({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""
             print(
                 f"  run {run.id}  {run.label}  seed {run.seed}{held_out}  {run.state}  "
                 f"{run.rounds_done}/{run.rounds_total}{accuracy}{why}"

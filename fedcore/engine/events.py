@@ -102,7 +102,24 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundFinished:
+class RoundMeasures:
+    """Loss, seconds and traffic of one round; None where nobody measured it, since 0 would be a claim.
+
+    Each field is a column of the store's table ``rounds``.
+    """
+
+    train_loss: float | None = None
+    seconds_train: float | None = None
+    seconds_aggregate: float | None = None
+    seconds_evaluate: float | None = None
+    scalars_up: int | None = None
+    scalars_down: int | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundFinished(RoundMeasures):
     """Everything of one round, to be written in one transaction; round 0 evaluates before training.
 
     Attributes:
@@ -110,14 +127,6 @@ class RoundFinished:
     """
 
     round: int
-    train_loss: float | None = None
-    seconds_train: float = 0.0
-    seconds_aggregate: float = 0.0
-    seconds_evaluate: float = 0.0
-    scalars_up: int = 0
-    scalars_down: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
     clients: tuple[ClientRound, ...] = ()
     cells: tuple[Cell, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()

@@ -87,7 +87,10 @@ def _text(value: str | bytes) -> str:
 
 
 def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:
-    """Which wishes (``device_asked``) a device serves: the CPU serves ``auto`` only where there is no GPU."""
+    """Return the values of ``requested_device`` that a device serves.
+
+    The CPU serves ``auto`` only where there is no GPU.
+    """
     if device == CPU:
         return (CPU,) if first_gpu else (CPU, "auto")
     return (device, "auto", "gpu", "cuda")

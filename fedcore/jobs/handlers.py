@@ -14,14 +14,14 @@ import numpy as np
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work
 from fedcore.store import Store
-from fedcore.store.claims import TRAIN, Claim
+from fedcore.store.claims import TRAINING, Claim
 from fedcore.store.database import artifacts_folder
 
 if TYPE_CHECKING:
     from fedcore.engine.events import Event
 
 HANDLERS = {
-    TRAIN: "fedcore.jobs.training:train",
+    TRAINING: "fedcore.jobs.training:train",
     "check": "fedcore.jobs.handlers:check",
     "encode": "fedcore.jobs.handlers:encode",
     "download": "fedcore.jobs.handlers:download",

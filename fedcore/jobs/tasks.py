@@ -21,7 +21,7 @@ import numpy as np
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices
 from fedcore.jobs.handlers import ARRAYS, HANDLERS, LOG
-from fedcore.store.claims import RUNS, TASKS, TRAIN, Claim, claim, reconcile
+from fedcore.store.claims import RUNS, TASKS, TRAINING, Claim, claim, reconcile
 from fedcore.store.database import artifacts_folder, reading, resolve, run_folder, writing
 from fedcore.store.liveness import new_owner, state
 
@@ -34,7 +34,7 @@ class TaskRow:
 
     Attributes:
         key: names the question among those of its kind; one row each.
-        done, total: progress of the part in work (``message``); total is None until it is known.
+        done, total: progress of the part in work (``status_text``); total is None until it is known.
         started_at: of that part.
         result: what the handler handed back, once it is ``done``.
         error: one line, of a task that did not end as asked; the traceback is in ``log``.
@@ -49,7 +49,7 @@ class TaskRow:
     status: str
     done: int
     total: int | None
-    message: str | None
+    status_text: str | None
     result: dict[str, Any] | None
     error: str | None
     created_at: float
@@ -102,7 +102,7 @@ def submit(
 
     Returns: the task's id.
     """
-    kinds = [known for known in HANDLERS if known != TRAIN]
+    kinds = [known for known in HANDLERS if known != TRAINING]
     if kind not in kinds:
         raise FedLensError(f"unknown kind of task '{kind}'; choose one of {', '.join(kinds)}", "kind")
     reconcile(db, table=TASKS)
@@ -113,7 +113,7 @@ def submit(
             "INSERT INTO tasks(kind, key, run_id, args, status, created_at) "
             "VALUES (:kind, :key, :run, :args, 'queued', :now) ON CONFLICT(kind, key) DO UPDATE SET "
             "status='queued', args=excluded.args, run_id=excluded.run_id, created_at=excluded.created_at, "
-            "done=0, total=NULL, message=NULL, owner=NULL, heartbeat_at=NULL, started_at=NULL, "
+            "done=0, total=NULL, status_text=NULL, owner=NULL, heartbeat_at=NULL, started_at=NULL, "
             f"finished_at=NULL, result=NULL, error=NULL WHERE status IN ({','.join(map(repr, redo))})",
             asked,
         )

@@ -18,7 +18,7 @@ from fedcore.results.metrics import (
     personalisation,
 )
 from fedcore.results.statistics import Stat, spread
-from fedcore.store import BROADCAST, LOCAL, NamedCell, Store
+from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, NamedCell, Store
 
 
 class RunReader:
@@ -29,8 +29,8 @@ class RunReader:
         self.cells = cache(self._cells)
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
 
-    def _cells(self, run: int, round_: int, point: int) -> list[NamedCell]:
-        return self.store.cells.at_rounds({run: round_}, point=point)
+    def _cells(self, run: int, round_: int, stage: int) -> list[NamedCell]:
+        return self.store.cells.at_rounds({run: round_}, stage=stage)
 
     def statistic(
         self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
@@ -68,14 +68,14 @@ class RunReader:
         self,
         result: RunResult,
         accuracies: Callable[[list[NamedCell]], Iterable[float | None]],
-        point: int = BROADCAST,
+        stage: int = AFTER_AGGREGATION,
     ) -> float | None:
         """A mean over the accuracies of each selected round, then over the rounds; in per cent.
 
         None where a round has no such accuracy.
         """
         rounds = [
-            [share for share in accuracies(self.cells(result.run.id, round_, point)) if share is not None]
+            [share for share in accuracies(self.cells(result.run.id, round_, stage)) if share is not None]
             for round_ in result.rounds
         ]
         if not rounds or not all(rounds):
@@ -125,9 +125,9 @@ def after_aggregation(published: PublishedValue) -> bool:
 
 def _local_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Local performance: models on all test samples of a client's classes, which under Path are its own."""
-    point = BROADCAST if after_aggregation(published) else LOCAL
+    stage = AFTER_AGGREGATION if after_aggregation(published) else BEFORE_AGGREGATION
     accuracies = _own if published.setting.startswith("Path") else _on_own_classes
-    return reader.mean_accuracy(result, accuracies, point)
+    return reader.mean_accuracy(result, accuracies, stage)
 
 
 def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:

@@ -13,7 +13,7 @@ from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds
 from fedcore.results.progress import MEGABYTE
 from fedcore.results.statistics import group_by, mean_known, spread
-from fedcore.store import BROADCAST, RoundRow, RunRow, Store
+from fedcore.store import AFTER_AGGREGATION, RoundRow, RunRow, Store
 
 Axis = Literal["round", "seconds", "megabytes"]
 AXES: dict[Axis, str] = {
@@ -66,7 +66,7 @@ def run_labels(runs: Iterable[RunRow]) -> dict[int, str]:
 
 
 def accuracy_by_round(
-    store: Store, until: Until, metric: Metric = "personal", split: int = TEST, point: int = BROADCAST
+    store: Store, until: Until, metric: Metric = "personal", split: int = TEST, point: int = AFTER_AGGREGATION
 ) -> list[Series]:
     """Return the accuracy of some runs by round, per cent."""
     return _series_per_run(store, until, _scores(store, until, metric, split, point))
@@ -88,7 +88,7 @@ def traffic_by_round(store: Store, until: Until) -> list[Series]:
 
 
 def _scores(
-    store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, point: int = BROADCAST
+    store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, point: int = AFTER_AGGREGATION
 ) -> ByRound:
     """Accuracy of some runs, per cent."""
     ids = list(run_ids)

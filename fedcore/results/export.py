@@ -358,7 +358,7 @@ def file_name(name: str, table: str, suffix: str, mark: str = "") -> str:
 def fingerprint(experiments: Iterable[ExperimentRow]) -> str:
     """Eight letters that change when the recorded data does: two files with the same ones agree."""
     content = [
-        [e.token, *([r.group_hash, r.label, r.seed, r.held_out, r.state, r.rounds_done] for r in e.runs)]
+        [e.uuid, *([r.group_hash, r.label, r.seed, r.held_out, r.state, r.rounds_done] for r in e.runs)]
         for e in experiments
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]

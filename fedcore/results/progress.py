@@ -45,10 +45,10 @@ class RunProgress:
             return f"number {self.queue_position} in the queue" if self.queue_position else "queued"
         if run.state == "running":
             left = f"about {duration(self.seconds_left)} left" if self.seconds_left is not None else ""
-            return " · ".join(t for t in (run.message or "", left) if t) or "starting"
+            return " · ".join(t for t in (run.status_text or "", left) if t) or "starting"
         if run.state == "done":
             return f"took {duration(self.seconds)}" if self.seconds is not None else ""
-        return error_text(run.reason or "")
+        return error_text(run.status_text or "")
 
 
 def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:

@@ -21,7 +21,7 @@ from fedcore.results.panels import (
     shares_by_domain,
 )
 from fedcore.results.statistics import group_by
-from fedcore.store import BROADCAST, EntityRow, RunRow, Store
+from fedcore.store import AFTER_AGGREGATION, EntityRow, RunRow, Store
 
 View = str
 """One of ``VIEWS``, or the name of a matrix that methods record (``diagnostics.matrix_charts``)."""
@@ -50,7 +50,7 @@ def run_panels(
     runs: Sequence[RunRow],
     view: View = "matrix",
     split: int = TEST,
-    point: int = BROADCAST,
+    point: int = AFTER_AGGREGATION,
     until: Mapping[int, int] | None = None,
 ) -> list[Panel]:
     """Return a panel per run; of held-out domains one per method, of a recorded matrix only where it exists.
@@ -72,7 +72,7 @@ def run_panel(
     run: RunRow,
     view: View = "matrix",
     split: int = TEST,
-    point: int = BROADCAST,
+    point: int = AFTER_AGGREGATION,
     until: int | None = None,
 ) -> Panel:
     """Return the panel of a run at its last evaluated round, or of its clients over all rounds.

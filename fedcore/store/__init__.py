@@ -4,13 +4,13 @@ from fedcore.store.cells import EntityRow, HeatCell, NamedCell, OwnAccuracy
 from fedcore.store.claims import reconcile
 from fedcore.store.database import Access, default_path
 from fedcore.store.diagnostics import DiagnosticMean, DiagnosticRow
+from fedcore.store.exchange import Merged
 from fedcore.store.experiments import ExperimentRow
-from fedcore.store.importing import Merged
 from fedcore.store.queue import QueuedRun
 from fedcore.store.recorder import Recorder
 from fedcore.store.rounds import (
-    BROADCAST,
-    LOCAL,
+    AFTER_AGGREGATION,
+    BEFORE_AGGREGATION,
     ClientRoundRow,
     MeanAccuracy,
     RoundRow,
@@ -20,8 +20,8 @@ from fedcore.store.store import Store
 from fedcore.store.writer import Created
 
 __all__ = [
-    "BROADCAST",
-    "LOCAL",
+    "AFTER_AGGREGATION",
+    "BEFORE_AGGREGATION",
     "Access",
     "ClientRoundRow",
     "Created",

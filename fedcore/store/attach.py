@@ -1,111 +1,139 @@
-"""Where results made elsewhere go: into an experiment that is there, in its setting, or into a new one."""
+"""Results from elsewhere join an experiment in its setting, or make a new one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.errors import FedLensError
+from fedcore.store.writer import Created, insert_experiment, insert_runs
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
 OWN_DATA = "own data"
-"""The data set of results that name none; joining an experiment, they take the experiment's."""
+"""The data set of results that name none; where they join an experiment, they take the experiment's."""
 OWN_BACKBONE = "own backbone"
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnRun:
+    """A run that was trained elsewhere.
+
+    Attributes:
+        rounds: None where that is not known; then the joined experiment's, or 0.
+        dataset, backbone: names; None (or ``OWN_DATA``) where the user names none.
+    """
+
+    method: MethodEntry
+    seed: int
+    rounds: int | None = None
+    dataset: str | None = None
+    backbone: str | None = None
+    held_out: str | None = None
+
+
 @dataclass(frozen=True)
-class Joined:
-    """An experiment that is there. ``model``: its first run, whose setting those that join it take."""
+class ExistingExperiment:
+    """An experiment of the store; runs that join it take the setting of ``model``, its first run."""
 
     id: int
     name: str
     model: RunConfig
 
 
-def find(database: Database, experiment: str | int | None) -> Joined | None:
-    """The experiment of a name (the newest of several) or an id; an id may come as text.
+def find_experiment(database: Database, experiment: str | int | None) -> ExistingExperiment | None:
+    """Return the experiment of a name (the newest of several) or an id, which may be given as text.
 
     Raises:
         FedLensError: field ``experiment``, for a number that is no experiment's id.
     """
     if experiment is None:
         return None
-    found = _look(database, "e.name", experiment) if isinstance(experiment, str) else None
+    found = _find_by(database, "e.name", experiment) if isinstance(experiment, str) else None
     if found is None and (isinstance(experiment, int) or experiment.isdecimal()):
-        found = _look(database, "e.id", int(experiment))
+        found = _find_by(database, "e.id", int(experiment))
     if found is None and isinstance(experiment, int):
         raise FedLensError(f"no experiment {experiment}; `fedlens list` shows them", "experiment")
     return found
 
 
-def _look(database: Database, column: str, value: str | int) -> Joined | None:
+def _find_by(database: Database, column: str, value: str | int) -> ExistingExperiment | None:
     row = database.execute(
         "SELECT e.id, e.name, r.config FROM experiments e JOIN runs r ON r.experiment_id = e.id "
         f"WHERE {column}=? ORDER BY e.id DESC, r.id LIMIT 1",
         [value],
     ).fetchone()
-    return (
-        None if row is None else Joined(row["id"], row["name"], RunConfig.model_validate_json(row["config"]))
-    )
+    if row is None:
+        return None
+    return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]))
 
 
-def run_config(
-    joined: Joined | None,
-    entry: MethodEntry,
-    seed: int,
-    rounds: int | None,
+def insert_own_runs(
+    database: Database,
+    existing: ExistingExperiment | None,
+    runs: Sequence[OwnRun],
     *,
-    dataset: str | None = None,
-    backbone: str | None = None,
-    held_out: str | None = None,
-) -> RunConfig:
-    """The config of a run made elsewhere: the joined experiment's setting, or one of its own.
+    name: str | None,
+    origin: Literal["recorder", "import"],
+    identity: str | None = None,
+) -> Created:
+    """Insert runs into an existing experiment, or into a new one.
 
     Args:
-        rounds: None where that is not known; then the joined experiment's, or 0.
-        dataset, backbone: names; None (or ``OWN_DATA``) where the user says nothing.
+        name, identity: name and uuid of the new experiment.
 
     Raises:
-        FedLensError: fields ``dataset``, ``backbone``, where the joined experiment has another one.
+        FedLensError: fields ``dataset``, ``backbone``, where the existing experiment has another one.
     """
-    if joined is None:
+    configs = [_run_config(existing, run) for run in runs]
+    if existing is None:
+        experiment_id = insert_experiment(database, _new_experiment(name, configs), identity)
+    else:
+        experiment_id = existing.id
+    return Created(experiment_id, insert_runs(database, experiment_id, configs, origin=origin))
+
+
+def _run_config(existing: ExistingExperiment | None, run: OwnRun) -> RunConfig:
+    if existing is None:
         return RunConfig(
-            data=DataConfig(name=dataset or OWN_DATA),
+            data=DataConfig(name=run.dataset or OWN_DATA),
             partition=PartitionConfig(),
-            backbone=BackboneConfig(name=backbone or OWN_BACKBONE),
-            method=entry,
-            rounds=rounds or 0,
+            backbone=BackboneConfig(name=run.backbone or OWN_BACKBONE),
+            method=run.method,
+            rounds=run.rounds or 0,
             participation=1.0,
-            held_out=held_out,
-            seed=seed,
+            held_out=run.held_out,
+            seed=run.seed,
         )
-    _same(joined, "dataset", dataset, joined.model.data.name, OWN_DATA)
-    _same(joined, "backbone", backbone, joined.model.backbone.name, OWN_BACKBONE)
-    return joined.model.model_copy(
+    model = existing.model
+    _require_same(existing, "dataset", run.dataset, model.data.name, OWN_DATA)
+    _require_same(existing, "backbone", run.backbone, model.backbone.name, OWN_BACKBONE)
+    return model.model_copy(
         update={
-            "method": entry,
-            "seed": seed,
-            "rounds": joined.model.rounds if rounds is None else rounds,
-            "held_out": held_out,
+            "method": run.method,
+            "seed": run.seed,
+            "rounds": model.rounds if run.rounds is None else run.rounds,
+            "held_out": run.held_out,
         }
     )
 
 
-def _same(joined: Joined, field: str, given: str | None, there: str, unsaid: str) -> None:
-    if given not in (None, unsaid, there):
+def _require_same(
+    existing: ExistingExperiment, field: str, given: str | None, needed: str, default: str
+) -> None:
+    if given not in (None, default, needed):
         raise FedLensError(
-            f"'{given}', but experiment '{joined.name}' is on '{there}': they would not compare; "
+            f"'{given}', but experiment '{existing.name}' is on '{needed}': they would not compare; "
             "leave it out, or name another experiment",
             field,
         )
 
 
-def new_experiment(name: str | None, runs: Sequence[RunConfig]) -> Experiment:
-    """The experiment that holds runs which join none; all runs have the first one's setting."""
+def _new_experiment(name: str | None, runs: Sequence[RunConfig]) -> Experiment:
+    """Return the experiment that holds these runs; all of them have the first one's setting."""
     first = runs[0]
     return Experiment(
         name=name or f"{first.method.name} on {first.data.name}",

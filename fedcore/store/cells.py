@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from fedcore.data.split_codes import TEST
 from fedcore.store.database import CHOSEN, DatabaseFile, as_json
-from fedcore.store.rounds import BROADCAST, EVALUATED
+from fedcore.store.rounds import AFTER_AGGREGATION, EVALUATED
 
 NAMED_CELL = """
-a.run_id, a.split, a.point, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
+a.run_id, a.split, a.stage, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
 t.kind AS test_set_kind, t.domain, a.correct, a.total, a.loss
 """
 
@@ -58,7 +58,7 @@ class NamedCell(NamedTuple):
 
     run_id: int
     split: int
-    point: int
+    stage: int
     round: int
     model: str
     model_kind: str
@@ -86,15 +86,22 @@ class Cells:
             {"run": run_id},
         )
         return [
-            EntityRow(*r[:5], tuple(json.loads(r["class_counts"])) if r["class_counts"] else None)
+            EntityRow(
+                entity=r["entity"],
+                kind=r["kind"],
+                name=r["name"],
+                domain=r["domain"],
+                samples=r["samples"],
+                class_counts=tuple(json.loads(r["class_counts"])) if r["class_counts"] else None,
+            )
             for r in rows
         ]
 
     def heatmap(
-        self, run_id: int, round_: int | None = None, split: int = TEST, point: int = BROADCAST
+        self, run_id: int, round_: int | None = None, split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[HeatCell]:
         """Return the accuracy matrix of a round, by default the last evaluated one; it may be empty."""
-        where = {"run": run_id, "split": split, "point": point}
+        where = {"run": run_id, "split": split, "stage": stage}
         with self._file.reading() as connection:
             if round_ is None:
                 rounds = connection.execute(EVALUATED, where).fetchall()
@@ -104,37 +111,41 @@ class Cells:
             rows = connection.execute(
                 """
                 SELECT model, test_set, correct, total, loss FROM accuracy
-                WHERE run_id=:run AND split=:split AND point=:point AND round=:round ORDER BY model, test_set
+                WHERE run_id=:run AND split=:split AND stage=:stage AND round=:round ORDER BY model, test_set
                 """,
                 {**where, "round": round_},
             )
             return [HeatCell(*row) for row in rows]
 
-    def own_accuracy(self, run_id: int, split: int = TEST, point: int = BROADCAST) -> list[OwnAccuracy]:
+    def own_accuracy(
+        self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> list[OwnAccuracy]:
         """Return the accuracy of every client's own model on its own samples, by round, then client."""
         rows = self._file.rows(
             """
             SELECT round, model AS client, correct, total, loss FROM accuracy
-            WHERE run_id=:run AND split=:split AND point=:point AND model=test_set ORDER BY round, model
+            WHERE run_id=:run AND split=:split AND stage=:stage AND model=test_set ORDER BY round, model
             """,
-            {"run": run_id, "split": split, "point": point},
+            {"run": run_id, "split": split, "stage": stage},
         )
         return [OwnAccuracy(*row) for row in rows]
 
-    def of_runs(self, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST) -> list[NamedCell]:
+    def of_runs(
+        self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> list[NamedCell]:
         """Return all cells of some runs in every round, with names: the long export."""
         rows = self._file.rows(
             f"""
             SELECT {NAMED_CELL} FROM runs r
-            CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.point=:point {NAMES}
+            CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage {NAMES}
             WHERE r.id IN {CHOSEN} ORDER BY a.run_id, a.round, a.model, a.test_set
             """,
-            {"ids": as_json(run_ids), "split": split, "point": point},
+            {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
         return [NamedCell(*row) for row in rows]
 
     def at_rounds(
-        self, round_by_run: Mapping[int, int], split: int = TEST, point: int = BROADCAST
+        self, round_by_run: Mapping[int, int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of one round per run, with names: a comparison's tables and heatmaps."""
         pairs = json.dumps([[int(run), int(round_)] for run, round_ in round_by_run.items()])
@@ -142,15 +153,15 @@ class Cells:
             f"""
             SELECT {NAMED_CELL} FROM json_each(:pairs) p
             CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
-              AND a.point=:point AND a.round=json_extract(p.value, '$[1]') {NAMES}
+              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]') {NAMES}
             ORDER BY a.run_id, a.model, a.test_set
             """,
-            {"pairs": pairs, "split": split, "point": point},
+            {"pairs": pairs, "split": split, "stage": stage},
         )
         return [NamedCell(*row) for row in rows]
 
     def own_and_domains(
-        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, point: int = BROADCAST
+        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on the domains' test sets."""
         pairs = json.dumps([[int(run), int(r)] for run, rounds in rounds_by_run.items() for r in rounds])
@@ -158,10 +169,10 @@ class Cells:
             f"""
             SELECT {NAMED_CELL} FROM json_each(:pairs) p
             CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
-              AND a.point=:point AND a.round=json_extract(p.value, '$[1]')
+              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]')
               AND (a.model=a.test_set OR a.model=0) {NAMES}
             WHERE a.model<>0 OR t.kind='domain' ORDER BY a.run_id, a.round, a.model, a.test_set
             """,
-            {"pairs": pairs, "split": split, "point": point},
+            {"pairs": pairs, "split": split, "stage": stage},
         )
         return [NamedCell(*row) for row in rows]

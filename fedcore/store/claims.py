@@ -21,7 +21,7 @@ from fedcore.store.liveness import STALE_SECONDS, is_alive, this_process
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-TRAIN = "train"
+TRAINING = "train"
 """The kind of job that a run is; the kinds of tasks stand in their rows."""
 
 
@@ -60,11 +60,12 @@ class JobTable:
 RUNS = JobTable(
     table="runs",
     name="run",
-    kind=f"'{TRAIN}'",
+    kind=f"'{TRAINING}'",
     order="priority DESC, id",
-    progress="message=:message || ' ' || :done || '/' || :total",
-    outcome="reason=:error, error=:traceback",
-    error="reason",
+    progress="status_text = CASE status WHEN 'stopping' THEN status_text "
+    "ELSE :message || ' ' || :done || '/' || :total END",
+    outcome="status_text=:error, error=:traceback",
+    error="status_text",
     remedy="resume goes on after the last round",
 )
 TASKS = JobTable(
@@ -73,8 +74,8 @@ TASKS = JobTable(
     kind="kind",
     order="created_at, id",
     # the clock begins anew with each part of the work: each has its own pace
-    progress="started_at = CASE WHEN message IS NOT :message OR total IS NOT :total THEN :now "
-    "ELSE started_at END, done=:done, total=:total, message=:message",
+    progress="started_at = CASE WHEN status_text IS NOT :message OR total IS NOT :total THEN :now "
+    "ELSE started_at END, done=:done, total=:total, status_text=:message",
     outcome="error=:error, result=:result",
     error="error",
     remedy="start it again",
@@ -103,7 +104,7 @@ class Claim:
     @property
     def table(self) -> JobTable:
         """The table that holds the job."""
-        return RUNS if self.kind == TRAIN else TASKS
+        return RUNS if self.kind == TRAINING else TASKS
 
     def set_process(self, pid: int, started: float) -> None:
         """Record which process does it; ``started``: seconds since 1970."""
@@ -140,7 +141,7 @@ class Claim:
             result: JSON values, of a task; a run's results are its rounds.
         """
         self.update(
-            f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, message=NULL, "
+            f"status=:status, status_text=NULL, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, "
             "pid=NULL, pid_started=NULL",
             status=status, error=error, traceback=traceback, now=time.time(),
             result=None if result is None else json.dumps(result, allow_nan=False),
@@ -178,7 +179,7 @@ def claim(
 
     Args:
         device: where the job will run, stored in its row: ``cpu``, a GPU's UUID, or the lane of the tasks.
-        accepts: values of a run's ``device_asked`` that this device serves.
+        accepts: values of a run's ``requested_device`` that this device serves.
         experiment_id: only runs of this experiment, and none while another's have a higher priority.
         number: only the job with this id.
     """
@@ -186,8 +187,8 @@ def claim(
     with writing(db) as database:
         row = database.execute(
             f"UPDATE {table.table} SET status='running', owner=:owner, attempt=attempt+1, device=:device, "
-            "heartbeat_at=:now, pid=NULL, pid_started=NULL, finished_at=NULL, message='starting', "
-            f"{table.outcome} WHERE id=(SELECT id FROM {table.table} WHERE {condition} "
+            f"heartbeat_at=:now, pid=NULL, pid_started=NULL, finished_at=NULL, {table.outcome}, "
+            f"status_text='starting' WHERE id=(SELECT id FROM {table.table} WHERE {condition} "
             f"ORDER BY {table.order} LIMIT 1) AND status='queued' "
             f"RETURNING id, attempt, {table.kind} AS kind",
             {
@@ -214,7 +215,7 @@ def _waiting(
     """SQL condition and values for the queued rows that a process may claim."""
     queued = "status='queued'"
     if table is RUNS:
-        queued += " AND device_asked IN (SELECT value FROM json_each(:accepts))"
+        queued += " AND requested_device IN (SELECT value FROM json_each(:accepts))"
     condition = queued
     if experiment_id is not None:
         condition += (
@@ -258,7 +259,7 @@ def reconcile(
             cursor = database.execute(
                 f"UPDATE {table.table} "
                 "SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
-                f"finished_at=?, {table.error}=?, message=NULL, pid=NULL, pid_started=NULL "
+                f"finished_at=?, status_text=NULL, {table.error}=?, pid=NULL, pid_started=NULL "
                 "WHERE id=? AND owner=? AND attempt=? AND status IN ('running','stopping')",
                 [time.time(), f"{reason}; {table.remedy}", row["id"], row["owner"], row["attempt"]],
             )

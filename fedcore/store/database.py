@@ -135,6 +135,12 @@ def prepare(db: str | Path | None = None) -> Access:
             ) from error
         with reading(path) as connection:  # old or foreign files are refused here, in the same words
             _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
+            if applied_migrations(connection) != set(schema.STEPS):
+                raise FedLensError(
+                    f"{path} was made by another release of FedLens and cannot be written, so it cannot be "
+                    "brought up to date; copy it to a place where you may write",
+                    "db",
+                ) from error
         return Access(
             path, False, f"{path} cannot be written: recorded runs can be read, none can be started"
         )
@@ -181,15 +187,20 @@ def _up_to_date(path: Path) -> bool:
     if not path.is_file():
         return False
     with _explained(path), closing(sqlite3.connect(path, timeout=BUSY_MILLISECONDS / 1000)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
-            return False
-        asked = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
-        if {name for (name,) in connection.execute(asked, [schema.MIGRATION_SET])} != set(schema.STEPS):
+        if applied_migrations(connection) != set(schema.STEPS):
             return False
         # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
         with connection:
             connection.execute("DELETE FROM experiments WHERE 0")
     return True
+
+
+def applied_migrations(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of the migrations that a database has had; empty where it holds no FedLens tables."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
+        return set()
+    names = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
+    return {name for (name,) in connection.execute(names, [schema.MIGRATION_SET])}
 
 
 def _enable_wal(db: Database) -> None:
@@ -322,20 +333,20 @@ class DatabaseFile:
 
 
 def run_folder(db: str | Path, run_id: int) -> Path:
-    """Return ``artifacts/run-<id>-<start of the experiment's token>``; it may not exist yet.
+    """Return ``artifacts/run-<id>-<start of the experiment's uuid>``; it may not exist yet.
 
-    The token keeps two databases in one folder apart.
+    The uuid keeps two databases in one folder apart.
 
     Raises:
         FedLensError: when there is no such run.
     """
     with reading(db) as connection:
         row = connection.execute(
-            "SELECT e.token FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
+            "SELECT e.uuid FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
         ).fetchone()
     if row is None:
         raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
-    return artifacts_folder(db) / f"run-{run_id}-{row['token'][:8]}"
+    return artifacts_folder(db) / f"run-{run_id}-{row['uuid'][:8]}"
 
 
 def remove_folder(folder: Path) -> None:

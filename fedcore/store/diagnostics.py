@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedcore.store.database import CHOSEN, DatabaseFile, as_json
 
 
-class DiagnosticMean(NamedTuple):
+@dataclass(frozen=True)
+class DiagnosticMean:
     """One diagnostic of one round over the clients that have it; ``count`` is 1 for one without an index."""
 
     run_id: int
@@ -20,11 +22,11 @@ class DiagnosticMean(NamedTuple):
 
 
 class DiagnosticRow(NamedTuple):
-    """One value of one round; a and b are entity codes, -1 where it has fewer indices."""
+    """One value of one round; the clients are entity codes, -1 where it belongs to no client or no pair."""
 
     round: int
-    a: int
-    b: int
+    client_a: int
+    client_b: int
     value: float | None
 
 
@@ -45,12 +47,13 @@ class Diagnostics:
               SELECT (SELECT min(d.name) FROM diagnostics d WHERE d.run_id=:run AND d.name>found.name)
               FROM found WHERE found.name IS NOT NULL)
             SELECT name,
-              (SELECT d.b FROM diagnostics d WHERE d.run_id=:run AND d.name=found.name LIMIT 1) AS b
+              (SELECT d.client_b FROM diagnostics d WHERE d.run_id=:run AND d.name=found.name LIMIT 1)
+                AS client_b
             FROM found WHERE name IS NOT NULL
             """,
             {"run": run_id},
         )
-        return [row["name"] for row in rows if matrices or row["b"] == -1]
+        return [row["name"] for row in rows if matrices or row["client_b"] == -1]
 
     def means(self, run_ids: Iterable[int], name: str) -> list[DiagnosticMean]:
         """Return mean, minimum and maximum over clients of one diagnostic, by run, then round."""
@@ -69,7 +72,8 @@ class Diagnostics:
         """Return one diagnostic of a run over all rounds."""
         rows = self._file.rows(
             """
-            SELECT round, a, b, value FROM diagnostics WHERE run_id=:run AND name=:name ORDER BY round, a, b
+            SELECT round, client_a, client_b, value FROM diagnostics WHERE run_id=:run AND name=:name
+            ORDER BY round, client_a, client_b
             """,
             {"run": run_id, "name": name},
         )
@@ -79,9 +83,10 @@ class Diagnostics:
         """Return one diagnostic as last recorded up to a round; empty where it was not recorded."""
         rows = self._file.rows(
             """
-            SELECT round, a, b, value FROM diagnostics WHERE run_id=:run AND name=:name AND round=(
+            SELECT round, client_a, client_b, value FROM diagnostics
+            WHERE run_id=:run AND name=:name AND round=(
               SELECT max(round) FROM diagnostics WHERE run_id=:run AND name=:name AND round<=:round)
-            ORDER BY a, b
+            ORDER BY client_a, client_b
             """,
             {"run": run_id, "name": name, "round": round_},
         )

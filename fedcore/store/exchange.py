@@ -1,152 +1,233 @@
-"""A whole experiment as one JSON file, for another FedLens, an archive, or a reader without SQLite."""
+"""Whole experiments as JSON files, for another FedLens or an archive, and copied from another database."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
-from fedcore.store.database import DatabaseFile
-from fedcore.store.importing import Merged
-from fedcore.store.schema import RUN_TABLES
+from fedcore.store.database import DatabaseFile, applied_migrations, reading, resolve
+from fedcore.store.schema import RENAMED, RUN_TABLES, STEPS, migrations
+from fedcore.store.writer import ExperimentRecord, Table, insert_record
 
-if TYPE_CHECKING:
-    from sqlite_utils import Database
-
-FORMAT = "fedlens-experiment-1"
-_JSON = {"experiments": ("config", "tags"), "runs": ("config", "notices", "environment")}
-"""Columns that hold JSON: written as it, not as text within text."""
-_HERE = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
+FORMAT = "fedlens-experiment-2"
+FIRST_FORMAT = "fedlens-experiment-1"
+"""Before columns were renamed; such files are still imported."""
+JSON_COLUMNS = {"experiments": ("config", "tags"), "runs": ("config", "notices", "environment")}
+"""Columns that hold JSON: a file has their values, not text within text."""
+LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
 """Columns that mean something in one database only."""
-_UNENDED = ("queued", "running", "stopping")
-Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Names of the experiments that an import added, and of those that were in the store already."""
+
+    added: tuple[str, ...]
+    present: tuple[str, ...]
 
 
 def experiments_json(database_file: DatabaseFile, experiment_ids: Iterable[int]) -> str:
-    """Everything recorded of some experiments: configs, environments, entities, metrics, diagnostics.
+    """Return everything recorded of some experiments: configs, environments, entities, metrics, diagnostics.
 
-    Tables of a run are ``{"columns": [...], "rows": [[...]]}``. Checkpoints and logs are no part of it.
+    Tables of a run are ``{"columns": [...], "rows": [[...]]}``. Checkpoints and logs are not included.
 
     Raises:
         FedLensError: for an id that does not exist.
     """
     with database_file.reading() as connection:
-        found = [_experiment(connection, int(i)) for i in experiment_ids]
-    content = {"format": FORMAT, "experiments": found}
+        records = [_read_record(connection, int(i)) for i in experiment_ids]
+    content = {"format": FORMAT, "experiments": [_to_json(record) for record in records]}
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-
-
-def _experiment(connection: Any, number: int) -> Row:
-    row = connection.execute("SELECT * FROM experiments WHERE id=?", [number]).fetchone()
-    if row is None:
-        raise FedLensError(f"no experiment {number}; `fedlens list` shows them", "id")
-    runs = connection.execute("SELECT * FROM runs WHERE experiment_id=? ORDER BY id", [number]).fetchall()
-    return {
-        **_portable("experiments", dict(row)),
-        "runs": [
-            {
-                **_portable("runs", dict(run)),
-                "tables": {t: _table(connection, t, run["id"]) for t in RUN_TABLES},
-            }
-            for run in runs
-        ],
-    }
-
-
-def _portable(table: str, row: Row) -> Row:
-    kept = {k: v for k, v in row.items() if k not in _HERE}
-    return kept | {k: json.loads(kept[k]) for k in _JSON[table] if kept[k] is not None}
-
-
-def _table(connection: Any, table: str, run_id: int) -> Row:
-    cursor = connection.execute(f"SELECT * FROM {table} WHERE run_id=?", [run_id])
-    names = [d[0] for d in cursor.description]
-    keep = [i for i, name in enumerate(names) if name != "run_id"]
-    return {"columns": [names[i] for i in keep], "rows": [[row[i] for i in keep] for row in cursor]}
 
 
 def import_json(database_file: DatabaseFile, file: str | Path) -> Merged:
     """Record the experiments of a file that ``experiments_json`` wrote, in one transaction.
 
-    Idempotent as ``merge`` is: an experiment (known by its token) that is here already is left as it is. Runs
-    that had not ended become ``stopped``.
+    Repeatable as ``merge`` is: an experiment (known by its uuid) that is in the store already is left as it
+    is. Runs that had not ended become ``stopped``.
 
     Raises:
         FedLensError: naming the file and what is wrong with it; nothing is written then.
     """
     database_file.prepare_for_writing()
-    added, present = [], []
     try:
-        found = _read(Path(file))
-        with database_file.writing() as database:
-            for experiment in found:
-                token, name = experiment["token"], experiment["name"]
-                if database.execute("SELECT 1 FROM experiments WHERE token=?", [token]).fetchone():
-                    present.append(name)
-                    continue
-                _write(database, experiment)
-                added.append(name)
+        records = [_from_json(values) for values in _experiments_in(Path(file))]
+        return _insert_missing(database_file, records, "imported from a file before it had ended")
     except (sqlite3.Error, ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         raise FedLensError(
             f"{file} is damaged, or was written by a newer FedLens ({what}); nothing was recorded", "file"
         ) from error
+
+
+def merge(database_file: DatabaseFile, other: str | Path) -> Merged:
+    """Copy the experiments of another database into this one, in one transaction.
+
+    Repeatable: an experiment (known by its uuid) that is in the store already is left as it is, newer rounds
+    included. Runs that were queued or running there become ``stopped`` here: their checkpoints stay behind,
+    so a resume trains them from the beginning.
+
+    Raises:
+        FedLensError: when one of the databases cannot be used.
+    """
+    database_file.prepare_for_writing()
+    source = resolve(other)
+    if source == database_file.path:
+        raise FedLensError(f"{source} is the database itself; name another one", "other")
+    with _reading_migrated(source) as connection:
+        ids = [row["id"] for row in connection.execute("SELECT id FROM experiments ORDER BY id")]
+        records = (_read_record(connection, i) for i in ids)
+        return _insert_missing(database_file, records, "merged from another database before it had ended")
+
+
+def _insert_missing(database_file: DatabaseFile, records: Iterable[ExperimentRecord], text: str) -> Merged:
+    added, present = [], []
+    with database_file.writing() as database:
+        known = {row["uuid"] for row in database.execute("SELECT uuid FROM experiments")}
+        for record in records:
+            if record.row["uuid"] in known:
+                present.append(record.row["name"])
+            else:
+                insert_record(database, record, text)
+                added.append(record.row["name"])
     return Merged(tuple(added), tuple(present))
 
 
-def _read(file: Path) -> list[Row]:
+@contextmanager
+def _reading_migrated(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open another database for reading; one of an older FedLens is migrated in a copy in memory."""
+    with reading(path) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        if not {"experiments", "runs", "accuracy"} <= tables:
+            raise FedLensError(f"{path} is not a database of FedLens; name a runs.db", "other")
+        applied = applied_migrations(connection)
+        if applied == set(STEPS):
+            yield connection
+            return
+        if applied - set(STEPS):
+            raise FedLensError(f"{path} was made by a newer FedLens; update FedLens", "other")
+        from sqlite_utils import Database
+
+        copy = sqlite3.connect(":memory:")
+        try:
+            connection.backup(copy)
+            copy.row_factory = sqlite3.Row
+            migrations().apply(Database(copy))
+            yield copy
+        finally:
+            copy.close()
+
+
+def _read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
+    row = connection.execute("SELECT * FROM experiments WHERE id=?", [experiment_id]).fetchone()
+    if row is None:
+        raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them", "id")
+    runs = connection.execute(
+        "SELECT * FROM runs WHERE experiment_id=? ORDER BY id", [experiment_id]
+    ).fetchall()
+    return ExperimentRecord(
+        _portable(row),
+        [
+            (_portable(run), {name: _table(connection, name, run["id"]) for name in RUN_TABLES})
+            for run in runs
+        ],
+    )
+
+
+def _portable(row: sqlite3.Row) -> dict[str, Any]:
+    return {name: row[name] for name in row.keys() if name not in LOCAL_COLUMNS}  # noqa: SIM118
+
+
+def _table(connection: sqlite3.Connection, name: str, run_id: int) -> Table:
+    cursor = connection.execute(f"SELECT * FROM {name} WHERE run_id=?", [run_id])
+    (place,) = (i for i, column in enumerate(cursor.description) if column[0] == "run_id")
+    columns = tuple(column[0] for i, column in enumerate(cursor.description) if i != place)
+    return Table(columns, [[*row[:place], *row[place + 1 :]] for row in cursor])
+
+
+def _to_json(record: ExperimentRecord) -> dict[str, Any]:
+    return {
+        **_parsed("experiments", record.row),
+        "runs": [
+            {
+                **_parsed("runs", row),
+                "tables": {
+                    name: {"columns": table.columns, "rows": table.rows} for name, table in tables.items()
+                },
+            }
+            for row, tables in record.runs
+        ],
+    }
+
+
+def _parsed(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    return row | {name: json.loads(row[name]) for name in JSON_COLUMNS[table] if row[name] is not None}
+
+
+def _from_json(values: dict[str, Any]) -> ExperimentRecord:
+    Experiment.model_validate(values["config"])
+    runs = []
+    for run in values.pop("runs"):
+        RunConfig.model_validate(run["config"])
+        tables = {
+            name: Table(tuple(content["columns"]), content["rows"])
+            for name, content in run.pop("tables").items()
+            if name in RUN_TABLES
+        }
+        if set(tables) != set(RUN_TABLES):
+            raise KeyError(*sorted(set(RUN_TABLES) - set(tables)))
+        runs.append((_dumped("runs", run), tables))
+    return ExperimentRecord(_dumped("experiments", values), runs)
+
+
+def _dumped(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    return row | {
+        name: json.dumps(row[name], ensure_ascii=False, separators=(",", ":"))
+        for name in JSON_COLUMNS[table]
+        if row.get(name) is not None
+    }
+
+
+def _experiments_in(file: Path) -> list[dict[str, Any]]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FedLensError(f"cannot read {file}: {error}; give the path of a JSON file", "file") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    written = content.get("format") if isinstance(content, dict) else None
+    if written not in (FORMAT, FIRST_FORMAT):
         raise FedLensError(
             f"{file} is no experiment of FedLens: its format is not '{FORMAT}'; "
             "write it with `fedlens export ID --table experiment --format json`",
             "file",
         )
-    return content["experiments"]
+    experiments: list[dict[str, Any]] = content["experiments"]
+    return [_renamed(e) for e in experiments] if written == FIRST_FORMAT else experiments
 
 
-def _write(database: Database, experiment: Row) -> None:
-    Experiment.model_validate(experiment["config"])
-    runs = experiment.pop("runs")
-    number = _insert(database, "experiments", experiment)
-    for run in runs:
-        RunConfig.model_validate(run["config"])
-        tables = run.pop("tables")
-        run |= {"experiment_id": number}
-        if run["status"] in _UNENDED:
-            run |= {"status": "stopped", "reason": "imported from a file before it had ended"}
-        run_id = _insert(database, "runs", run)
-        for table in RUN_TABLES:
-            content = tables[table]
-            _check(database, table, content["columns"])
-            places = ", ".join("?" * (len(content["columns"]) + 1))
-            columns = ", ".join(["run_id", *content["columns"]])
-            database.conn.executemany(
-                f"INSERT INTO {table}({columns}) VALUES ({places})",
-                ([run_id, *row] for row in content["rows"]),
-            )
+def _renamed(experiment: dict[str, Any]) -> dict[str, Any]:
+    """Give the columns of a file in the first format the names that they have now."""
 
+    def new(table: str, name: str) -> str:
+        return RENAMED.get(table, {}).get(name, name)
 
-def _insert(database: Database, table: str, row: Mapping[str, Any]) -> int:
-    _check(database, table, row)
-    texts = {k: json.dumps(row[k], ensure_ascii=False) for k in _JSON[table] if row.get(k) is not None}
-    columns, places = ", ".join(row), ", ".join(f":{name}" for name in row)
-    statement = f"INSERT INTO {table}({columns}) VALUES ({places})"
-    return int(database.execute(statement, {**row, **texts}).lastrowid or 0)
-
-
-def _check(database: Database, table: str, names: Iterable[str]) -> None:
-    """Column names end up in a statement: only those that the table has may."""
-    known = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"table {table} has no column {unknown[0]!r}")
+    return {new("experiments", name): value for name, value in experiment.items()} | {
+        "runs": [
+            {new("runs", name): value for name, value in run.items() if name != "message"}
+            | {
+                "tables": {
+                    table: {**content, "columns": [new(table, name) for name in content["columns"]]}
+                    for table, content in run["tables"].items()
+                }
+            }
+            for run in experiment["runs"]
+        ]
+    }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.store.claims import TRAIN, Claim
+from fedcore.store.claims import TRAINING, Claim
 from fedcore.store.database import DatabaseFile, remove_folder
 from fedcore.store.exchange import experiments_json
 from fedcore.store.liveness import this_process
@@ -25,7 +25,7 @@ class ExperimentRow:
     """One experiment with its runs, oldest first."""
 
     id: int
-    token: str
+    uuid: str
     name: str
     created_at: float
     config: Experiment
@@ -104,7 +104,7 @@ class Experiments:
             ids = insert_runs(database, experiment_id, configs, device="auto")
             claim_new(database, ids, owner, device, pid, started)
         return Created(experiment_id, ids), [
-            Claim(self._file.path, TRAIN, run_id, owner, 1) for run_id in ids
+            Claim(self._file.path, TRAINING, run_id, owner, 1) for run_id in ids
         ]
 
     def edit(
@@ -191,7 +191,7 @@ class Experiments:
 def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
     return ExperimentRow(
         id=row["id"],
-        token=row["token"],
+        uuid=row["uuid"],
         name=row["name"],
         created_at=row["created_at"],
         config=Experiment.model_validate_json(row["config"]),

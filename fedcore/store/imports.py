@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcore.errors import FedLensError
+from fedcore.store.csv_import import import_csv
 from fedcore.store.database import DatabaseFile
-from fedcore.store.exchange import import_json
-from fedcore.store.importing import Merged, import_csv, merge
+from fedcore.store.exchange import Merged, import_json, merge
 from fedcore.store.writer import Created
 
 
@@ -18,7 +18,7 @@ class Imports:
         self._file = file
 
     def csv(self, file: str | Path, experiment: str | int, dataset: str | None = None) -> Created:
-        """Record a CSV file (see ``importing.import_csv``)."""
+        """Record a CSV file (see ``csv_import.import_csv``)."""
         return import_csv(self._file, file, experiment, dataset)
 
     def json(self, file: str | Path) -> Merged:
@@ -26,7 +26,7 @@ class Imports:
         return import_json(self._file, file)
 
     def database(self, other: str | Path) -> Merged:
-        """Copy the experiments of another database (see ``importing.merge``)."""
+        """Copy the experiments of another database (see ``exchange.merge``)."""
         return merge(self._file, other)
 
     def file(self, file: Path, experiment: str = "", dataset: str = "", name: str | None = None) -> str:

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 from fedcore.config import RunConfig
 from fedcore.store.claims import Claim
 from fedcore.store.database import reading, run_folder
-from fedcore.store.writer import OwnRound, delete_rounds_after, insert_entities, insert_round, update_summary
+from fedcore.store.writer import delete_rounds_after, insert_entities, insert_round, update_summary
 
 if TYPE_CHECKING:
     from fedcore.engine.events import RoundFinished, Started
+
+
+NO_TEXT = "status_text=CASE status WHEN 'stopping' THEN status_text END"
+"""SQL: the run says nothing, unless a stop was requested, which stays to be read."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +70,17 @@ class RunWriter:
     def started(self, event: Started) -> None:
         """Record the run's models and test sets, and its environment."""
         with self.claim.writing(
-            "rounds_total=:total, environment=:environment, message=NULL, heartbeat_at=:now",
+            f"rounds_total=:total, environment=:environment, {NO_TEXT}, heartbeat_at=:now",
             total=int(event.rounds_total),
             environment=json.dumps(event.environment, default=str),
             now=time.time(),
         ) as database:
             insert_entities(database, self.run_id, event.entities)
 
-    def write_round(self, event: RoundFinished | OwnRound, peak_memory: int | None = None) -> None:
+    def write_round(self, event: RoundFinished, peak_memory: int | None = None) -> None:
         """Record a round in one transaction; ``peak_memory``: bytes that this process used so far."""
         with self.claim.writing(
-            "rounds_done=max(rounds_done, :round), heartbeat_at=:now, message=NULL, "
+            f"rounds_done=max(rounds_done, :round), heartbeat_at=:now, {NO_TEXT}, "
             "peak_memory=coalesce(max(:peak, coalesce(peak_memory, 0)), peak_memory)",
             round=int(event.round),
             peak=peak_memory,

@@ -24,7 +24,7 @@ class QueuedRun(NamedTuple):
     label: str
     seed: int
     held_out: str | None
-    device_asked: str
+    requested_device: str
     rounds_total: int
     needed_memory: int | None
 
@@ -44,7 +44,7 @@ class Queue:
         return [
             QueuedRun(*row)
             for row in self._file.rows(f"""
-                SELECT r.id, e.name, r.label, r.seed, r.held_out, r.device_asked, r.rounds_total,
+                SELECT r.id, e.name, r.label, r.seed, r.held_out, r.requested_device, r.rounds_total,
                   {NEEDED_MEMORY} AS needed_memory
                 FROM runs r JOIN experiments e ON e.id=r.experiment_id
                 WHERE r.status='queued' ORDER BY r.priority DESC, r.id

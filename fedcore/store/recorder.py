@@ -14,25 +14,27 @@ gives its rows alone: every client then uses that model, as FedLens' own methods
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 from fedcore.config import MethodEntry
-from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity
+from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, RoundFinished, Stage
 from fedcore.errors import FedLensError
-from fedcore.store import attach as joining
-from fedcore.store.claims import TRAIN, Claim
-from fedcore.store.database import prepare, resolve, writing
+from fedcore.store.attach import OwnRun, find_experiment, insert_own_runs
+from fedcore.store.claims import TRAINING, Claim
+from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner, this_process
-from fedcore.store.writer import OwnRound, claim_new, insert_entities, insert_experiment, insert_runs
+from fedcore.store.writer import claim_new, insert_entities
 
 Counts = tuple[int, int]
 STAGE_OF = dict(zip(("local", "broadcast"), STAGES, strict=True))
 """How files and scripts name the stage at which a model is evaluated -> its name in events."""
-SPLIT_CODES = {"train": 0, "validation": 1, "test": 2}
+SPLIT_CODES = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 GLOBAL_NAME = "global"
 
 
@@ -70,32 +72,29 @@ class Recorder:
             domain_sets: names of test sets that belong to a domain and not to a client.
             domains: domain of each client.
         """
-        access = prepare(db)
-        if not access.writable:
-            raise FedLensError(access.why or "", "db")
-        entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
+        file = DatabaseFile(resolve(db))
+        file.prepare_for_writing()
+        own = OwnRun(
+            method=MethodEntry(name=method, label=label or method, config=dict(config or {})),
+            seed=seed,
+            rounds=rounds_total,
+            dataset=dataset,
+            backbone=backbone,
+            held_out=held_out,
+        )
         owner = new_owner()
-        self._total = rounds_total
         self._domain_sets, self._domains = frozenset(domain_sets), dict(domains or {})
         self._codes: dict[str, int] = {GLOBAL_NAME: GLOBAL}
         self._models: set[str] = set()
         self._last = 0
-        with writing(access.path) as database:
-            joined = joining.find(database, experiment)
-            run = joining.run_config(
-                joined, entry, seed, rounds_total, dataset=dataset, backbone=backbone, held_out=held_out
-            )
-            self.experiment_id = (
-                joined.id
-                if joined
-                else insert_experiment(
-                    database, joining.new_experiment(None if experiment is None else str(experiment), [run])
-                )
-            )
-            (self.run_id,) = insert_runs(database, self.experiment_id, [run], device="auto", origin=origin)
+        with file.writing() as database:
+            existing = find_experiment(database, experiment)
+            name = None if experiment is None else str(experiment)
+            created = insert_own_runs(database, existing, [own], name=name, origin=origin)
+            self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
             claim_new(database, [self.run_id], owner, None, *this_process())
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
-        self._claim = Claim(resolve(access.path), TRAIN, self.run_id, owner, 1)
+        self._claim = Claim(file.path, TRAINING, self.run_id, owner, 1)
         self._writer = RunWriter(self._claim)
         self._claim.begin()
 
@@ -106,18 +105,21 @@ class Recorder:
         *,
         loss: float | None = None,
         split: Literal["train", "validation", "test"] = "test",
-        point: Literal["local", "broadcast"] = "broadcast",
+        stage: Stage = "after_aggregation",
+        point: Literal["local", "broadcast"] | None = None,
         diagnostics: Mapping[str, float] | None = None,
         bytes_up: int | None = None,
         bytes_down: int | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Record a round, or more of it (another split, another point); what is None stays as it was.
+        """Record a round, or more of it (another split, another stage); values that are None stay.
 
         Args:
             number: round, from 0 (before training).
             accuracy: (model, test set) -> (correct, total).
             loss: mean training loss of the round.
+            stage: whether the models were evaluated before or after the server aggregated them.
+            point: the earlier name of ``stage``, with ``local`` for before aggregation.
             bytes_up, bytes_down: traffic of all clients; None where it was not measured.
             seconds: what the round's training took; None where it was not measured.
 
@@ -130,14 +132,19 @@ class Recorder:
             )
         if split not in SPLIT_CODES:
             raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
-        if point not in STAGE_OF:
-            raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
+        if point is not None:
+            warnings.warn("Recorder.round(point=...) is now called stage", DeprecationWarning, stacklevel=2)
+            if point not in STAGE_OF:
+                raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
+            stage = STAGE_OF[point]
+        if stage not in STAGES:
+            raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
         _check(accuracy)
         new = self._name_all(accuracy)
         cells = [
             Cell(
                 split=SPLIT_CODES[split],
-                stage=STAGE_OF[point],
+                stage=stage,
                 model=self._codes[m],
                 test_set=self._codes[t],
                 correct=int(c),
@@ -146,19 +153,19 @@ class Recorder:
             )
             for (m, t), (c, n) in self._with_personal(accuracy).items()
         ]
-        figures = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
+        values = tuple(Diagnostic(name, float(value)) for name, value in (diagnostics or {}).items())
         if new:
             with writing(self._claim.db) as database:
                 insert_entities(database, self.run_id, tuple(new))
         self._writer.write_round(
-            OwnRound(
-                number,
-                tuple(cells),
+            RoundFinished(
+                round=number,
+                cells=tuple(cells),
                 train_loss=loss,
                 seconds_train=seconds,
                 bytes_up=bytes_up,
                 bytes_down=bytes_down,
-                diagnostics=figures,
+                diagnostics=values,
             )
         )
         self._last = max(self._last, number)
@@ -197,7 +204,7 @@ class Recorder:
         new = []
         for name in names:
             self._codes[name] = len(self._codes)
-            kind = "domain" if name in self._domain_sets else "client"
+            kind: Literal["domain", "client"] = "domain" if name in self._domain_sets else "client"
             new.append(
                 Entity(
                     self._codes[name],

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedcore.data.split_codes import TEST
+from fedcore.engine.events import STAGES, RoundMeasures
 from fedcore.store.database import CHOSEN, DatabaseFile, as_json
 
-LOCAL, BROADCAST = 0, 1
+BEFORE_AGGREGATION, AFTER_AGGREGATION = map(STAGES.index, STAGES)
+"""Codes of the stages of a round at which models are evaluated."""
 
-EVALUATED = "SELECT round FROM scores WHERE run_id=:run AND split=:split AND point=:point ORDER BY round"
+EVALUATED = "SELECT round FROM scores WHERE run_id=:run AND split=:split AND stage=:stage ORDER BY round"
 
 
 class MeanAccuracy(NamedTuple):
@@ -25,19 +28,12 @@ class MeanAccuracy(NamedTuple):
     classes_mean: float | None
 
 
-class RoundRow(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class RoundRow(RoundMeasures):
     """Loss, seconds and traffic of one round."""
 
     run_id: int
     round: int
-    train_loss: float | None
-    seconds_train: float | None
-    seconds_aggregate: float | None
-    seconds_evaluate: float | None
-    scalars_up: int | None
-    scalars_down: int | None
-    bytes_up: int | None
-    bytes_down: int | None
 
 
 class ClientRoundRow(NamedTuple):
@@ -62,7 +58,7 @@ class Rounds:
         rows = self._file.rows(
             f"SELECT * FROM rounds WHERE run_id IN {CHOSEN} ORDER BY run_id, round", {"ids": as_json(run_ids)}
         )
-        return [RoundRow(*row) for row in rows]
+        return [RoundRow(**dict(row)) for row in rows]
 
     def traffic(self, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
         """Return the bytes that all clients of a run have sent and received so far; None if not measured."""
@@ -86,34 +82,34 @@ class Rounds:
         )
         return [ClientRoundRow(*row) for row in rows]
 
-    def evaluated(self, run_id: int, split: int = TEST, point: int = BROADCAST) -> list[int]:
+    def evaluated(self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION) -> list[int]:
         """Return the rounds that have an accuracy matrix."""
-        rows = self._file.rows(EVALUATED, {"run": run_id, "split": split, "point": point})
+        rows = self._file.rows(EVALUATED, {"run": run_id, "split": split, "stage": stage})
         return [row["round"] for row in rows]
 
     def last_evaluated(
-        self, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST
+        self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> dict[int, int]:
         """Return the newest round with an accuracy matrix, by run; runs without one are left out."""
         rows = self._file.rows(
             f"""
             SELECT s.run_id, max(s.round) AS round FROM scores s
-            WHERE s.run_id IN {CHOSEN} AND s.split=:split AND s.point=:point GROUP BY s.run_id
+            WHERE s.run_id IN {CHOSEN} AND s.split=:split AND s.stage=:stage GROUP BY s.run_id
             """,
-            {"ids": as_json(run_ids), "split": split, "point": point},
+            {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
         return {row["run_id"]: row["round"] for row in rows}
 
     def mean_accuracy(
-        self, run_ids: Iterable[int], split: int = TEST, point: int = BROADCAST
+        self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[MeanAccuracy]:
         """Return the mean accuracies of some runs, by run, then round."""
         rows = self._file.rows(
             f"""
             SELECT run_id, round, personal_mean, personal_weighted, personal_worst, global_mean, classes_mean
             FROM scores
-            WHERE run_id IN {CHOSEN} AND split=:split AND point=:point ORDER BY run_id, round
+            WHERE run_id IN {CHOSEN} AND split=:split AND stage=:stage ORDER BY run_id, round
             """,
-            {"ids": as_json(run_ids), "split": split, "point": point},
+            {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
         return [MeanAccuracy(*row) for row in rows]

@@ -24,15 +24,15 @@ LOG_NAME = "log.txt"
 RUN_COLUMNS = """
 r.id, r.experiment_id, r.method, r.label, r.seed, r.held_out, r.group_hash, r.origin, r.status, r.device,
 r.attempt, r.owner, r.pid, r.pid_started, r.heartbeat_at, r.created_at, r.started_at, r.finished_at,
-r.rounds_total, r.rounds_done, r.last_test, r.best_round, r.best_test, r.worst_client, r.message, r.notices,
-r.reason
+r.rounds_total, r.rounds_done, r.last_test, r.best_round, r.best_test, r.worst_client, r.status_text,
+r.notices
 """
 
 RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
 
 QUEUED_AGAIN = (
     "status='queued', owner=NULL, pid=NULL, pid_started=NULL, heartbeat_at=NULL, finished_at=NULL, "
-    "reason=NULL, error=NULL, message=NULL"
+    "status_text=NULL, error=NULL"
 )
 
 
@@ -42,6 +42,7 @@ class RunRow:
 
     ``state`` is the truth: ``status`` as stored, except that a run whose process is gone shows as
     ``interrupted`` (``stopped`` where a stop had been requested) even before the database says so.
+    ``status_text`` says what a running run is doing, or why a run ended.
     """
 
     id: int
@@ -66,9 +67,8 @@ class RunRow:
     best_round: int | None
     best_test: float | None
     worst_client: float | None
-    message: str | None
+    status_text: str | None
     notices: tuple[dict[str, Any], ...]
-    reason: str | None
 
     @property
     def ended(self) -> bool:
@@ -82,7 +82,7 @@ class RunVersion(NamedTuple):
     status: str
     rounds_done: int
     attempt: int
-    message: str | None
+    status_text: str | None
 
 
 class Runs:
@@ -123,7 +123,7 @@ class Runs:
         """Return the version of each of these runs."""
         return _versions(
             self._file.rows(
-                f"SELECT id, status, rounds_done, attempt, message FROM runs WHERE id IN {CHOSEN}",
+                f"SELECT id, status, rounds_done, attempt, status_text FROM runs WHERE id IN {CHOSEN}",
                 {"ids": as_json(run_ids)},
             )
         )
@@ -132,7 +132,7 @@ class Runs:
         """Return the version of each run of an experiment."""
         return _versions(
             self._file.rows(
-                "SELECT id, status, rounds_done, attempt, message FROM runs WHERE experiment_id=:id "
+                "SELECT id, status, rounds_done, attempt, status_text FROM runs WHERE experiment_id=:id "
                 "ORDER BY id",
                 {"id": experiment_id},
             )
@@ -204,7 +204,8 @@ class Runs:
             run_ids,
             "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END, "
             "finished_at = CASE status WHEN 'queued' THEN :now ELSE NULL END, "
-            "reason = CASE status WHEN 'queued' THEN 'stopped before it began' ELSE 'stop asked for' END",
+            "status_text = CASE status WHEN 'queued' THEN 'stopped before it began' "
+            "ELSE 'stop requested' END",
             "status IN ('queued','running')",
         )
 
@@ -247,6 +248,8 @@ def run_rows(rows: Iterable[sqlite3.Row]) -> list[RunRow]:
     for row in rows:
         values = dict(row)
         values["state"] = state(values, now)
+        if values["state"] != values["status"]:  # its text is what the process did before it was gone
+            values["status_text"] = None
         values["notices"] = tuple(json.loads(values["notices"]))
         runs.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
     return runs
@@ -260,4 +263,4 @@ def change_runs(database: Database, run_ids: Iterable[int], assignments: str, co
 
 
 def _versions(rows: Iterable[sqlite3.Row]) -> dict[int, RunVersion]:
-    return {r["id"]: RunVersion(r["status"], r["rounds_done"], r["attempt"], r["message"]) for r in rows}
+    return {r["id"]: RunVersion(r["status"], r["rounds_done"], r["attempt"], r["status_text"]) for r in rows}

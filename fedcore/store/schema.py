@@ -1,7 +1,7 @@
 """The tables of ``runs.db`` and how an older file is brought up to date.
 
 Integer entity codes and WITHOUT ROWID keep a million accuracy rows at about 20 MB and one heatmap under a
-millisecond. split: 0 train, 1 validation, 2 test. point: 0 local (before aggregation), 1 broadcast (after).
+millisecond. split: 0 train, 1 validation, 2 test. stage: 0 before aggregation, 1 after it.
 """
 
 from __future__ import annotations
@@ -76,27 +76,25 @@ CREATE TABLE tasks(
   run_id INTEGER REFERENCES runs ON DELETE CASCADE, args TEXT NOT NULL, status TEXT NOT NULL,
   done INTEGER NOT NULL DEFAULT 0, total INTEGER, message TEXT, owner TEXT, pid INTEGER, pid_started REAL,
   heartbeat_at REAL, result TEXT, UNIQUE(kind, key)) STRICT;
-
-CREATE VIEW accuracy_named AS
-  SELECT a.run_id, a.round, m.name AS model, t.name AS test_set,
-    CASE a.split WHEN 0 THEN 'train' WHEN 1 THEN 'validation' ELSE 'test' END AS split,
-    CASE a.point WHEN 0 THEN 'local' ELSE 'broadcast' END AS point, correct, total, loss
-  FROM accuracy a
-  JOIN entities m ON m.run_id = a.run_id AND m.entity = a.model
-  JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set;
 """
 
-NAMED_VIEW = """
+
+def _named_view(stage: str, before: str, after: str) -> str:
+    """Return the statement of the view for other tools (pandas, a database browser)."""
+    return f"""
 CREATE VIEW accuracy_named AS
   SELECT a.run_id, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
     t.kind AS test_set_kind,
     CASE a.split WHEN 0 THEN 'train' WHEN 1 THEN 'validation' ELSE 'test' END AS split,
-    CASE a.point WHEN 0 THEN 'local' ELSE 'broadcast' END AS point, correct, total, loss
+    CASE a.{stage} WHEN 0 THEN '{before}' ELSE '{after}' END AS {stage}, correct, total, loss
   FROM accuracy a
   JOIN entities m ON m.run_id = a.run_id AND m.entity = a.model
   JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
 """
-"""For other tools (pandas, a database browser)."""
+
+
+FIRST_NAMED_VIEW = _named_view("point", "local", "broadcast")
+NAMED_VIEW = _named_view("stage", "before_aggregation", "after_aggregation")
 
 RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diagnostics")
 """Tables keyed by ``run_id``: what a run has recorded."""
@@ -107,9 +105,9 @@ def _first(db: Database) -> None:
 
 
 def _kinds(db: Database) -> None:
-    """A client may bear its domain's name: the kinds tell their rows apart."""
-    db.execute("DROP VIEW accuracy_named")
-    db.execute(NAMED_VIEW)
+    """Add the view for other tools; a client may bear its domain's name, so kinds tell their rows apart."""
+    db.execute("DROP VIEW IF EXISTS accuracy_named")
+    db.execute(FIRST_NAMED_VIEW)
 
 
 def _class_sets(db: Database) -> None:
@@ -125,7 +123,7 @@ CREATE TABLE entities(
     db.execute("INSERT INTO entities SELECT * FROM entities_before")
     db.execute("DROP TABLE entities_before")
     db.execute("ALTER TABLE scores ADD COLUMN classes_mean REAL")
-    db.execute(NAMED_VIEW)
+    db.execute(FIRST_NAMED_VIEW)
 
 
 def _tasks_and_slots(db: Database) -> None:
@@ -164,12 +162,45 @@ def _numbers_once(db: Database) -> None:
             db.execute(index)
 
 
+RENAMED = {
+    "experiments": {"token": "uuid"},
+    "runs": {"device_asked": "requested_device", "reason": "status_text"},
+    "tasks": {"message": "status_text"},
+    "accuracy": {"point": "stage"},
+    "scores": {"point": "stage"},
+    "diagnostics": {"a": "client_a", "b": "client_b"},
+}
+"""Column names of the fifth release by table, and what they are called since; old exports have them too."""
+
+
+IMPORTED_FILES = """
+CREATE TABLE imported_files(
+  content_hash TEXT PRIMARY KEY, run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE) STRICT
+"""
+"""CSV files that were imported, by their content; forgotten with the first of their runs."""
+
+
+def _clear_names(db: Database) -> None:
+    """Give columns names that say what they hold; imports are no longer kept as tasks."""
+    db.execute("DROP VIEW accuracy_named")
+    for table, columns in RENAMED.items():
+        for old, new in columns.items():
+            db.execute(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
+    db.execute("UPDATE runs SET status_text=message WHERE status='running'")
+    db.execute("ALTER TABLE runs DROP COLUMN message")
+    db.execute(IMPORTED_FILES)
+    db.execute("INSERT INTO imported_files SELECT key, run_id FROM tasks WHERE kind='import'")
+    db.execute("DELETE FROM tasks WHERE kind='import'")
+    db.execute(NAMED_VIEW)
+
+
 STEPS: dict[str, Callable[[Database], None]] = {
     "0001_first": _first,
     "0002_kinds_in_accuracy_named": _kinds,
     "0003_class_sets": _class_sets,
     "0004_tasks_and_slots": _tasks_and_slots,
     "0005_numbers_once": _numbers_once,
+    "0006_clear_names": _clear_names,
 }
 """Migrations in their order; a file that records all of these names is up to date."""
 

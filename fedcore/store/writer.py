@@ -1,43 +1,45 @@
-"""Writes experiments, runs, entities and rounds within the caller's transaction."""
+"""Writes experiments, runs, entities and rounds within the caller's transaction.
+
+The job of a run, the Recorder, and the imports of CSV files, JSON files and databases all write through here.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
-from fedcore.engine.events import STAGES
+from fedcore.engine.events import STAGES, Entity, RoundFinished, RoundMeasures
 from fedcore.methods import registry
 from fedcore.store.schema import RUN_TABLES
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-    from fedcore.engine.events import Cell, ClientRound, Diagnostic, RoundFinished
-
-POINTS = {stage: code for code, stage in enumerate(STAGES)}
+STAGE_CODES = {stage: code for code, stage in enumerate(STAGES)}
+MEASURES = tuple(field.name for field in fields(RoundMeasures))
 
 SCORES = """
 INSERT OR REPLACE INTO scores
-SELECT a.run_id, a.split, a.point, a.round,
+SELECT a.run_id, a.split, a.stage, a.round,
   avg(CASE WHEN a.model = a.test_set THEN 1.0 * correct / total END),
   1.0 * sum(CASE WHEN a.model = a.test_set THEN correct END) / sum(CASE WHEN a.model = a.test_set THEN total
   END), min(CASE WHEN a.model = a.test_set THEN 1.0 * correct / total END), avg(CASE WHEN a.model = 0 AND
   t.kind = 'client' THEN 1.0 * correct / total END),
   avg(CASE WHEN t.kind = 'classes' THEN 1.0 * correct / total END)
 FROM accuracy a JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set
-WHERE a.run_id = :run AND a.split = :split AND a.point = :point AND a.round = :round
-GROUP BY a.run_id, a.split, a.point, a.round
+WHERE a.run_id = :run AND a.split = :split AND a.stage = :stage AND a.round = :round
+GROUP BY a.run_id, a.split, a.stage, a.round
 """
-"""Means of one (split, point, round), from counts.
+"""Means of one (split, stage, round), from counts.
 
 personal_mean: every client's model on its own samples, clients weighing equally; personal_weighted: the same,
-weighing by samples; personal_worst: the least of them; global_mean: the global model (code 0) over the
+weighted by samples; personal_worst: the minimum over clients; global_mean: the global model (code 0) on the
 clients' test sets, clients weighing equally; classes_mean: every client's model on all test samples of its
 classes (FedAlign's local performance), NULL where that is not measured.
 """
@@ -46,55 +48,28 @@ SUMMARY = """
 UPDATE runs SET last_test = last.personal_mean, worst_client = last.personal_worst,
   best_round = best.round, best_test = best.test
 FROM (SELECT 1) LEFT JOIN
-  (SELECT personal_mean, personal_worst FROM scores WHERE run_id = :run AND split = 2 AND point = 1
+  (SELECT personal_mean, personal_worst FROM scores WHERE run_id = :run AND split = 2 AND stage = 1
    ORDER BY round DESC LIMIT 1) AS last LEFT JOIN
   (SELECT v.round, t.personal_mean AS test FROM scores v
-   LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.point = 1 AND t.round = v.round
-   WHERE v.run_id = :run AND v.split = 1 AND v.point = 1 AND v.personal_mean IS NOT NULL
+   LEFT JOIN scores t ON t.run_id = v.run_id AND t.split = 2 AND t.stage = 1 AND t.round = v.round
+   WHERE v.run_id = :run AND v.split = 1 AND v.stage = 1 AND v.personal_mean IS NOT NULL
    ORDER BY v.personal_mean DESC, v.round LIMIT 1) AS best
 WHERE id = :run
 """
-"""Summary columns of a run, all for the models after aggregation (broadcast).
+"""Summary columns of a run, all for the models after aggregation.
 
-last_test, worst_client: mean and least personal test accuracy at the last evaluated round. best_round: the
+last_test, worst_client: mean and minimum personal test accuracy at the last evaluated round. best_round: the
 round of the highest unweighted mean validation accuracy, the earliest of equals; best_test: the mean personal
 test accuracy at that round. Nothing is selected on test samples.
 """
 
-
-@dataclass(frozen=True)
-class OwnRound:
-    """A round that was trained elsewhere, or more of it; None where nobody measured (0 would be a claim)."""
-
-    round: int
-    cells: tuple[Cell, ...]
-    train_loss: float | None = None
-    seconds_train: float | None = None
-    seconds_aggregate: float | None = None
-    seconds_evaluate: float | None = None
-    scalars_up: int | None = None
-    scalars_down: int | None = None
-    bytes_up: int | None = None
-    bytes_down: int | None = None
-    clients: tuple[ClientRound, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-
-FIGURES = (
-    "train_loss",
-    "seconds_train",
-    "seconds_aggregate",
-    "seconds_evaluate",
-    "scalars_up",
-    "scalars_down",
-    "bytes_up",
-    "bytes_down",
+INSERT_ROUND = (
+    f"INSERT INTO rounds(run_id, round, {', '.join(MEASURES)}) "
+    f"VALUES (:run_id, :round, {', '.join(f':{name}' for name in MEASURES)}) "
+    "ON CONFLICT(run_id, round) DO UPDATE SET "
+    + ", ".join(f"{name}=coalesce(excluded.{name}, {name})" for name in MEASURES)
 )
-UPSERT = (
-    "INSERT INTO rounds VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT(run_id, round) DO UPDATE SET "
-    + ", ".join(f"{name}=coalesce(excluded.{name}, {name})" for name in FIGURES)
-)
-"""A round may come in several parts (splits, points): what a later part leaves out stays."""
+"""A round may be written in several parts (splits, stages): values that a later part leaves out stay."""
 
 
 @dataclass(frozen=True)
@@ -105,20 +80,85 @@ class Created:
     run_ids: tuple[int, ...]
 
 
-def insert_experiment(database: Database, experiment: Experiment, token: str | None = None) -> int:
-    """Write the row of an experiment within the caller's transaction; returns its id."""
-    cursor = database.execute(
-        "INSERT INTO experiments(token, name, created_at, config, notes, tags) VALUES (?,?,?,?,?,?)",
-        [
-            token or uuid.uuid4().hex,
-            experiment.name,
-            time.time(),
-            experiment.model_dump_json(),
-            experiment.notes,
-            json.dumps(list(experiment.tags)),
-        ],
-    )
+@dataclass(frozen=True)
+class Table:
+    """The rows that a run has in one table, without its id."""
+
+    columns: tuple[str, ...]
+    rows: list[Sequence[object]]
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """Everything that a database holds of one experiment, as columns and values.
+
+    Attributes:
+        runs: the row of each run, with its tables by name.
+    """
+
+    row: dict[str, Any]
+    runs: list[tuple[dict[str, Any], dict[str, Table]]]
+
+
+def insert_row(database: Database, table: str, row: Mapping[str, object]) -> int:
+    """Insert one row; returns its id.
+
+    Raises:
+        ValueError: for a column that the table does not have.
+    """
+    _check_columns(database, table, row)
+    columns, places = ", ".join(row), ", ".join(f":{name}" for name in row)
+    cursor = database.execute(f"INSERT INTO {table}({columns}) VALUES ({places})", dict(row))
     return int(cursor.lastrowid or 0)
+
+
+def insert_record(database: Database, record: ExperimentRecord, text: str) -> None:
+    """Insert an experiment with its runs and all of their rows.
+
+    Args:
+        text: status text of runs that had not ended; they become ``stopped``, since no process trains them.
+    """
+    experiment_id = insert_row(database, "experiments", record.row)
+    for row, tables in record.runs:
+        values = row | {"experiment_id": experiment_id}
+        if row["status"] in ("queued", "running", "stopping"):
+            values |= {"status": "stopped", "status_text": text}
+        run_id = insert_row(database, "runs", values)
+        for name, table in tables.items():
+            _check_columns(database, name, table.columns)
+            places = ", ".join("?" * (len(table.columns) + 1))
+            database.conn.executemany(
+                f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
+                ([run_id, *values] for values in table.rows),
+            )
+
+
+def _check_columns(database: Database, table: str, names: Iterable[str]) -> None:
+    """Column names become part of a statement: only those that the table has may."""
+    known = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"table {table} has no column {unknown[0]!r}")
+
+
+def insert_experiment(database: Database, experiment: Experiment, identity: str | None = None) -> int:
+    """Insert an experiment without runs; returns its id.
+
+    Args:
+        identity: the experiment's uuid; default: a new one.
+    """
+    return insert_row(
+        database,
+        "experiments",
+        {
+            "uuid": identity or uuid.uuid4().hex,
+            "name": experiment.name,
+            "created_at": time.time(),
+            "config": experiment.model_dump_json(),
+            "notes": experiment.notes,
+            "tags": json.dumps(list(experiment.tags)),
+        },
+    )
 
 
 def insert_runs(
@@ -126,34 +166,31 @@ def insert_runs(
     experiment_id: int,
     configs: Sequence[RunConfig],
     *,
-    device: str,
+    device: str = "auto",
     priority: int = 0,
     origin: str = "engine",
 ) -> tuple[int, ...]:
-    """Write queued runs within the caller's transaction; returns their ids."""
+    """Insert queued runs of an experiment; returns their ids."""
     titles = {name: cls.about.title for name, cls in registry.load_all().items()}
     return tuple(
-        int(
-            database.execute(
-                "INSERT INTO runs(experiment_id, method, label, seed, held_out, config, group_hash, origin, "
-                "status, priority, device_asked, created_at, rounds_total) "
-                "VALUES (?,?,?,?,?,?,?,?,'queued',?,?,?,?)",
-                [
-                    experiment_id,
-                    run.method.name,
-                    run.method.label or titles.get(run.method.name, run.method.name),
-                    int(run.seed),
-                    run.held_out,
-                    run.model_dump_json(),
-                    group_hash(run),
-                    origin,
-                    priority,
-                    device,
-                    time.time(),
-                    run.rounds,
-                ],
-            ).lastrowid
-            or 0
+        insert_row(
+            database,
+            "runs",
+            {
+                "experiment_id": experiment_id,
+                "method": run.method.name,
+                "label": run.method.label or titles.get(run.method.name, run.method.name),
+                "seed": int(run.seed),
+                "held_out": run.held_out,
+                "config": run.model_dump_json(),
+                "group_hash": group_hash(run),
+                "origin": origin,
+                "status": "queued",
+                "priority": priority,
+                "requested_device": device,
+                "created_at": time.time(),
+                "rounds_total": run.rounds,
+            },
         )
         for run in configs
     )
@@ -166,18 +203,19 @@ def claim_new(
     for run_id in ids:
         database.execute(
             "UPDATE runs SET status='running', attempt=1, owner=?, device=?, pid=?, pid_started=?, "
-            "heartbeat_at=?, message='waiting for its turn' WHERE id=?",
+            "heartbeat_at=?, status_text='waiting for its turn' WHERE id=?",
             [owner, device, pid, started, time.time(), run_id],
         )
 
 
-def insert_entities(database: Database, run_id: int, entities: tuple[Any, ...]) -> None:
-    """Record the models and test sets of a run (``events.Entity``); known codes are kept up to date."""
+def insert_entities(database: Database, run_id: int, entities: Iterable[Entity]) -> None:
+    """Insert the models and test sets of a run; entities with known codes are replaced."""
     database.conn.executemany(
-        "INSERT OR REPLACE INTO entities VALUES (?,?,?,?,?,?,?)",
+        "INSERT OR REPLACE INTO entities(run_id, entity, kind, name, domain, samples, class_counts) "
+        "VALUES (?,?,?,?,?,?,?)",
         [
             (
-                run_id, int(e.code), e.kind, e.name, e.domain, None if e.samples is None else int(e.samples),
+                run_id, _plain(e.code), e.kind, e.name, e.domain, _plain(e.samples),
                 None if e.class_counts is None else json.dumps([int(n) for n in e.class_counts]),
             )
             for e in entities
@@ -185,65 +223,31 @@ def insert_entities(database: Database, run_id: int, entities: tuple[Any, ...]) 
     )  # fmt: skip
 
 
-def insert_round(database: Database, run_id: int, event: RoundFinished | OwnRound) -> None:
-    """Write all rows of a round within the caller's transaction; numpy numbers are cast here."""
+def insert_round(database: Database, run_id: int, event: RoundFinished) -> None:
+    """Insert all rows of a round and compute its mean accuracies."""
     number = int(event.round)
-    database.execute(
-        UPSERT,
-        [
-            run_id,
-            number,
-            _real(event.train_loss),
-            _real(event.seconds_train),
-            _real(event.seconds_aggregate),
-            _real(event.seconds_evaluate),
-            _whole(event.scalars_up),
-            _whole(event.scalars_down),
-            _whole(event.bytes_up),
-            _whole(event.bytes_down),
-        ],
+    measures = {name: _plain(getattr(event, name)) for name in MEASURES}
+    database.execute(INSERT_ROUND, {"run_id": run_id, "round": number, **measures})
+    _insert_many(
+        database,
+        "client_rounds(run_id, round, client, steps, train_loss, bytes_up, bytes_down)",
+        [(run_id, number, c.client, c.steps, c.train_loss, c.bytes_up, c.bytes_down) for c in event.clients],
     )
-    database.conn.executemany(
-        "INSERT OR REPLACE INTO client_rounds VALUES (?,?,?,?,?,?,?)",
+    _insert_many(
+        database,
+        "accuracy(run_id, split, stage, round, model, test_set, correct, total, loss)",
         [
-            (
-                run_id,
-                number,
-                int(c.client),
-                int(c.steps),
-                _real(c.train_loss),
-                int(c.bytes_up),
-                int(c.bytes_down),
-            )
-            for c in event.clients
-        ],
-    )
-    database.conn.executemany(
-        "INSERT OR REPLACE INTO accuracy VALUES (?,?,?,?,?,?,?,?,?)",
-        [
-            (
-                run_id,
-                int(c.split),
-                POINTS[c.stage],
-                number,
-                int(c.model),
-                int(c.test_set),
-                int(c.correct),
-                int(c.total),
-                _real(c.loss),
-            )
+            (run_id, c.split, STAGE_CODES[c.stage], number, c.model, c.test_set, c.correct, c.total, c.loss)
             for c in event.cells
         ],
     )
-    database.conn.executemany(
-        "INSERT OR REPLACE INTO diagnostics VALUES (?,?,?,?,?,?)",
-        [
-            (run_id, d.name, number, int(d.client_a), int(d.client_b), _real(d.value))
-            for d in event.diagnostics
-        ],
+    _insert_many(
+        database,
+        "diagnostics(run_id, name, round, client_a, client_b, value)",
+        [(run_id, d.name, number, d.client_a, d.client_b, d.value) for d in event.diagnostics],
     )
-    for split, point in sorted({(int(c.split), POINTS[c.stage]) for c in event.cells}):
-        database.execute(SCORES, {"run": run_id, "split": split, "point": point, "round": number})
+    for split, stage in sorted({(int(c.split), STAGE_CODES[c.stage]) for c in event.cells}):
+        database.execute(SCORES, {"run": run_id, "split": split, "stage": stage, "round": number})
 
 
 def update_summary(database: Database, run_id: int) -> None:
@@ -252,21 +256,24 @@ def update_summary(database: Database, run_id: int) -> None:
 
 
 def delete_rounds_after(database: Database, run_id: int, last: int | None) -> None:
-    """Delete what a run recorded after round ``last``; None deletes all, the names of its clients too."""
+    """Delete what a run recorded after round ``last``; None deletes everything, its entities too."""
     for table in RUN_TABLES:
-        if table == "entities":
-            if last is None:
-                database.execute("DELETE FROM entities WHERE run_id=?", [run_id])
-        else:
+        if table != "entities":
             database.execute(
                 f"DELETE FROM {table} WHERE run_id=? AND round>?", [run_id, -1 if last is None else last]
             )
+        elif last is None:
+            database.execute("DELETE FROM entities WHERE run_id=?", [run_id])
 
 
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
+def _insert_many(database: Database, table: str, rows: Sequence[Sequence[object]]) -> None:
+    if rows:
+        places = ", ".join("?" * len(rows[0]))
+        database.conn.executemany(
+            f"INSERT OR REPLACE INTO {table} VALUES ({places})", [tuple(map(_plain, row)) for row in rows]
+        )
 
 
-def _real(value: Any) -> float | None:
-    """A plain float; NaN becomes NULL (SQLite has none), which charts show as a gap."""
-    return None if value is None else float(value)
+def _plain(value: Any) -> Any:
+    """Turn a numpy number into Python's; SQLite stores NaN as NULL, which charts show as a gap."""
+    return value.item() if hasattr(value, "item") else value

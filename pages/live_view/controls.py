@@ -14,11 +14,11 @@ from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
 from fedcore.results.run_panels import VIEWS, View, default_view
-from fedcore.store import BROADCAST, LOCAL, ExperimentRow, RunRow
+from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
 from pages.widgets import common
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
-POINTS = {BROADCAST: "after aggregation", LOCAL: "before aggregation (own samples only)"}
+POINTS = {AFTER_AGGREGATION: "after aggregation", BEFORE_AGGREGATION: "before aggregation (own samples only)"}
 CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
 CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
 AUTOMATIC = "auto"
@@ -338,7 +338,10 @@ def log(found: list[RunRow]) -> None:
             st.markdown(f"- {common.md(str(note['message']))}")
         trace = store.runs.error(run.id)
         if run.state == "failed":
-            st.error(common.md(run.reason or "failed without a word"), icon=":material/error:")
+            st.error(
+                common.md(run.status_text or "failed for an unknown reason; its log may say more"),
+                icon=":material/error:",
+            )
         # scrolling by itself keeps the browser busy with every frame: for a log that grows only
         with st.container(height=260, autoscroll=run.state == "running"):
             st.code(

@@ -73,4 +73,4 @@ def says(task: TaskRow) -> str:
         return "stopping"
     counted = f" {task.done:,} of {task.total:,}" if task.total else ""
     left = f", about {duration(task.seconds_left)} left" if task.seconds_left else ""
-    return f"{task.message or 'starting'}{counted}{left}"
+    return f"{task.status_text or 'starting'}{counted}{left}"

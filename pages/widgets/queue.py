@@ -33,7 +33,7 @@ def section() -> None:
             "Seed": [w.seed for w in waiting],
             "Without": [w.held_out or "" for w in waiting],
             "Rounds": [w.rounds_total for w in waiting],
-            "Device": [w.device_asked for w in waiting],
+            "Device": [w.requested_device for w in waiting],
             "Needs, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
         }
         selected = chosen.table(

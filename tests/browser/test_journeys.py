@@ -81,7 +81,7 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     until(lambda: all(r.ended for r in Store(server.db).runs.of_experiments([experiment.id])))
     failed = Store(server.db).runs.of_experiments([experiment.id])
     assert {r.state for r in failed} == {"failed"}
-    assert str(folder) in (failed[0].reason or "")
+    assert str(folder) in (failed[0].status_text or "")
 
     page.goto(f"{server.url}/run?id={failed[0].id}")
     expect(page.get_by_role("alert").filter(has_text="my shapes")).to_be_visible()

@@ -42,7 +42,7 @@ def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
-        assert not [r.reason for r in runs.values() if r.state in ("failed", "interrupted", "stopped")]
+        assert not [r.status_text for r in runs.values() if r.state in ("failed", "interrupted", "stopped")]
         found = [(m[1], int(m[2])) for title in page.evaluate(TITLES) if (m := PANEL.match(title))]
         for label, count in found:  # while a chart is drawn anew, the old one is still there
             if count < runs[label].rounds_total or runs[label].state == "running":

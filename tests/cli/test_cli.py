@@ -432,7 +432,11 @@ def test_ctrl_c_stops_cleanly(db, toml):
         finally:
             process.kill()
     first, second = Store(db).runs.of_experiments([1])
-    assert (first.state, second.state, second.reason) == ("stopped", "stopped", "stopped before it began")
+    assert (first.state, second.state, second.status_text) == (
+        "stopped",
+        "stopped",
+        "stopped before it began",
+    )
     assert Store(db).rounds.evaluated(first.id)[-1] == first.rounds_done >= 2
     assert Store(db).runs.resume([first.id]) == [first.id]
 

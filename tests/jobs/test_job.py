@@ -38,7 +38,7 @@ def test_a_failing_run_says_why_and_keeps_its_rounds(db, queued):
     (run_id,) = queued(rounds=5, fail_at=3)
     assert execute(db) == (run_id, "failed")
     run = row(db, run_id)
-    assert run.reason == "ZeroDivisionError: the fake engine was told to"
+    assert run.status_text == "ZeroDivisionError: the fake engine was told to"
     assert "Traceback" in Store(db).runs.error(run_id)
     assert "Traceback" in Store(db).runs.log_path(run_id).read_text()
     assert run.rounds_done == 2 and run.last_test is not None
@@ -52,13 +52,13 @@ def test_bad_input_found_late_is_named_by_its_field(db, queued):
         yield
 
     assert execute(db, refuse) == (run_id, "failed")
-    assert row(db, run_id).reason == "backbone.pretrained: no file at x.pt; download it"
+    assert row(db, run_id).status_text == "backbone.pretrained: no file at x.pt; download it"
 
 
 def test_an_engine_that_forgets_the_end_is_a_failure(db, queued):
     (run_id,) = queued(forget_the_end=True)
     assert execute(db) == (run_id, "failed")
-    assert "before its last round" in row(db, run_id).reason
+    assert "before its last round" in row(db, run_id).status_text
 
 
 def test_a_stop_discards_the_unfinished_round(db, queued):
@@ -70,7 +70,7 @@ def test_a_stop_discards_the_unfinished_round(db, queued):
 
     assert execute(db, listen=stop_at_three) == (run_id, "stopped")
     run = row(db, run_id)
-    assert (run.status, run.reason) == ("stopped", "stopped as asked")
+    assert (run.status, run.status_text) == ("stopped", "stopped as asked")
     assert Store(db).rounds.evaluated(run_id) == list(range(run.rounds_done + 1))
     assert 3 <= run.rounds_done < 50
 
@@ -131,11 +131,11 @@ def test_progress_is_shown_and_cleared(db, queued):
 
     def look(event):
         if isinstance(event, Progress):
-            shown.append(row(db, run_id).message)
+            shown.append(row(db, run_id).status_text)
 
     execute(db, listen=look)
     assert shown == ["encoding 3/3"]
-    assert row(db, run_id).message is None
+    assert row(db, run_id).status_text is None
 
 
 def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):

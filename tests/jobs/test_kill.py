@@ -46,7 +46,7 @@ def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, q
     supervise()
     os.kill(in_the_middle(db, run_id), signal.SIGKILL)
     wait_for(lambda: row(db, run_id).status == "interrupted")
-    assert "signal 9" in row(db, run_id).reason
+    assert "signal 9" in row(db, run_id).status_text
     done = row(db, run_id).rounds_done
     assert 3 <= done < ROUNDS
     time.sleep(0.2)

@@ -70,7 +70,7 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
         for child in supervisor._children.values():
             child.job.process.kill()
     assert reconcile(db) == []  # the supervisor has said it already
-    assert row(db, killed).status == "interrupted" and "signal 9" in row(db, killed).reason
+    assert row(db, killed).status == "interrupted" and "signal 9" in row(db, killed).status_text
     assert 2 <= row(db, killed).rounds_done < ROUNDS
 
     Store(db).runs.resume([killed])

@@ -95,7 +95,10 @@ def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
 
     worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
     (run,) = Store(db).runs.get([run_id])
-    assert (run.status, run.reason) == ("failed", "its process could not be started: Cannot allocate memory")
+    assert (run.status, run.status_text) == (
+        "failed",
+        "its process could not be started: Cannot allocate memory",
+    )
 
 
 def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued):
@@ -105,7 +108,7 @@ def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued
     supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=start)
     supervisor.step()
     wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["interrupted"])[1])
-    assert "exit status 1" in Store(db).runs.get([run_id])[0].reason
+    assert "exit status 1" in Store(db).runs.get([run_id])[0].status_text
     assert "no_such_module" in log.read_text()
 
 

@@ -166,7 +166,7 @@ def test_progress_and_time_left(db):
     began = tasks.get(db, number).started_at
     claimed.progress(fake_engine.Progress("reading", 25, 100))
     task = tasks.get(db, number)
-    assert (task.message, task.share, task.status) == ("reading", 0.25, "running")
+    assert (task.status_text, task.share, task.status) == ("reading", 0.25, "running")
     assert 0 <= task.seconds_left < 5
     assert task.started_at == began
     claimed.progress(fake_engine.Progress("comparing", 1, 10))  # another part has another pace

@@ -61,7 +61,7 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, tmp_path: Pa
     seen, elsewhere = [now()], now(another.experiment_id)
     fill.train(first, until=1)
     seen.append(now())
-    second.claim.update("message='encoding images'")
+    second.claim.update("status_text='encoding images'")
     seen.append(now())
     first.claim.finish("done")
     seen.append(now())

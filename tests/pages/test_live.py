@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.data.split_codes import TEST
 from fedcore.engine.events import Diagnostic
 from fedcore.methods import About, MatrixChart, Method, registry
-from fedcore.store import BROADCAST, Store
+from fedcore.store import AFTER_AGGREGATION, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import controls as live_controls
 from tests.support import fill
@@ -111,10 +111,10 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     ids = [r.id for r in Store(filled).runs.of_experiments([2])]
-    assert live_controls.steps(ids, TEST, BROADCAST) == list(range(20))
+    assert live_controls.steps(ids, TEST, AFTER_AGGREGATION) == list(range(20))
     monkeypatch.setattr(live_controls, "MOST_STEPS", 4)
-    assert live_controls.steps(ids, TEST, BROADCAST) == [0, 6, 12, 18]
-    assert live_controls.steps([], TEST, BROADCAST) == []
+    assert live_controls.steps(ids, TEST, AFTER_AGGREGATION) == [0, 6, 12, 18]
+    assert live_controls.steps([], TEST, AFTER_AGGREGATION) == []
 
 
 def test_plotly_js_is_asked_for_before_any_chart(open_page: Opened, tmp_path: Path) -> None:

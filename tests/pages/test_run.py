@@ -160,7 +160,7 @@ def test_names_of_fills_are_text(
     db = tmp_path / "runs.db"
     names = tuple(f"<i>{i}</i> :red[x] $x$" for i in range(2))
     _, (writer,) = fill.start(db, fill.an_experiment("<i>e</i>", methods=("fedot",), seeds=(1,), rounds=2))
-    writer.claim.update("message='<script>encoding</script>'")
+    writer.claim.update("status_text='<script>encoding</script>'")
     fill.train(writer, until=1, clients=names)
     for tab in ("Accuracy", "Clients", "Diagnostics", "Feature space", "Log and files", "Reproduce"):
         app = open_page("run", id=str(writer.run_id), run_tab=tab)

@@ -14,7 +14,7 @@ from fedcore.cli import main as cli
 from fedcore.cli.published import coverage_text, reproductions_text
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
-from fedcore.engine.events import Entity, Started
+from fedcore.engine.events import Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
@@ -29,7 +29,6 @@ from fedcore.store import Store
 from fedcore.store.claims import claim
 from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
-from fedcore.store.writer import OwnRound
 from tests.support import fill
 from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, train, value_of, with_texts
 
@@ -338,7 +337,7 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         )
         for round_ in range(ROUNDS + 1):
             found = tuple(fill.cell(*counts, stage=stage) for stage, *counts in cells)
-            writer.write_round(OwnRound(round_, found))
+            writer.write_round(RoundFinished(round=round_, cells=found))
         writer.claim.finish("done")
         row = find(reproductions(Store(db), experiment), table="1", method=label, metric="local")
         assert (row.status, row.measured.mean) == ("measured", pytest.approx(expected))

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.engine.events import Entity, Started
+from fedcore.engine.events import Entity, RoundFinished, Started
 from fedcore.results import export
 from fedcore.results.comparison import compare
 from fedcore.results.comparison_panels import mean_panels
 from fedcore.results.metrics import METRICS
 from fedcore.results.run_panels import run_panel
 from fedcore.store import Store
-from fedcore.store.writer import OwnRound
 from tests.support import fill
 
 NAMES = (
@@ -34,7 +33,7 @@ def recorded(tmp_path: Path) -> tuple[Path, int]:
     rest = {(m, t): (1, 4) for m in range(3) for t in range(1, 4) if (m, t) not in own}
     cells = tuple(fill.cell(*at, *counts) for at, counts in {**own, **rest}.items())
     for round_ in (0, 1):
-        writer.write_round(OwnRound(round_, cells))
+        writer.write_round(RoundFinished(round=round_, cells=cells))
     writer.claim.finish("done")
     return db, created.experiment_id
 

@@ -36,7 +36,7 @@ def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
     created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
     fill.train(writers[0], until=1)
     before = progress.newest_snapshot(Store(db), created.run_ids)
-    writers[0].claim.update("message='something else'")
+    writers[0].claim.update("status_text='something else'")
     assert progress.newest_snapshot(Store(db), created.run_ids) == before
     writers[0].write_round(fill.a_round("fedot", 1, 2, 5))
     assert progress.newest_snapshot(Store(db), created.run_ids) != before

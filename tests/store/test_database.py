@@ -75,7 +75,7 @@ def test_writing_sets_the_connection_up_and_rolls_back(db):
     def interrupted() -> None:
         with database.writing(db) as connection:
             connection.execute(
-                "INSERT INTO experiments(token, name, created_at, config) VALUES ('t','n',0,'{}')"
+                "INSERT INTO experiments(uuid, name, created_at, config) VALUES ('t','n',0,'{}')"
             )
             raise KeyboardInterrupt
 

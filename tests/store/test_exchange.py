@@ -10,9 +10,9 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import compare
-from fedcore.store import Store
+from fedcore.store import Store, exchange
 from fedcore.store.database import reading
-from fedcore.store.schema import RUN_TABLES
+from fedcore.store.schema import RENAMED, RUN_TABLES
 from tests.support import fill
 
 NAME = """=1+1 "quoted" <b>ä</b> 😀"""
@@ -62,8 +62,8 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
     for number in (1, 2):
         assert contents(ours, number + 1) == contents(theirs, number)
         old, new = Store(theirs).experiments.get(number), Store(ours).experiments.get(number + 1)
-        assert (new.name, new.token, new.config, new.tags, new.notes) == (
-            old.name, old.token, old.config, old.tags, old.notes
+        assert (new.name, new.uuid, new.config, new.tags, new.notes) == (
+            old.name, old.uuid, old.config, old.tags, old.notes
         )  # fmt: skip
         for before, after in zip(old.runs, new.runs, strict=True):
             assert Store(ours).runs.config(after.id) == Store(theirs).runs.config(before.id)
@@ -72,6 +72,33 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
     assert [(g.label, g.stats, g.breakdowns) for g in new.groups] == [
         (g.label, g.stats, g.breakdowns) for g in old.groups
     ]
+
+
+def test_a_file_of_the_first_format_comes_over_as_one_of_today_does(tmp_path, file):
+    """Before columns were renamed, and the text of a running run had a column of its own."""
+    content = json.loads(file.read_text())
+    content["format"] = exchange.FIRST_FORMAT
+
+    def old(table: str, name: str) -> str:
+        return next((k for k, v in RENAMED.get(table, {}).items() if v == name), name)
+
+    for experiment in content["experiments"]:
+        experiment["token"] = experiment.pop("uuid")
+        for run in experiment["runs"]:
+            run.update(reason=run.pop("status_text"), device_asked=run.pop("requested_device"), message=None)
+            for table, rows in run["tables"].items():
+                rows["columns"] = [old(table, name) for name in rows["columns"]]
+    first = tmp_path / "first.json"
+    first.write_text(json.dumps(content))
+    assert "client_a" not in first.read_text() and "stage" not in first.read_text()
+    ours, theirs = tmp_path / "ours.db", tmp_path / "theirs.db"
+    Store(ours).imports.json(first)
+    Store(theirs).imports.json(file)
+    for number in (1, 2):
+        assert contents(ours, number) == contents(theirs, number)
+        assert [(r.status_text, r.group_hash) for r in Store(ours).experiments.get(number).runs] == [
+            (r.status_text, r.group_hash) for r in Store(theirs).experiments.get(number).runs
+        ]
 
 
 def test_importing_twice_changes_nothing(tmp_path, file):
@@ -90,8 +117,8 @@ def test_what_had_not_ended_is_stopped(tmp_path, file):
         "Zero-shot CLIP": "done", "FedOT": "stopped", "PromptFL": "failed", "SDFed": "stopped",
         "FedAlign": "stopped",
     }  # fmt: skip
-    assert runs["FedOT"].reason == "imported from a file before it had ended"
-    assert runs["PromptFL"].reason.startswith("CUDA out of memory")
+    assert runs["FedOT"].status_text == "imported from a file before it had ended"
+    assert runs["PromptFL"].status_text.startswith("CUDA out of memory")
 
 
 def broken(change: Callable[[dict], object]) -> Callable[[str], str]:

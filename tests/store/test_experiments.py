@@ -87,7 +87,7 @@ def test_resume_takes_what_has_ended_unfinished(db, queued):
     Store(db).runs.stop([ids[3]])
     assert Store(db).runs.resume(ids) == ids[1:]
     assert states(db) == ["done", "queued", "queued", "queued"]
-    assert Store(db).runs.get([ids[1]])[0].reason is None
+    assert Store(db).runs.get([ids[1]])[0].status_text is None
     assert Store(db).runs.error(ids[1]) is None
 
 
@@ -182,7 +182,7 @@ def test_clone_queues_the_same_runs_again(db, queued):
     assert created.experiment_id == 2
     first, second = (Store(db).experiments.get(i) for i in (1, 2))
     assert second.name == "a test (copy)"
-    assert first.token != second.token
+    assert first.uuid != second.uuid
     assert Store(db).runs.configs(created.run_ids).values() != {}
     assert list(Store(db).runs.configs(created.run_ids).values()) == list(
         Store(db).runs.configs([r.id for r in first.runs]).values()

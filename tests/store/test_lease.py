@@ -13,7 +13,7 @@ from fedcore.config import expand
 from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Started
 from fedcore.paths import PROJECT
 from fedcore.progress import Progress
-from fedcore.store import Store
+from fedcore.store import RoundRow, Store
 from fedcore.store.claims import LostClaim, claim
 from fedcore.store.database import reading
 from fedcore.store.lease import RunWriter
@@ -220,7 +220,20 @@ def test_numpy_and_other_numbers_are_cast(writer):
     writer.write_round(event)
     db, run_id = writer.claim.db, writer.run_id
     assert Store(db).cells.heatmap(run_id) == [(1, 1, 3, 4, 0.5)]
-    assert Store(db).rounds.of_runs([run_id]) == [(run_id, 1, 0.25, 1.0, 0.5, 0.5, 3, 4, 5, 6)]
+    assert Store(db).rounds.of_runs([run_id]) == [
+        RoundRow(
+            run_id=run_id,
+            round=1,
+            train_loss=0.25,
+            seconds_train=1.0,
+            seconds_aggregate=0.5,
+            seconds_evaluate=0.5,
+            scalars_up=3,
+            scalars_down=4,
+            bytes_up=5,
+            bytes_down=6,
+        )
+    ]
     assert Store(db).rounds.clients(run_id) == [(1, 1, 8, 0.5, 9, 10)]
     assert Store(db).diagnostics.of_run(run_id, "d") == [(1, 1, -1, 1.5)]
     assert Store(db).diagnostics.of_run(run_id, "nan") == [(1, -1, -1, None)]

@@ -7,13 +7,14 @@ import sqlite3
 import pytest
 from sqlite_utils import Database
 
-from fedcore.engine.events import Entity, Started
+from fedcore.engine.events import STAGES, Entity, RoundFinished, Started
 from fedcore.jobs import tasks
 from fedcore.store import Store, schema
 from fedcore.store.database import reading
-from fedcore.store.writer import OwnRound
 from tests.support import fill
 
+DROPPED = {"message": "NULL"}
+"""Columns of earlier releases that are gone, and what a row of today has for them."""
 NAMES = [m.name for m in schema.migrations().pending(Database(memory=True))]
 
 
@@ -83,7 +84,7 @@ def test_class_sets_have_a_mean_of_their_own_and_are_no_part_of_the_others(db):
         (1, 4): (2, 10),
         (2, 5): (6, 10),
     }
-    writer.write_round(OwnRound(1, tuple(fill.cell(*at, *n) for at, n in counts.items())))
+    writer.write_round(RoundFinished(round=1, cells=tuple(fill.cell(*at, *n) for at, n in counts.items())))
     (point,) = Store(db).rounds.mean_accuracy([writer.run_id])
     assert point[2:] == pytest.approx((0.625, 4 / 6, 0.5, 0.75, 0.4))
     assert [(o.client, o.correct) for o in Store(db).cells.own_accuracy(writer.run_id)] == [(1, 1), (2, 3)]
@@ -101,17 +102,27 @@ def fourth_release(tmp_path):
     db.conn.commit()
     db.conn.execute("ATTACH ? AS made", [str(made)])
     for table in ("experiments", "runs", *schema.RUN_TABLES, "tasks"):
-        db.conn.execute(f"INSERT INTO main.{table} SELECT * FROM made.{table}")
+        old = [row[1] for row in db.conn.execute(f"PRAGMA main.table_info({table})")]
+        now = [schema.RENAMED.get(table, {}).get(name) or DROPPED.get(name, name) for name in old]
+        db.conn.execute(f"INSERT INTO main.{table} SELECT {', '.join(now)} FROM made.{table}")
     db.conn.commit()
     db.conn.close()
     return path
 
 
 def contents(path):
-    """All rows by table, and the names of all indexes."""
+    """All rows by table, with the columns' names of today, and the names of all indexes."""
+
+    def rows(db, table):
+        cursor = db.execute(f"SELECT * FROM {table}")
+        names = [schema.RENAMED.get(table, {}).get(column[0], column[0]) for column in cursor.description]
+        found = [dict(zip(names, row, strict=True)) for row in cursor]
+        return [
+            {name: row[name] for name in row if not (table == "runs" and name in DROPPED)} for row in found
+        ]
+
     with sqlite3.connect(path) as db:
-        tables = {t: db.execute(f"SELECT * FROM {t}").fetchall() for t in ("experiments", "runs", "tasks")}
-        tables |= {t: db.execute(f"SELECT * FROM {t}").fetchall() for t in schema.RUN_TABLES}
+        tables = {t: rows(db, t) for t in ("experiments", "runs", "tasks", *schema.RUN_TABLES)}
         named = "SELECT name FROM sqlite_master WHERE type='index' AND sql IS NOT NULL"
         return tables | {"indexes": set(db.execute(named))}
 
@@ -125,8 +136,42 @@ def test_tables_that_are_built_anew_keep_all_rows_and_what_refers_to_them(fourth
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     Store(fourth_release).experiments.delete(1)
     after = contents(fourth_release)
-    assert {row[0] for row in after["accuracy"]} == {3, 4, 5, 6}, "the rows of its runs go with an experiment"
+    assert {row["run_id"] for row in after["accuracy"]} == {3, 4, 5, 6}, (
+        "the rows of its runs go with an experiment"
+    )
     assert after["tasks"] == []
+
+
+def test_columns_of_an_older_store_keep_what_they_hold(fourth_release):
+    with sqlite3.connect(fourth_release) as db:
+        db.execute("UPDATE runs SET message='encoding 3/9' WHERE status='running'")
+        db.execute(
+            "INSERT INTO tasks(kind, key, run_id, args, status) VALUES ('import','c0ffee',1,'{}','done')"
+        )
+        running, stopped = (
+            db.execute(f"SELECT id FROM runs WHERE status='{s}'").fetchone()[0]
+            for s in ("running", "stopped")
+        )
+    Store(fourth_release).prepare()
+    with sqlite3.connect(fourth_release) as db:
+        texts = dict(db.execute("SELECT id, status_text FROM runs"))
+        assert (texts[running], texts[stopped]) == ("encoding 3/9", "stop asked for")
+        assert db.execute("SELECT * FROM imported_files").fetchall() == [("c0ffee", 1)]
+        assert db.execute("SELECT count(*) FROM tasks WHERE kind='import'").fetchone() == (0,)
+        assert {row[0] for row in db.execute("SELECT stage FROM accuracy_named")} <= set(STAGES)
+
+
+def test_an_older_database_is_merged_and_stays_as_it_is(fourth_release, tmp_path):
+    before, mine = fourth_release.read_bytes(), tmp_path / "mine.db"
+    assert Store(mine).imports.database(fourth_release).added == ("first", "In the middle of things")
+    assert fourth_release.read_bytes() == before
+    Store(fourth_release).prepare()
+    for run in Store(fourth_release).runs.of_experiments([1, 2]):
+        theirs, ours = (Store(db).cells.of_runs([run.id]) for db in (fourth_release, mine))
+        assert theirs == ours
+        assert Store(mine).diagnostics.of_run(run.id, "gradient_conflict") == Store(
+            fourth_release
+        ).diagnostics.of_run(run.id, "gradient_conflict")
 
 
 def test_numbers_of_an_older_store_are_given_once_from_then_on(fourth_release):

@@ -11,7 +11,7 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.store import LOCAL, Recorder, Store, database
+from fedcore.store import BEFORE_AGGREGATION, Recorder, Store, database
 from fedcore.store.claims import RUNS, TASKS, claim
 from fedcore.store.database import reading, writing
 from fedcore.store.liveness import host_id, new_owner
@@ -140,7 +140,7 @@ def test_heatmap_defaults_to_the_last_round(trained):
     assert last == Store(trained).cells.heatmap(1, 4) != Store(trained).cells.heatmap(1, 3)
     assert [(c.model, c.test_set) for c in last] == [(m, t) for m in range(4) for t in (1, 2, 3)]
     assert Store(trained).cells.heatmap(1, 99) == []
-    assert Store(trained).cells.heatmap(1, point=LOCAL) == []
+    assert Store(trained).cells.heatmap(1, stage=BEFORE_AGGREGATION) == []
 
 
 def test_curves_agree_with_the_cells(trained):
@@ -175,7 +175,7 @@ def test_cells_by_name_and_at_chosen_rounds(trained):
 
 def test_diagnostics_and_participants(trained):
     assert Store(trained).diagnostics.names(1) == ["alpha", "drift"]
-    assert [(d.round, d.a, d.b) for d in Store(trained).diagnostics.of_run(1, "alpha")] == [
+    assert [(d.round, d.client_a, d.client_b) for d in Store(trained).diagnostics.of_run(1, "alpha")] == [
         (t, 1, 2) for t in range(5)
     ]
     assert [(r.round, r.client) for r in Store(trained).rounds.clients(1)] == [
@@ -211,7 +211,7 @@ def set_row(db, run_id: int, **values: object) -> None:
 @pytest.mark.parametrize(
     ("values", "state"),
     [
-        ({"message": "just claimed"}, "running"),
+        ({"status_text": "just claimed"}, "running"),
         ({"heartbeat_at": 0}, "interrupted"),  # claimed, no process, long ago
         ({"heartbeat_at": 0, "status": "stopping"}, "stopped"),
         ({"pid": 2**22 + 1, "pid_started": 1.0}, "interrupted"),  # no such process, however fresh the beat
@@ -260,9 +260,9 @@ def test_a_thousand_ids_are_one_parameter(trained):
 def test_the_named_view_serves_other_tools(trained):
     with reading(trained) as connection:
         row = connection.execute("SELECT * FROM accuracy_named WHERE run_id=1 AND round=4 LIMIT 1").fetchone()
-    assert (row["split"], row["point"], row["model"], row["test_set"]) == (
+    assert (row["split"], row["stage"], row["model"], row["test_set"]) == (
         "validation",
-        "broadcast",
+        "after_aggregation",
         "global",
         "client-1",
     )

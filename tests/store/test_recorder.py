@@ -4,6 +4,7 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.store import Recorder, Store
+from fedcore.store.writer import MEASURES
 
 
 def test_the_example_of_the_module(tmp_path):
@@ -73,7 +74,7 @@ def test_splits_of_one_round_come_in_several_calls(db):
         ({"number": 1, "accuracy": {("a", "a"): (5, 4)}}, "5 of 4 correct"),
         ({"number": 1, "accuracy": {("a", "a"): (0, 0)}}, "0 of 0 correct"),
         ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "split": "dev"}, "no split 'dev'"),
-        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "point": "later"}, "no point 'later'"),
+        ({"number": 1, "accuracy": {("a", "a"): (1, 2)}, "stage": "later"}, "no stage 'later'"),
     ],
 )
 def test_bad_rounds_are_refused(db, arguments, message):
@@ -82,6 +83,15 @@ def test_bad_rounds_are_refused(db, arguments, message):
         run.round(**arguments)
     run.finish()
     assert Store(db).rounds.of_runs([run.run_id]) == []
+
+
+def test_the_earlier_name_of_the_stage_goes_on_with_a_warning(db):
+    with Recorder(db, method="mine", seed=1) as run:
+        with pytest.warns(DeprecationWarning, match="now called stage"):
+            run.round(1, {("a", "a"): (1, 2)}, point="local")
+        run.round(1, {("a", "a"): (2, 2)}, stage="after_aggregation")
+    shares = [Store(db).rounds.mean_accuracy([run.run_id], stage=s)[0].personal_mean for s in (0, 1)]
+    assert shares == [0.5, 1.0]
 
 
 def test_a_script_that_breaks_leaves_a_failed_run(db):
@@ -93,7 +103,7 @@ def test_a_script_that_breaks_leaves_a_failed_run(db):
     with pytest.raises(OSError, match="no such data"):
         broken()
     (run,) = Store(db).runs.get([1])
-    assert (run.state, run.reason, run.rounds_done) == ("failed", "OSError: no such data", 1)
+    assert (run.state, run.status_text, run.rounds_done) == ("failed", "OSError: no such data", 1)
 
 
 def test_recorded_runs_are_never_queued(db):
@@ -116,7 +126,7 @@ def test_what_was_never_measured_is_not_zero(db):
     with Recorder(db, method="mine", seed=1) as run:
         run.round(1, {("a", "a"): (1, 2)})
     (row,) = Store(db).rounds.of_runs([run.run_id])
-    assert set(row[2:]) == {None}
+    assert {getattr(row, measure) for measure in MEASURES} == {None}
 
 
 @pytest.mark.parametrize("field", ["dataset", "backbone"])

@@ -35,7 +35,7 @@ from fedcore.jobs import supervisor as worker
 from fedcore.jobs import training as job_training
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
-from fedcore.store.claims import TRAIN, Claim
+from fedcore.store.claims import TRAINING, Claim
 
 CLIENTS = 3
 TOTAL = 1000
@@ -166,7 +166,7 @@ def main() -> int:
     if what == "job":
         kind, number, owner, attempt = rest
         claimed = Claim(Path(db), kind, int(number), owner, int(attempt))
-        job.work(claimed, "cpu", handler=training if kind == TRAIN else handle, beat_seconds=0.2)
+        job.work(claimed, "cpu", handler=training if kind == TRAINING else handle, beat_seconds=0.2)
         return 0
     return worker.serve(db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.02, idle=float(rest[0]))
 

@@ -193,7 +193,8 @@ def mixed(db: Path) -> int:
     with writing(db) as database:
         now = time.time()
         database.execute(
-            "UPDATE runs SET status='queued', owner=NULL, pid=NULL, started_at=NULL, message=NULL WHERE id=?",
+            "UPDATE runs SET status='queued', owner=NULL, pid=NULL, started_at=NULL, "
+            "status_text=NULL WHERE id=?",
             [writers[4].run_id],
         )
         database.execute("UPDATE runs SET started_at=? WHERE id=?", [now - 30, writers[1].run_id])

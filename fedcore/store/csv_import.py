@@ -1,4 +1,4 @@
-"""Results from elsewhere: a CSV file of the user's own, or another ``runs.db``."""
+"""Imports a CSV file with results of the user's own."""
 
 from __future__ import annotations
 
@@ -13,28 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore.config import MethodEntry
-from fedcore.engine.events import GLOBAL, Cell, Entity
+from fedcore.engine.events import GLOBAL, Cell, Entity, RoundFinished
 from fedcore.errors import FedLensError
-from fedcore.store import attach as joining
-from fedcore.store.database import DatabaseFile, reading, resolve
+from fedcore.store.attach import ExistingExperiment, OwnRun, find_experiment, insert_own_runs
+from fedcore.store.database import DatabaseFile
 from fedcore.store.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
-from fedcore.store.schema import RUN_TABLES
-from fedcore.store.writer import (
-    Created,
-    OwnRound,
-    insert_entities,
-    insert_experiment,
-    insert_round,
-    insert_runs,
-    update_summary,
-)
+from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
 REQUIRED = ("method", "seed", "round", "model", "test_set", "correct", "total")
-logger = logging.getLogger(__name__)
 OPTIONAL = {"split": "test", "point": "broadcast", "domain": ""}
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Row:
     domain: str
 
     def key(self) -> tuple[str | int, ...]:
-        """What must be unique."""
+        """Return the values that no other line may repeat."""
         return (self.method, self.seed, self.split, self.point, self.round, self.model, self.test_set)
 
 
@@ -64,12 +55,12 @@ def import_csv(
     """Record a CSV file: one run per method and seed, all in one transaction.
 
     The runs join the experiment of that name or id and take its setting, so that they compare with its other
-    runs; a name that is not there makes a new experiment. Models and test sets that the experiment's own runs
-    do not have are kept; a notice with the runs, and a warning, say so.
+    runs; an unknown name makes a new experiment. Models and test sets that the experiment's own runs do not
+    have are kept; a notice of the runs, and a warning, name them.
 
     Columns: method, seed, round, model, test_set, correct, total; optional split (train, validation, test),
-    point (local, broadcast), domain (of the test set). ``global`` in column model names the global model. A
-    test set whose name is its domain's is that domain's; others are clients'.
+    point (local: before aggregation, broadcast: after it), domain (of the test set). ``global`` in column
+    model names the global model. A test set with its domain's name is that domain's; others are clients'.
 
     Raises:
         FedLensError: naming file and line of the first mistake (nothing is written then); when the same
@@ -77,48 +68,46 @@ def import_csv(
     """
     database_file.prepare_for_writing()
     rows = list(read_rows(Path(file)))
-    token = hashlib.sha256(
-        "\n".join(map(repr, [experiment, *(r.key() + (r.correct, r.total) for r in rows)])).encode()
-    ).hexdigest()[:32]
+    content = "\n".join(map(repr, [experiment, *(r.key() + (r.correct, r.total) for r in rows)]))
+    identity = hashlib.sha256(content.encode()).hexdigest()[:32]
     by_run: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         by_run.setdefault((row.method, row.seed), []).append(row)
-    with database_file.writing() as database:
-        _not_there(database, token, file)
-        joined = joining.find(database, experiment)
-        runs = [
-            # the label as in the file: an own "fedot" must not pass for a repeat of FedLens' FedOT
-            joining.run_config(
-                joined,
-                MethodEntry(name=method, label=method),
-                seed,
-                max(r.round for r in found),
-                dataset=dataset,
-            )
-            for (method, seed), found in by_run.items()
-        ]
-        experiment_id = (
-            joined.id
-            if joined
-            else insert_experiment(database, joining.new_experiment(str(experiment), runs), token)
+    runs = [
+        # the label as in the file: an own "fedot" must not pass for a repeat of FedLens' FedOT
+        OwnRun(
+            method=MethodEntry(name=method, label=method),
+            seed=seed,
+            rounds=max(r.round for r in its_rows),
+            dataset=dataset,
         )
-        remark = _strangers(database, joined, rows, Path(file).name) if joined else None
-        ids = insert_runs(database, experiment_id, runs, device="auto", origin="import")
-        for run_id, found in zip(ids, by_run.values(), strict=True):
-            _write_run(database, run_id, found, remark)
-        _remember(database, token, ids[0])
-    if remark is not None:
-        logger.warning("%s", remark)
-    return Created(experiment_id, ids)
+        for (method, seed), its_rows in by_run.items()
+    ]
+    with database_file.writing() as database:
+        _refuse_second_import(database, identity, file)
+        existing = find_experiment(database, experiment)
+        notice = _unknown_names(database, existing, rows, Path(file).name) if existing else None
+        created = insert_own_runs(
+            database, existing, runs, name=str(experiment), origin="import", identity=identity
+        )
+        for run_id, its_rows in zip(created.run_ids, by_run.values(), strict=True):
+            _write_run(database, run_id, its_rows, notice)
+        first = {"content_hash": identity, "run_id": created.run_ids[0]}
+        insert_row(database, "imported_files", first)
+    if notice is not None:
+        logger.warning("%s", notice)
+    return created
 
 
-def _strangers(database: Database, joined: joining.Joined, rows: list[Row], file: str) -> str | None:
-    """One line about the names that the joined experiment's runs do not have; None where all are known."""
+def _unknown_names(
+    database: Database, existing: ExistingExperiment, rows: list[Row], file: str
+) -> str | None:
+    """Return a sentence about names that the experiment's runs do not have, None where all are known."""
     known = {
         row["name"]
         for row in database.execute(
             "SELECT DISTINCT n.name FROM entities n JOIN runs r ON r.id = n.run_id WHERE r.experiment_id=?",
-            [joined.id],
+            [existing.id],
         )
     }
     new = [n for n in dict.fromkeys(n for row in rows for n in (row.model, row.test_set)) if n not in known]
@@ -126,21 +115,13 @@ def _strangers(database: Database, joined: joining.Joined, rows: list[Row], file
         return None
     shown = ", ".join(f"'{name}'" for name in new[:5]) + (f" and {len(new) - 5} more" if len(new) > 5 else "")
     return (
-        f"{file} names {shown}, which the runs of experiment '{joined.name}' do not have; means were taken "
+        f"{file} names {shown}, which the runs of experiment '{existing.name}' do not have; means were taken "
         "over the file's own clients"
     )
 
 
-def _remember(database: Database, token: str, run_id: int) -> None:
-    """So that a file which joined an experiment, whose token is its own, is imported once too."""
-    database.execute(
-        "INSERT INTO tasks(kind, key, run_id, args, status) VALUES ('import', ?, ?, '{}', 'done')",
-        [token, run_id],
-    )
-
-
 def read_rows(file: Path) -> Iterator[Row]:
-    """The checked rows of a CSV file.
+    """Yield the checked rows of a CSV file.
 
     Raises:
         FedLensError: naming file and line.
@@ -157,7 +138,7 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise FedLensError(
             f"{file}, line 1: no column {', '.join(missing)}; needed: {', '.join(REQUIRED)}", "file"
         )
-    seen: dict[tuple, int] = {}
+    seen: dict[tuple[str | int, ...], int] = {}
     for values in reader:
         line = reader.line_num
         try:
@@ -185,8 +166,19 @@ def _row(line: int, values: dict[str, str | None]) -> Row:
         raise ValueError(f"no split '{given['split']}'; there are: {', '.join(SPLIT_CODES)}")
     if given["point"] not in STAGE_OF:
         raise ValueError(f"no point '{given['point']}'; there are: local, broadcast")
-    texts = {name: given[name] for name in ("method", "model", "test_set", "split", "point", "domain")}
-    return Row(line=line, **texts, **numbers)
+    return Row(
+        line=line,
+        method=given["method"],
+        seed=numbers["seed"],
+        round=numbers["round"],
+        model=given["model"],
+        test_set=given["test_set"],
+        correct=numbers["correct"],
+        total=numbers["total"],
+        split=given["split"],
+        point=given["point"],
+        domain=given["domain"],
+    )
 
 
 def _whole(name: str, text: str) -> int:
@@ -199,17 +191,17 @@ def _whole(name: str, text: str) -> int:
     return int(number)
 
 
-def _not_there(database: Database, token: str, file: str | Path) -> None:
+def _refuse_second_import(database: Database, identity: str, file: str | Path) -> None:
     found = database.execute(
-        "SELECT id FROM experiments WHERE token=:token UNION ALL SELECT r.experiment_id FROM tasks t "
-        "JOIN runs r ON r.id = t.run_id WHERE t.kind='import' AND t.key=:token",
-        {"token": token},
+        "SELECT id FROM experiments WHERE uuid=:identity UNION ALL SELECT r.experiment_id "
+        "FROM imported_files f JOIN runs r ON r.id = f.run_id WHERE f.content_hash=:identity",
+        {"identity": identity},
     ).fetchone()
     if found is not None:
         raise FedLensError(f"{file} was imported already, as experiment {found['id']}; nothing to do", "file")
 
 
-def _write_run(database: Database, run_id: int, rows: list[Row], remark: str | None) -> None:
+def _write_run(database: Database, run_id: int, rows: list[Row], notice: str | None) -> None:
     entities = _entities(rows)
     codes = {entity.name: entity.code for entity in entities}
     domains = {entity.name for entity in entities if entity.kind == "domain"}
@@ -231,9 +223,9 @@ def _write_run(database: Database, run_id: int, rows: list[Row], remark: str | N
             for m in models
         )
     for number, cells in sorted(by_round.items()):
-        insert_round(database, run_id, OwnRound(number, tuple(cells)))
+        insert_round(database, run_id, RoundFinished(round=number, cells=tuple(cells)))
     now = time.time()
-    notices = [] if remark is None else [{"message": remark, "repeats_exactly": True}]
+    notices = [] if notice is None else [{"message": notice, "repeats_exactly": True}]
     database.execute(
         "UPDATE runs SET status='done', rounds_done=?, started_at=?, finished_at=?, notices=? WHERE id=?",
         [max(by_round), now, now, json.dumps(notices), run_id],
@@ -242,7 +234,7 @@ def _write_run(database: Database, run_id: int, rows: list[Row], remark: str | N
 
 
 def _entities(rows: list[Row]) -> tuple[Entity, ...]:
-    """Global 0, then clients, then domains, each in order of appearance."""
+    """Return the global model (0), then clients, then domains, each in order of appearance."""
     models = dict.fromkeys(row.model for row in rows if row.model != GLOBAL_NAME)
     domain_of = {row.test_set: row.domain or None for row in rows}
     domain_sets = [name for name, domain in domain_of.items() if name == domain and name not in models]
@@ -253,61 +245,3 @@ def _entities(rows: list[Row]) -> tuple[Entity, ...]:
     ]
     start = len(found)
     return (*found, *(Entity(start + i, "domain", name, domain=name) for i, name in enumerate(domain_sets)))
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What ``merge`` did: names of experiments that came over, and of those that were here already."""
-
-    added: tuple[str, ...]
-    present: tuple[str, ...]
-
-
-def merge(database_file: DatabaseFile, other: str | Path) -> Merged:
-    """Copy the experiments of another database into this one, in one transaction.
-
-    Idempotent: an experiment (known by its token) that is here already is left as it is, newer rounds
-    included. Runs that were queued or running there become ``stopped`` here: they have no checkpoints on this
-    machine, so that a resume trains them from the beginning.
-
-    Raises:
-        FedLensError: when one of the databases cannot be used.
-    """
-    database_file.prepare_for_writing()
-    source = resolve(other)
-    if source == database_file.path:
-        raise FedLensError(f"{source} is the database itself; name another one", "other")
-    with reading(source) as theirs:
-        tables = {row[0] for row in theirs.execute("SELECT name FROM sqlite_master")}
-        if not {"experiments", "runs", "accuracy"} <= tables:
-            raise FedLensError(f"{source} is not a database of FedLens; name a runs.db", "other")
-        experiments = [dict(row) for row in theirs.execute("SELECT * FROM experiments ORDER BY id")]
-        with database_file.writing() as database:
-            here = {row["token"] for row in database.execute("SELECT token FROM experiments")}
-            for row in experiments:
-                if row["token"] not in here:
-                    _copy(database, theirs, row)
-    return Merged(
-        tuple(row["name"] for row in experiments if row["token"] not in here),
-        tuple(row["name"] for row in experiments if row["token"] in here),
-    )
-
-
-def _copy(database: Database, theirs: object, experiment: dict) -> None:
-    old_id = experiment.pop("id")
-    new_id = _insert(database, "experiments", experiment)
-    for found in theirs.execute("SELECT * FROM runs WHERE experiment_id=? ORDER BY id", [old_id]).fetchall():
-        run = dict(found)
-        old_run = run.pop("id")
-        run |= {"experiment_id": new_id, "owner": None, "pid": None, "pid_started": None}
-        if run["status"] in ("queued", "running", "stopping"):
-            run |= {"status": "stopped", "reason": "merged from another database before it had ended"}
-        new_run = _insert(database, "runs", run)
-        for table in RUN_TABLES:
-            for row in theirs.execute(f"SELECT * FROM {table} WHERE run_id=?", [old_run]):
-                _insert(database, table, dict(row) | {"run_id": new_run})
-
-
-def _insert(database: Database, table: str, values: dict) -> int:
-    columns, places = ", ".join(values), ", ".join(f":{name}" for name in values)
-    return int(database.execute(f"INSERT INTO {table}({columns}) VALUES ({places})", values).lastrowid or 0)
