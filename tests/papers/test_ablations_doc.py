@@ -151,7 +151,7 @@ def test_the_newest_runs_of_the_file_count(small, tmp_path):
         ({"text": SMALL.replace("[1, 2]", "[1, 3]")}, "ablations.toml has changed since it was run"),
         (
             {"text": SMALL.replace("rounds = 1", "rounds = 2")},
-            "run with another ablations.toml than there is",
+            "ablations.toml has changed since it was run",
         ),
         ({"text": SMALL.replace("mini-vit", "mini-rn")}, "ablations.toml has changed since it was run"),
         ({"text": SMALL.replace('"Small"', '"Another"')}, "no experiment 'Small'; run ablations.toml"),
