@@ -1,10 +1,9 @@
 """Captions for the drawn images, and which caption is true of which image.
 
 A caption may leave anything open except the orientation: without a word about it, it describes an upright
-image. So
-the text space gets directions ("turned by sixty degrees", "at any angle") along which a learned context
-can move the
-class features to the federation's rotated domains, while a plain class prompt stays tied to upright images.
+image. So the text space gets directions ("turned by sixty degrees", "at any angle") along which a learned
+context can move the class features to the federation's rotated domains, while a plain class prompt stays
+tied to upright images.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def _between(low: float, high: float) -> np.ndarray:
 
 
 def _turns() -> list[tuple[str, np.ndarray]]:
-    """Phrases about orientation with their truth at each angle; the first one is silence."""
+    """Phrases about orientation with their truth at each angle; the first one is empty."""
     a = np.abs(_ANGLES)
     upright = np.clip((_TURNED - a) / (_TURNED - _UPRIGHT), 0, 1)
     turned = np.clip((a - _UPRIGHT) / (_TURNED - _UPRIGHT), 0, 1)
@@ -169,7 +168,7 @@ TURNS = _turns()
 TURN_TRUTH = np.stack([t for _, t in TURNS])  # (phrases, 181)
 SILENT = 0
 EVEN = np.array([i for i, (p, _) in enumerate(TURNS) if p in _ANY])  # phrases true of every image
-PLAIN_TURNS = frozenset(range(6))  # silence, and the words for upright
+PLAIN_TURNS = frozenset(range(6))  # the empty phrase, and the words for upright
 _PHRASES_AT = [np.flatnonzero(TURN_TRUTH[:, a] > 0.9) for a in range(181)]
 
 
@@ -186,7 +185,7 @@ class Captions:
     turn: np.ndarray
 
     def truth(self, facts: np.ndarray) -> np.ndarray:
-        """How true each caption is of each image. Shape: facts (images, 7) -> (images, captions) in 0..1."""
+        """Truth of each caption for each image. Shape: facts (images, 7) -> (images, captions) in 0..1."""
         agrees = (self.wants[None] < 0) | (self.wants[None] == facts[:, None, :6])
         return agrees.all(2) * TURN_TRUTH[self.turn][:, facts[:, 6] + 90].T
 
@@ -298,7 +297,7 @@ def class_prompts(turn: int, rng: np.random.Generator) -> list[str]:
 
 
 def vocabulary_texts() -> list[str]:
-    """Every text piece that a caption can be made of: the words whose token rows are stored."""
+    """Every piece of text that a caption can contain: the words whose token rows are stored."""
     pieces = [
         *CLASSES,
         *COLOURS,

@@ -1,4 +1,4 @@
-"""Measure what the embedded weights must hold, print it, and store the zero-shot figures for the tests.
+"""Measure the embedded models, print the values, and store the zero-shot accuracies for the tests.
 
 python -m scripts.pretraining.check            # both models; writes fedcore/assets/mini-zero-shot.json
 python -m scripts.pretraining.check mini-rn --no-write
@@ -9,13 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import open_clip
@@ -28,9 +24,8 @@ from fedcore.clip import mini
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import ImageSet
 
-logging.getLogger().setLevel(
-    logging.ERROR
-)  # open_clip warns that it has no weights of its own for these names
+# open_clip warns that it has no weights of its own for these names
+logging.getLogger().setLevel(logging.ERROR)
 STYLE_DOMAINS = (
     "photo",
     "cartoon",
@@ -50,8 +45,11 @@ STORED = mini.ASSETS / "mini-zero-shot.json"
 
 
 @dataclass
-class Encoded:
-    """A data set seen by one model. Shape: features (samples, d), unit; pixels (samples, 3, side, side)."""
+class EncodedData:
+    """A data set encoded by one model.
+
+    Shape: features (samples, d), of unit length; pixels (samples, 3, side, side).
+    """
 
     data: ImageSet
     pixels: Tensor
@@ -72,15 +70,14 @@ class Model:
     def __init__(self, name: str) -> None:
         self.clip = mini.load(name).requires_grad_(False)
         self.tokenize = open_clip.get_tokenizer(name)
-        # What open_clip itself would do before this model
         self.preprocess = image_transform_v2(PreprocessCfg(**self.clip.visual.preprocess_cfg), is_train=False)
         self.scale = self.clip.logit_scale.exp()
 
-    def encode(self, data: ImageSet) -> Encoded:
+    def encode(self, data: ImageSet) -> EncodedData:
         pixels = torch.stack([self.preprocess(data.read(i)) for i in range(len(data))])
         with torch.no_grad():
             features = torch.cat([self.clip.encode_image(x, normalize=True) for x in pixels.split(256)])
-        return Encoded(data, pixels, features)
+        return EncodedData(data, pixels, features)
 
     def classes(self, data: ImageSet, template: str | None = None) -> Tensor:
         with torch.no_grad():
@@ -106,11 +103,11 @@ class Model:
 
 
 def accuracy(features: Tensor, classes: Tensor, labels: Tensor) -> float:
-    """Percent right. Shape: (samples, d), (classes, d), (samples,)."""
+    """Accuracy in percent. Shape: (samples, d), (classes, d), (samples,)."""
     return 100 * (features @ classes.T).argmax(1).eq(labels).float().mean().item()
 
 
-def zero_shot(model: Model, seen: Encoded) -> dict[str, float]:
+def zero_shot(model: Model, seen: EncodedData) -> dict[str, float]:
     """Accuracy of the data set's own prompt in each domain, in percent."""
     text = model.classes(seen.data)
     return {
@@ -118,7 +115,7 @@ def zero_shot(model: Model, seen: Encoded) -> dict[str, float]:
     }
 
 
-def random_context(model: Model, seen: Encoded, rows: Tensor, length: int, draws: int = 8) -> float:
+def random_context(model: Model, seen: EncodedData, rows: Tensor, length: int, draws: int = 8) -> float:
     """Mean accuracy under contexts N(0, 0.02)."""
     features, width = model.prompt(seen.data), model.clip.positional_embedding.shape[1]
     g = torch.Generator().manual_seed(0)
@@ -129,14 +126,14 @@ def random_context(model: Model, seen: Encoded, rows: Tensor, length: int, draws
 
 def train_context(
     model: Model,
-    seen: Encoded,
+    seen: EncodedData,
     rows: Tensor,
     per_class: bool,
     optimiser: str = "adam",
     epochs: int = 4,
     length: int = 16,
 ) -> tuple[float, float]:
-    """Centralised prompt training on cached features: train accuracy (%) of the template, and after."""
+    """Train a prompt centrally on cached features: training accuracy (%) of the template, and after it."""
     features, width = model.prompt(seen.data), model.clip.positional_embedding.shape[1]
     g = torch.Generator().manual_seed(0)
     lead = (len(seen.data.classes),) if per_class else ()
@@ -156,9 +153,9 @@ def train_context(
 
 
 def train_lora(
-    model: Model, seen: Encoded, domain: str, rank: int = 4, rounds: int = 10
+    model: Model, seen: EncodedData, domain: str, rank: int = 4, rounds: int = 10
 ) -> tuple[float, float]:
-    """LoRA on q, k, v of all attention layers of the ViT, one epoch a round: accuracy on the unseen 40 %."""
+    """Train LoRA on q, k, v of all layers of the ViT: accuracy (%) before and after, on 40 % held out."""
     g = torch.Generator().manual_seed(0)
     rows = seen.rows(domain)
     rows = rows[torch.randperm(len(rows), generator=g)]
@@ -189,7 +186,7 @@ def train_lora(
     return accuracy(seen.features[test], text, seen.labels[test]), after
 
 
-def probe(seen: Encoded, domain: str) -> float:
+def probe(seen: EncodedData, domain: str) -> float:
     """Test accuracy of a linear classifier trained on 60 % of the domain's features."""
     from sklearn.linear_model import LogisticRegression
 
@@ -202,18 +199,18 @@ def probe(seen: Encoded, domain: str) -> float:
 
 
 def check(name: str) -> dict[str, dict[str, float]]:
-    """Print the table of one model; the zero-shot figures are returned."""
+    """Print the values of one model and return its zero-shot accuracies."""
     start = time.time()
     model = Model(name)
     drawn = model.encode(shapes.load(domains=STYLE_DOMAINS + TURNED, per_class=PER_CLASS))
     real = model.encode(digits.load())
     zero = {"shapes": zero_shot(model, drawn), "rotated-digits": zero_shot(model, real)}
     print(f"\n## {name}: logit scale {model.scale:.1f}, encoding took {time.time() - start:.0f} s")
-    for data, figures in zero.items():
+    for data, accuracies in zero.items():
         print(
             f"zero-shot {data}: "
-            + ", ".join(f"{d} {a:.0f}" for d, a in figures.items())
-            + f"; mean {np.mean(list(figures.values())):.1f}"
+            + ", ".join(f"{d} {a:.0f}" for d, a in accuracies.items())
+            + f"; mean {np.mean(list(accuracies.values())):.1f}"
         )
     for label, seen, domains in (("digits", real, digits.DOMAINS), ("shapes", drawn, shapes.DOMAINS)):
         print(
@@ -252,7 +249,7 @@ def check(name: str) -> dict[str, dict[str, float]]:
 
 
 def main() -> int:
-    """Check the models named on the command line."""
+    """Measure the models that are named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

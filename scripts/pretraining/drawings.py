@@ -13,19 +13,18 @@ from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS
 from scripts.pretraining.strokes import scanned, styled
 
 CLASSES = drawing.SHAPES + digits.CLASSES
-# sketch, mosaic, night and halftone are held out for the federation; "scan" is the look of scikit-learn's
-# digits
+# Sketch, mosaic, night and halftone are held out for the federation; "scan" imitates scikit-learn's digits.
 STYLES = ("photo", "cartoon", "clipart", "silhouette", "painting", "neon", "pixel", "scan")
 CLEAN = (0, 1, 2)  # the first steps see these styles only
 _COLUMNS = ("label", "style", "colour", "background", "size", "place", "angle")
-_DIGITS = 0.38  # share of digits; of these
-_SCANS = 0.65  # ... look like the real ones
+_DIGITS = 0.38  # share of digits
+_SCANS = 0.65  # share of the digits that look like the real ones
 _TURNED = 0.5
 
 
 @dataclass
 class Corpus:
-    """Drawings and what is in them. Shape: pixels[side] (images, side, side, 3) uint8, facts (images, 7)."""
+    """Drawings and their facts. Shape: pixels[side] (images, side, side, 3) uint8, facts (images, 7)."""
 
     pixels: dict[int, np.ndarray]
     facts: np.ndarray
@@ -81,7 +80,7 @@ def make(folder: Path, count: int, seed: int, rank: int, ranks: int) -> None:
 
 
 def allocate(folder: Path, count: int) -> None:
-    """Make the empty files that the processes fill."""
+    """Create the empty files that the processes fill."""
     folder.mkdir(parents=True, exist_ok=True)
     for side in (64, 48):
         np.lib.format.open_memmap(

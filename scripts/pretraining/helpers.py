@@ -1,9 +1,8 @@
-"""How two helpers see every drawing: a classifier that knows upright images only, and the trained ResNet.
+"""The outputs of two helper models for every drawing: a naive classifier, and the trained ResNet.
 
-The first says what a plain class prompt should make of a turned image: what it looks like to one who has
-never seen
-anything turned. Without it the embedded model would be as good on rotated domains as on upright ones, and a
-federation would have nothing to adapt to. The second is what the ViT, slow to start by itself, imitates.
+The naive classifier knows upright images only. Its output is the target of a plain class prompt for a turned
+image. Without it the embedded model would be as good on rotated domains as on upright ones, and a federation
+would have nothing to adapt to. The ViT, which is slow to start by itself, imitates the ResNet.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from torch import Tensor, nn
 
 from fedcore.data.drawn import drawing
 from scripts.pretraining import drawings
-from scripts.pretraining.model import Trainee, Words, average_gradients, pixels
+from scripts.pretraining.model import TrainableClip, Vocabulary, average_gradients, pixels
 
-_UPRIGHT = 12  # degrees, as the captions have it
+_UPRIGHT = 12  # degrees, as in the captions
 _STEPS, _BATCH, _RATE = 450, 128, 2e-3
 
 
-def _look(model: nn.Module, batch: np.ndarray) -> Tensor:
+def _forward(model: nn.Module, batch: np.ndarray) -> Tensor:
     x = pixels(batch, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD).contiguous(memory_format=torch.channels_last)
     with torch.autocast("cpu", torch.bfloat16):
         return model(x).float()
@@ -43,7 +42,7 @@ def _write(
     mine = np.array_split(np.arange(n), ranks)[rank]
     for rows in np.array_split(mine, max(1, len(mine) // 250)):
         with torch.no_grad():
-            out[rows] = finish(_look(model, corpus.pixels[64][rows]), rows).numpy()
+            out[rows] = finish(_forward(model, corpus.pixels[64][rows]), rows).numpy()
     out.flush()
     dist.barrier()
     if rank == 0:
@@ -52,9 +51,9 @@ def _write(
 
 
 def write_naive(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int, seed: int) -> None:
-    """Train a classifier on upright drawings, store its view of all drawings; digits stay among digits."""
+    """Train a classifier on upright drawings and store its output for all; digits stay among digits."""
     torch.manual_seed(seed + 1)
-    tower = Trainee("mini-rn", Words()).visual.to(memory_format=torch.channels_last)
+    tower = TrainableClip("mini-rn", Vocabulary()).visual.to(memory_format=torch.channels_last)
     model = nn.Sequential(tower, nn.Linear(tower.output_dim, len(drawings.CLASSES)))
     parameters = list(model.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.05)
@@ -65,7 +64,7 @@ def write_naive(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int, se
         rows = np.sort(rng.choice(upright, _BATCH))
         labels = torch.from_numpy(corpus.column("label")[rows].astype(np.int64))
         loss = nn.functional.cross_entropy(
-            _look(model, corpus.pixels[64][rows]), labels, label_smoothing=0.02
+            _forward(model, corpus.pixels[64][rows]), labels, label_smoothing=0.02
         )
         optimiser.zero_grad()
         loss.backward()
@@ -86,7 +85,7 @@ def write_naive(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int, se
 
 def write_teacher(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int) -> None:
     """Store the trained ResNet's normalised features of all drawings."""
-    model = Trainee("mini-rn", Words())
+    model = TrainableClip("mini-rn", Vocabulary())
     model.load_state_dict(torch.load(folder / "mini-rn.pt")["model"])
     tower = model.visual.eval().to(memory_format=torch.channels_last)
     _write(

@@ -1,4 +1,4 @@
-"""The miniature CLIP while it is trained: compact token table, injected context vectors, starting weights."""
+"""The miniature CLIP during training: a compact token table, context vectors and initial weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scripts.pretraining.captions import vocabulary_texts
 SOS, EOT = 49406, 49407
 
 
-class Words:
-    """open_clip's BPE ids, renumbered: the vocabulary of the captions only."""
+class Vocabulary:
+    """The BPE ids of open_clip that occur in captions, renumbered."""
 
     def __init__(self) -> None:
         bpe = SimpleTokenizer()
@@ -29,7 +29,7 @@ class Words:
         self._memory: dict[str, list[int]] = {}
 
     def rows(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Compact ids, [SOS] first, filled with [EOT]. Shape: -> (texts, longest), and lengths (texts,)."""
+        """Compact ids, [SOS] first, padded with [EOT]. Shape: -> (texts, longest), and lengths (texts,)."""
         coded = [self.row(t) for t in texts]
         out = torch.full((len(coded), max(map(len, coded))), self._place[EOT])
         for row, ids in zip(out, coded, strict=True):
@@ -44,10 +44,10 @@ class Words:
         return self._memory[text]
 
 
-class Trainee(nn.Module):
+class TrainableClip(nn.Module):
     """One image tower and the text tower, with a token row only for words that occur."""
 
-    def __init__(self, name: str, words: Words) -> None:
+    def __init__(self, name: str, words: Vocabulary) -> None:
         super().__init__()
         mini.register()
         clip = open_clip.create_model(name)
@@ -60,7 +60,7 @@ class Trainee(nn.Module):
         self.register_buffer("mask", clip.attn_mask, persistent=False)
 
     def text(self, rows: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
-        """Normalised text features; ``context`` vectors go in right after [SOS].
+        """Normalised text features; ``context`` vectors are inserted after [SOS].
 
         Shape: rows (texts, n), context (texts, c, width) -> (texts, embedding).
         """
@@ -79,7 +79,10 @@ class Trainee(nn.Module):
 
 
 def start_vit(visual: nn.Module) -> None:
-    """Mimetic attention (Trockman and Kolter, 2023) and 2-D sine positions: else a ViT stays at chance."""
+    """Start from mimetic attention (Trockman and Kolter, 2023) and 2-D sine positions.
+
+    With the usual random weights a ViT of this size stays at chance.
+    """
     width = visual.positional_embedding.shape[1]
     side = math.isqrt(visual.positional_embedding.shape[0] - 1)
     frequency = 1.0 / 100 ** (torch.arange(width // 4) / (width // 4))
@@ -105,7 +108,7 @@ def start_vit(visual: nn.Module) -> None:
 
 
 class FactHeads(nn.Module):
-    """Throw-away classifiers of the named facts: they show the image tower early what is worth seeing."""
+    """Temporary classifiers of the named facts, which speed up the image tower's first steps."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -126,7 +129,7 @@ def pixels(batch: np.ndarray, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 
 def average_gradients(parameters: list[nn.Parameter], ranks: int) -> None:
-    """Mean of the gradients over the processes; a part that had no loss this step counts as zero."""
+    """Average the gradients over the processes; a parameter without a gradient counts as zero."""
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     flat = torch.cat([g.reshape(-1) for g in grads])
     dist.all_reduce(flat)

@@ -8,9 +8,8 @@ from PIL import Image, ImageDraw
 from fedcore.data.drawn import digits, drawing
 from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS, paint
 
-# Per digit: ways to write it. Strokes are parted by "/"; control points are x,y in hundredths, x right and
-# y down.
-# A stroke that begins with "|" stays angular, the others are smooth curves.
+# The ways to write each digit. Strokes are separated by "/"; control points are x,y in hundredths, x to the
+# right and y down. A stroke that begins with "|" stays angular, the others are smooth curves.
 _HANDS: dict[int, list[str]] = {
     0: [
         "50,0 15,20 8,50 15,80 50,100 85,80 92,50 85,20 50,0",
@@ -104,7 +103,7 @@ def _pen(lines: list[np.ndarray], canvas: int, width: float) -> Image.Image:
 
 
 def scanned(digit: int, angle: float, rng: np.random.Generator) -> np.ndarray:
-    """A digit as scikit-learn's set would show it: 32 x 32 bits, counted in 4 x 4 blocks, enlarged, turned.
+    """A digit as in scikit-learn's set: 32 x 32 bits, counted in 4 x 4 blocks, enlarged and turned.
 
     Shape: -> (64, 64, 3) uint8.
     """

@@ -1,11 +1,11 @@
-"""Pretrain the embedded miniature CLIP on drawings, on a CPU, from a seed: what ``make embedded`` runs.
+"""Pretrain the embedded miniature CLIP on drawings, on a CPU, from a seed; ``make embedded`` runs this.
 
-First the ResNet together with the text tower, then the ViT against the frozen text tower (a ViT that
-starts with a text
-tower of its own does not leave chance for a long while). Two one-thread processes average their gradients.
+First the ResNet is trained together with the text tower, then the ViT against the frozen text tower (a ViT
+that starts with a text tower of its own stays at chance for a long time). Two one-thread processes average
+their gradients.
 
-    python scripts/pretraining/train.py                 # the whole chain
-    python scripts/pretraining/train.py --stage vit     # one stage; `rn` must have been trained before
+python -m scripts.pretraining.train                 # all stages
+python -m scripts.pretraining.train --stage vit     # one stage; `rn` must have been trained before
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
@@ -31,12 +29,19 @@ from torch import Tensor, nn
 
 from fedcore.clip import mini
 from scripts.pretraining import captions, drawings, helpers
-from scripts.pretraining.model import FactHeads, Trainee, Words, average_gradients, pixels, start_vit
+from scripts.pretraining.model import (
+    FactHeads,
+    TrainableClip,
+    Vocabulary,
+    average_gradients,
+    pixels,
+    start_vit,
+)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How one stage is trained. ``batch`` is per process; ``side`` is the image size in pixels."""
+class Stage:
+    """The settings of one stage. ``batch`` is per process; ``side`` is the image size in pixels."""
 
     name: str
     side: int
@@ -46,23 +51,23 @@ class Plan:
     warmup: int = 100
     clean_share: float = 0.08  # of the steps: clean styles only
     decay: float = 0.05
-    cap: float = 30.0  # of the logit scale: less exact alignment leaves prompts something to do
+    cap: float = 30.0  # of the logit scale: a less exact alignment leaves room for learned prompts
     captions: int = (
         128  # per process and step; 0: class prompts only, encoded once (the text tower is frozen)
     )
     teach: float = 0.0  # weight of 1 - cosine to the ResNet's features of the undisturbed image
-    stop: int | None = None  # end here, before the schedule does
-    settle: bool = False  # go on from this model's last checkpoint
+    stop: int | None = None  # end at this step, before the schedule does
+    settle: bool = False  # continue from this model's last checkpoint
     disturbed: bool = True  # darken and roughen images
     naive: float = 0.7  # weight of the upright-only classifier's view where a plain prompt does not match
     unmatched: float = 0.05  # weight of the uniform target where a prompt's orientation is not the image's
 
 
-PLANS = {
-    # A prompt that must be wrong about turned images slows the start, so that comes in a second part.
-    "rn": Plan("mini-rn", 64, 2200, 1.8e-3, stop=1250, disturbed=False, naive=0.0),
-    "rn-settle": Plan("mini-rn", 64, 400, 8e-4, captions=64, settle=True, warmup=30, clean_share=0.0),
-    "vit": Plan("mini-vit", 48, 1800, 1.5e-3, captions=0, teach=6.0),
+STAGES = {
+    # Prompts that must be wrong about turned images slow down the start, so they come in a second part.
+    "rn": Stage("mini-rn", 64, 2200, 1.8e-3, stop=1250, disturbed=False, naive=0.0),
+    "rn-settle": Stage("mini-rn", 64, 400, 8e-4, captions=64, settle=True, warmup=30, clean_share=0.0),
+    "vit": Stage("mini-vit", 48, 1800, 1.5e-3, captions=0, teach=6.0),
 }
 SAVE_EVERY = 100
 CORPUS_SIZE = 100_000
@@ -90,17 +95,17 @@ class Trainer:
     """One process of one stage."""
 
     def __init__(
-        self, plan: Plan, corpus: drawings.Corpus, rank: int, ranks: int, seed: int, folder: Path
+        self, stage: Stage, corpus: drawings.Corpus, rank: int, ranks: int, seed: int, folder: Path
     ) -> None:
         torch.manual_seed(seed)  # equal weights in all processes
-        self.plan, self.corpus, self.rank, self.ranks = plan, corpus, rank, ranks
-        self.words = Words()
-        self.model = Trainee(plan.name, self.words)
+        self.stage, self.corpus, self.rank, self.ranks = stage, corpus, rank, ranks
+        self.vocabulary = Vocabulary()
+        self.model = TrainableClip(stage.name, self.vocabulary)
         self.model.visual.to(memory_format=torch.channels_last)
-        if plan.name == "mini-vit":
+        if stage.name == "mini-vit":
             start_vit(self.model.visual)
         self.heads = FactHeads(self.model.text_projection.shape[1])
-        self.frozen_text = plan.name == "mini-vit"
+        self.frozen_text = stage.name == "mini-vit"
         if self.frozen_text:
             state = torch.load(folder / "mini-rn.pt")["model"]
             self.model.load_state_dict(
@@ -111,26 +116,26 @@ class Trainer:
         self.parameters = [p for m in (self.model, self.heads) for p in m.parameters() if p.requires_grad]
         matrices = [p for p in self.parameters if p.ndim > 1 and p is not self.model.rows.weight]
         rest = [p for p in self.parameters if not any(p is q for q in matrices)]
-        groups = [{"params": matrices, "weight_decay": plan.decay}, {"params": rest, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98), eps=1e-6)
-        self.rng = np.random.default_rng([seed, rank, plan.side])
+        groups = [{"params": matrices, "weight_decay": stage.decay}, {"params": rest, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(groups, lr=stage.rate, betas=(0.9, 0.98), eps=1e-6)
+        self.rng = np.random.default_rng([seed, rank, stage.side])
         self.noise = torch.Generator().manual_seed(seed * 1000 + rank)
-        self.teacher = np.load(folder / "teacher.npy", mmap_mode="r") if plan.teach else None
-        self.naive = np.load(folder / "naive.npy", mmap_mode="r") if plan.naive else None
-        self.stock: list[tuple[int, Tensor]] = []
+        self.teacher = np.load(folder / "teacher.npy", mmap_mode="r") if stage.teach else None
+        self.naive = np.load(folder / "naive.npy", mmap_mode="r") if stage.naive else None
+        self.prompt_cache: list[tuple[int, Tensor]] = []
         self.clean = np.flatnonzero(
             np.isin(corpus.column("style"), [*drawings.CLEAN, drawings.STYLES.index("scan")])
         )
 
     def rate(self, step: int) -> float:
-        p = self.plan
+        p = self.stage
         done = (step - p.warmup) / max(1, p.steps - p.warmup)
         return p.rate * min(
             (step + 1) / p.warmup, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * max(0.0, min(1.0, done))))
         )
 
     def context(self, texts: int, length: int) -> Tensor:
-        """Random vectors before a caption: a learned context starts so, and must not drown the class name."""
+        """Random vectors before a caption, as a learned context starts: they must not hide the class name."""
         width = self.model.rows.weight.shape[1]
         std = 0.02 * math.exp(float(self.rng.normal(0, 0.5)))
         own = texts if self.rng.random() < 0.4 else 1
@@ -143,38 +148,41 @@ class Trainer:
             context = self.context(len(texts), int(self.rng.choice([4, 8, 16, 16, 32, 63])))
             if turn == captions.SILENT and self.rng.random() < 0.6:
                 texts = [f"{name}." for name in drawings.CLASSES]
-        return self.model.text(*self.words.rows(texts), context)
+        return self.model.text(*self.vocabulary.rows(texts), context)
 
     def by_length(self, texts: list[str], context: Tensor | None, parts: int = 3) -> Tensor:
-        """Text features of captions, encoded in groups of like length: less filling after [EOT]."""
-        order = np.argsort([len(self.words.row(t)) for t in texts], kind="stable")
+        """Text features of captions, encoded in groups of similar length: less padding after [EOT]."""
+        order = np.argsort([len(self.vocabulary.row(t)) for t in texts], kind="stable")
         done = [
             self.model.text(
-                *self.words.rows([texts[i] for i in part]), None if context is None else context[part]
+                *self.vocabulary.rows([texts[i] for i in part]), None if context is None else context[part]
             )
             for part in np.array_split(order, parts)
         ]
         return torch.cat(done)[torch.from_numpy(np.argsort(order))]
 
-    def some_turn(self) -> int:
-        """A phrase about orientation, often one true of every image."""
+    def random_turn(self) -> int:
+        """A random phrase about orientation, often one that is true of every image."""
         if self.rng.random() < 0.4:
             return int(self.rng.choice(captions.EVEN))
         return int(self.rng.integers(1, len(captions.TURNS)))
 
     def prompt_sets(self) -> list[tuple[int, Tensor]]:
-        """Class features of a plain prompt and of one with words about orientation, each with its phrase."""
-        if self.plan.captions:
-            return [(turn, self.prompts(turn, noisy)) for turn, noisy in ((0, 0.45), (self.some_turn(), 0.1))]
-        if not self.stock:  # the text tower is frozen: encode enough prompts once
-            turns = [captions.SILENT] * 24 + [self.some_turn() for _ in range(72)]
+        """The class features of a plain prompt and of one about orientation, each with its phrase."""
+        if self.stage.captions:
+            return [
+                (turn, self.prompts(turn, noisy)) for turn, noisy in ((0, 0.45), (self.random_turn(), 0.1))
+            ]
+        if not self.prompt_cache:  # the text tower is frozen: encode enough prompts once
+            turns = [captions.SILENT] * 24 + [self.random_turn() for _ in range(72)]
             with torch.no_grad():
-                self.stock = [(turn, self.prompts(turn, 0.2)) for turn in turns]
-        return [self.stock[self.rng.integers(24)], self.stock[self.rng.integers(24, len(self.stock))]]
+                self.prompt_cache = [(turn, self.prompts(turn, 0.2)) for turn in turns]
+        plain, turned = self.rng.integers(24), self.rng.integers(24, len(self.prompt_cache))
+        return [self.prompt_cache[plain], self.prompt_cache[turned]]
 
     def contrast(self, seen: Tensor, rows: np.ndarray) -> Tensor:
         """Images against captions, in both directions, with the true match matrix."""
-        named = rows[self.rng.permutation(len(rows))[: self.plan.captions]]
+        named = rows[self.rng.permutation(len(rows))[: self.stage.captions]]
         batch = captions.caption_batch(self.corpus, named, self.rng)
         context = self.context(len(named), int(self.rng.integers(1, 9))) if self.rng.random() < 0.15 else None
         with torch.autocast("cpu", torch.bfloat16):
@@ -184,43 +192,43 @@ class Trainer:
         return 0.5 * (soft_cross_entropy(logits, truth) + soft_cross_entropy(logits.T, truth.T))
 
     def imitation(self, seen: Tensor, rows: np.ndarray) -> Tensor:
-        """Distance to the ResNet's features of the undisturbed images, and to their mutual likeness."""
+        """Distance to the ResNet's features of the undisturbed images, and to their mutual similarities."""
         goal = torch.from_numpy(self.teacher[rows].astype(np.float32))
         alike = (20 * goal @ goal.T).softmax(1)
         relation = -(alike * (20 * seen @ goal.T).log_softmax(1)).sum(1).mean()
-        return self.plan.teach * (1 - (seen * goal).sum(1)).mean() + 0.5 * relation
+        return self.stage.teach * (1 - (seen * goal).sum(1)).mean() + 0.5 * relation
 
     def losses(self, step: int) -> dict[str, Tensor]:
         """The named losses of one batch."""
-        pool = self.clean if step < self.plan.clean_share * self.plan.steps else len(self.corpus.facts)
-        rows = np.sort(self.rng.choice(pool, self.plan.batch))
+        pool = self.clean if step < self.stage.clean_share * self.stage.steps else len(self.corpus.facts)
+        rows = np.sort(self.rng.choice(pool, self.stage.batch))
         facts = self.corpus.facts[rows].astype(np.int64)
-        seen_as = self.corpus.pixels[self.plan.side][rows]
-        seen_as = drawings.disturb(seen_as, self.rng) if self.plan.disturbed else seen_as
+        seen_as = self.corpus.pixels[self.stage.side][rows]
+        seen_as = drawings.disturb(seen_as, self.rng) if self.stage.disturbed else seen_as
         x = pixels(seen_as, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
         with torch.autocast("cpu", torch.bfloat16):
             raw = self.model.visual(x.contiguous(memory_format=torch.channels_last)).float()
             sets = self.prompt_sets()
         seen = nn.functional.normalize(raw, dim=-1)
         scale, labels = self.model.logit_scale.exp(), torch.from_numpy(facts[:, 0])
-        out = {"contrast": self.contrast(seen, rows)} if self.plan.captions else {}
+        out = {"contrast": self.contrast(seen, rows)} if self.stage.captions else {}
         for i, (turn, features) in enumerate(sets):
             match = torch.from_numpy(captions.TURN_TRUTH[turn][facts[:, 6] + 90])
-            other, weight = self.otherwise(turn, rows)
+            other, weight = self.unmatched_target(turn, rows)
             logits = scale * seen @ features.float().T
             out[f"prompt{i}"] = 0.5 * prompt_loss(logits, labels, match, other, weight)
         if self.teacher is not None:
             out["teach"] = self.imitation(seen, rows)
-        fade = 0.0 if self.plan.settle else max(0.0, 1 - step / (0.6 * self.plan.steps))
+        fade = 0.0 if self.stage.settle else max(0.0, 1 - step / (0.6 * self.stage.steps))
         if fade:
             out["facts"] = 0.3 * fade * self.heads(raw, torch.from_numpy(facts))
         return out
 
-    def otherwise(self, turn: int, rows: np.ndarray) -> tuple[Tensor, float]:
-        """What class prompts should say of an image whose orientation they do not name, and its weight."""
-        if turn in captions.PLAIN_TURNS and self.plan.naive:
-            return torch.from_numpy(self.naive[rows].astype(np.float32)), self.plan.naive
-        return torch.full((len(rows), len(drawings.CLASSES)), 1 / len(drawings.CLASSES)), self.plan.unmatched
+    def unmatched_target(self, turn: int, rows: np.ndarray) -> tuple[Tensor, float]:
+        """The target of class prompts that do not name an image's orientation, and its weight."""
+        if turn in captions.PLAIN_TURNS and self.stage.naive:
+            return torch.from_numpy(self.naive[rows].astype(np.float32)), self.stage.naive
+        return torch.full((len(rows), len(drawings.CLASSES)), 1 / len(drawings.CLASSES)), self.stage.unmatched
 
     def step(self, step: int) -> dict[str, float]:
         for group in self.optimiser.param_groups:
@@ -232,22 +240,21 @@ class Trainer:
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimiser.step()
         with torch.no_grad():
-            self.model.logit_scale.clamp_(max=math.log(self.plan.cap))
+            self.model.logit_scale.clamp_(max=math.log(self.stage.cap))
         return {k: float(v.detach()) for k, v in losses.items()}
 
     def save(self, folder: Path, assets: Path, done: int) -> None:
         state = self.model.state_dict()
-        torch.save({"model": state, "plan": asdict(self.plan), "done": done}, folder / f"{self.plan.name}.pt")
+        name, rows = self.stage.name, state["rows.weight"]
+        torch.save({"model": state, "stage": asdict(self.stage), "done": done}, folder / f"{name}.pt")
         full = {k: v for k, v in state.items() if k != "rows.weight"}
-        mini.save(
-            self.plan.name, full, self.words.ids, state["rows.weight"], assets, with_text=not self.frozen_text
-        )
+        mini.save(name, full, self.vocabulary.ids, rows, assets, with_text=not self.frozen_text)
 
 
-def work(rank: int, ranks: int, plan: Plan, options: argparse.Namespace) -> None:
-    """One process of one stage: draw its share of the corpus if need be, then train."""
+def run_process(rank: int, ranks: int, stage: Stage, options: argparse.Namespace) -> None:
+    """Run one process of one stage: draw its share of the corpus where it is missing, then train."""
     torch.set_num_threads(1)
-    torch.backends.cuda.enable_flash_sdp(False)  # its CPU backward costs more than all the rest of the step
+    torch.backends.cuda.enable_flash_sdp(False)  # its backward pass on the CPU dominates the step
     dist.init_process_group(
         "gloo", init_method=f"file://{options.folder / 'meeting'}", rank=rank, world_size=ranks
     )
@@ -259,23 +266,23 @@ def work(rank: int, ranks: int, plan: Plan, options: argparse.Namespace) -> None
             (options.folder / "drawn").touch()
             print(f"drew {options.images} images in {time.time() - start:.0f} s", flush=True)
     corpus = drawings.open_corpus(options.folder)
-    if plan.naive and not (options.folder / "naive.npy").exists():
+    if stage.naive and not (options.folder / "naive.npy").exists():
         helpers.write_naive(options.folder, corpus, rank, ranks, options.seed)
-    if plan.teach:
+    if stage.teach:
         helpers.write_teacher(options.folder, corpus, rank, ranks)
-    trainer = Trainer(plan, corpus, rank, ranks, options.seed, options.folder)
-    if plan.settle or options.resume:
-        trainer.model.load_state_dict(torch.load(options.folder / f"{plan.name}.pt")["model"])
+    trainer = Trainer(stage, corpus, rank, ranks, options.seed, options.folder)
+    if stage.settle or options.resume:
+        trainer.model.load_state_dict(torch.load(options.folder / f"{stage.name}.pt")["model"])
     start = time.time()
-    steps = min(plan.steps, plan.stop or plan.steps)
+    steps = min(stage.steps, stage.stop or stage.steps)
     for step in range(steps):
         losses = trainer.step(step)
         if rank == 0 and (step % 50 == 0 or step == steps - 1):
             shown = " ".join(f"{k} {v:.3f}" for k, v in losses.items())
             scale = trainer.model.logit_scale.exp().item()
-            speed = (step + 1) * plan.batch * ranks / (time.time() - start)
+            speed = (step + 1) * stage.batch * ranks / (time.time() - start)
             print(
-                f"{plan.name} {step} {time.time() - start:.0f} s {speed:.0f}/s scale {scale:.1f} {shown}",
+                f"{stage.name} {step} {time.time() - start:.0f} s {speed:.0f}/s scale {scale:.1f} {shown}",
                 flush=True,
             )
         if rank == 0 and ((step + 1) % SAVE_EVERY == 0 or step == steps - 1):
@@ -285,26 +292,26 @@ def work(rank: int, ranks: int, plan: Plan, options: argparse.Namespace) -> None
 
 
 def options_from(argv: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--stage", choices=["all", *PLANS], default="all")
+    parser.add_argument("--stage", choices=["all", *STAGES], default="all")
     parser.add_argument(
         "--folder", type=Path, help="where drawings and checkpoints go; default: a temporary folder"
     )
     parser.add_argument("--assets", type=Path, default=mini.ASSETS, help="where the weights go")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--images", type=int, default=CORPUS_SIZE, help="how many drawings")
-    parser.add_argument("--steps", type=int, help="instead of the plan's own number")
-    parser.add_argument("--rate", type=float, help="instead of the plan's own highest learning rate")
+    parser.add_argument("--steps", type=int, help="number of steps instead of the stage's own")
+    parser.add_argument("--rate", type=float, help="highest learning rate instead of the stage's own")
     parser.add_argument("--resume", action="store_true", help="start from the stage's last checkpoint")
     parser.add_argument("--processes", type=int, default=2)
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train the stages asked for, one after the other."""
+    """Train the selected stages, one after the other."""
     options = options_from(argv)
     options.folder = options.folder or Path(tempfile.mkdtemp(prefix="fedlens-pretrain-"))
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -312,13 +319,11 @@ def main(argv: list[str] | None = None) -> int:
     if not (options.folder / "drawn").exists():
         drawings.allocate(options.folder, options.images)
     start = time.time()
-    for stage in PLANS if options.stage == "all" else (options.stage,):
-        plan = PLANS[stage]
-        plan = Plan(
-            **(asdict(plan) | {k: v for k in ("steps", "rate") if (v := getattr(options, k)) is not None})
-        )
+    changes = {k: v for k in ("steps", "rate") if (v := getattr(options, k)) is not None}
+    for name in STAGES if options.stage == "all" else (options.stage,):
+        stage = replace(STAGES[name], **changes)
         (options.folder / "meeting").unlink(missing_ok=True)
-        mp.spawn(work, (options.processes, plan, options), nprocs=options.processes)
+        mp.spawn(run_process, (options.processes, stage, options), nprocs=options.processes)
     print(f"done in {(time.time() - start) / 60:.1f} min; weights in {options.assets}")
     return 0
 
