@@ -15,6 +15,7 @@ from fedcore.config import SHARED, DataConfig, Experiment, dumps
 from fedcore.config.field_names import data_title, field_title, value_text
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
+from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
 _ENVIRONMENT_TITLES = {
@@ -33,34 +34,37 @@ _FILE_KINDS = {".safetensors": "checkpoint", ".txt": "log", ".log": "log", ".npz
 
 @dataclass(frozen=True)
 class KeptFile:
-    """One file of a run. ``name`` is its path below the run's folder."""
+    """One file of a run; ``name`` is its path below the run's folder."""
 
     name: str
-    what: str
+    kind: str
     megabytes: float
     written: str
 
 
 def kept_files(store: Store, run_id: int) -> list[KeptFile]:
-    """Checkpoints, logs and analyses of a run by name; none where it was trained elsewhere.
+    """Return checkpoints, logs and analyses of a run by name; none where it was trained elsewhere.
 
     Raises:
         FedLensError: when there is no such run.
     """
     folder = store.runs.folder(run_id)
-    found = []
+    files = []
     for path in sorted(folder.rglob("*")):
-        with suppress(FileNotFoundError):  # a checkpoint that a running run has replaced since it was listed
+        with suppress(FileNotFoundError):  # a running run has replaced this checkpoint since it was listed
             if path.is_file():
+                name, kind = path.relative_to(folder).as_posix(), _FILE_KINDS.get(path.suffix, "file")
                 stat = path.stat()
-                written = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
-                what = _FILE_KINDS.get(path.suffix, "file")
-                found.append(KeptFile(path.relative_to(folder).as_posix(), what, stat.st_size / 1e6, written))
-    return found
+                files.append(KeptFile(name, kind, stat.st_size / 1e6, _time_text(stat.st_mtime)))
+    return files
+
+
+def _time_text(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def environment_texts(environment: Mapping[str, object]) -> dict[str, str]:
-    """What a run was resolved to, in words: title -> value, in the order in which it was recorded."""
+    """Return the recorded environment of a run in words: title -> value, in the order of recording."""
     return {
         _ENVIRONMENT_TITLES.get(name, field_title(name)): value_text(f"data.{name}", value)
         for name, value in environment.items()
@@ -68,15 +72,26 @@ def environment_texts(environment: Mapping[str, object]) -> dict[str, str]:
 
 
 def repeat_command(file: str, environment: Mapping[str, object]) -> str:
-    """The command that repeats a run from its experiment file.
+    """Return the command that repeats a run from its experiment file.
 
-    The number of threads decides the last bits of a sum on a CPU, and the file does not hold it. A run of the
-    CPU says so: on a machine with a GPU it would take that.
+    For a run on the CPU it names the number of threads, which decides the last bits of a sum and is not in
+    the file, and the device, since a machine with a GPU would use that.
     """
     if environment.get("device") != "cpu":
         return f"fedlens run {file}"
     threads = environment.get("threads")
     return f"{f'FEDLENS_THREADS={threads} ' if threads else ''}fedlens run {file} --device cpu"
+
+
+def run_toml(store: Store, run_id: int) -> str:
+    """Return an experiment file that repeats one run, with all hyper-parameters of its method."""
+    run = store.runs.config(run_id)
+    shared = run.model_dump(include=SHARED)
+    held_out = (run.held_out,) if run.held_out is not None else ()
+    experiment = Experiment(
+        name=f"Run {run_id} again", methods=(run.method,), seeds=(run.seed,), held_out=held_out, **shared
+    )
+    return dumps(experiment)
 
 
 @dataclass(frozen=True)
@@ -89,26 +104,35 @@ class DataCounts:
 
 
 def count_images(images: ImageSet) -> DataCounts:
-    """Images per domain and class."""
+    """Count the images per domain and class."""
     counts = np.zeros((len(images.domains), len(images.classes)), dtype=np.int64)
     np.add.at(counts, (np.asarray(images.domain), np.asarray(images.labels)), 1)
     return DataCounts(images.domains, images.classes, counts)
 
 
+def size_text(size: float) -> str:
+    """Return a number of bytes in words: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            value = size / scale
+            return f"{value:,.{int(value < 9.95)}f} {unit}"
+    return f"{size:.0f} bytes"
+
+
 ENCODING_DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")
-"""What tells two encodings of one data set, backbone and depth apart; most telling first."""
+"""In what encodings of one data set, backbone and depth can differ; the most informative first."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A file of cached image features; made again when it is needed and not there.
+    """A file of cached image features; it is made again when it is needed and missing.
 
     Attributes:
-        name: of its file without suffix; what ``delete_encoding`` takes.
-        backbone, reads: empty for files of an older release, which did not say.
+        name: of its file without suffix; ``delete_encoding`` takes it.
+        backbone, reads: empty for files of an older release, which did not record them.
         images: rows on the disk.
         total: rows when it is complete.
-        details: what else it depends on, by ``DETAILS``; empty for files of an older release.
+        details: values of ``ENCODING_DETAILS``; empty for files of an older release.
     """
 
     name: str
@@ -123,44 +147,33 @@ class Encoding:
 
     @property
     def title(self) -> str:
-        """The data set's name, of one's own data its folder's; the file's where that is not recorded."""
+        """The data set's name, for the user's own data that of its folder; else the file's name."""
         return data_title(DataConfig(name=self.data, root=self.details.get("folder"))) or self.name
 
     @property
     def complete(self) -> bool:
-        """Whether runs can use it; an interrupted one goes on where it was when a run wants it."""
+        """Whether runs can use it; the next run that needs an interrupted one completes it."""
         return self.images == self.total
 
 
-def size_text(size: float) -> str:
-    """Bytes in words: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            value = size / scale
-            return f"{value:,.{int(value < 9.95)}f} {unit}"
-    return f"{size:.0f} bytes"
-
-
 def cached_encodings(store: Store) -> list[Encoding]:
-    """Cached encodings beside the database, unfinished ones too, largest first."""
+    """Return the cached encodings beside the database, unfinished ones too, largest first."""
     folder = _encodings_folder(store)
-    found = []
+    encodings = []
     for path in [*folder.glob("*.npy"), *folder.glob("*.part")]:
-        with suppress(FileNotFoundError):  # a part that was finished, and so renamed, since it was listed
-            found.append(_encoding(path))
-    return sorted(found, key=lambda e: (-e.megabytes, e.name))
+        with suppress(FileNotFoundError):  # it was completed, and so renamed, since it was listed
+            encodings.append(_encoding(path))
+    return sorted(encodings, key=lambda e: (-e.megabytes, e.name))
 
 
-def encoding_differences(found: Sequence[Encoding]) -> list[str]:
-    """What tells each encoding from others of the same data set, backbone and depth; empty for a single one.
+def encoding_differences(encodings: Sequence[Encoding]) -> list[str]:
+    """Return how each encoding differs from others of the same data set, backbone and depth.
 
-    The first details that make every one of them different are named, and no more.
+    As few details as distinguish all of them; empty for a single one.
     """
-    alike: dict[tuple[str, str, str], list[Encoding]] = {}
-    for e in found:
-        alike.setdefault((e.title if e.data else "", e.backbone, e.reads), []).append(e)
+    alike = group_by(encodings, lambda e: (e.title if e.data else "", e.backbone, e.reads))
     texts = {name: text for group in alike.values() for name, text in _differences(group).items()}
-    return [texts[e.name] for e in found]
+    return [texts[e.name] for e in encodings]
 
 
 def _differences(group: Sequence[Encoding]) -> dict[str, str]:
@@ -179,13 +192,13 @@ def _differences(group: Sequence[Encoding]) -> dict[str, str]:
 
 
 def delete_encoding(store: Store, name: str) -> float:
-    """Delete a cached encoding by its name. Returns: megabytes that came free.
+    """Delete a cached encoding by its name and return the megabytes that were freed.
 
     Raises:
         FedLensError: when there is none of that name, or a run reads or writes it.
     """
     if name not in {e.name for e in cached_encodings(store)}:
-        raise FedLensError(f"no encoding '{name}' any more; reload the page")
+        raise FedLensError(f"encoding '{name}' no longer exists; reload the page")
     return arrays.delete(_encodings_folder(store) / f"{name}.npy") / 1e6
 
 
@@ -194,26 +207,17 @@ def _encodings_folder(store: Store) -> Path:
 
 
 def _encoding(path: Path) -> Encoding:
-    stat, about = path.stat(), arrays.description(path)
-    shape = about.get("shape")
+    stat, recorded = path.stat(), arrays.description(path)
+    shape = recorded.get("shape")
     total = int(shape[0]) if isinstance(shape, list) and shape else 0
     return Encoding(
-        path.stem,
-        stat.st_size / 1e6,
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime)),
-        *(str(about.get(key, "")) for key in ("data", "backbone", "reads")),
-        total if path.suffix == ".npy" else arrays.rows_on_disk(path),
-        total,
-        {key: str(about[key]) for key in ENCODING_DETAILS if key in about},
+        name=path.stem,
+        megabytes=stat.st_size / 1e6,
+        written=_time_text(stat.st_mtime),
+        data=str(recorded.get("data", "")),
+        backbone=str(recorded.get("backbone", "")),
+        reads=str(recorded.get("reads", "")),
+        images=total if path.suffix == ".npy" else arrays.rows_on_disk(path),
+        total=total,
+        details={key: str(recorded[key]) for key in ENCODING_DETAILS if key in recorded},
     )
-
-
-def run_toml(store: Store, run_id: int) -> str:
-    """An experiment file that repeats one run, with all of its method's hyper-parameters written out."""
-    run = store.runs.config(run_id)
-    shared = run.model_dump(include=SHARED)
-    held_out = (run.held_out,) if run.held_out is not None else ()
-    experiment = Experiment(
-        name=f"Run {run_id} again", methods=(run.method,), seeds=(run.seed,), held_out=held_out, **shared
-    )
-    return dumps(experiment)

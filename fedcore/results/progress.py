@@ -39,7 +39,7 @@ class RunProgress:
 
     @property
     def text(self) -> str:
-        """What the reader wants to know about the run now."""
+        """The state in words: place in the queue, time left, time taken, or why the run ended."""
         run = self.run
         if run.state == "queued":
             return f"number {self.queue_position} in the queue" if self.queue_position else "queued"
@@ -52,7 +52,7 @@ class RunProgress:
 
 
 def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
-    """Progress of some runs; the time left is that of the last rounds, times the rounds to go."""
+    """Return the progress of some runs; the time left assumes the pace of the last rounds."""
     pace: dict[int, list[float]] = {}
     for row in store.rounds.of_runs([r.id for r in runs if r.state == "running"]):
         parts = (row.seconds_train, row.seconds_aggregate, row.seconds_evaluate)
@@ -61,19 +61,28 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
     sent = store.rounds.traffic([r.id for r in runs])
     queued = {run_id: i for i, run_id in enumerate(store.queue.ids(), start=1)}
     now = time.time()
-    found = []
+    progress = []
     for run in runs:
         recent = pace.get(run.id, [])[-RECENT_ROUNDS:]
-        left = (run.rounds_total - run.rounds_done) * sum(recent) / len(recent) if recent else None
-        share = run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done")
         mean = sum(recent) / len(recent) if recent else None
         up, down = (None if b is None else b / MEGABYTE for b in sent.get(run.id, (None, None)))
-        found.append(RunProgress(run, share, left, elapsed(run, now), queued.get(run.id), mean, up, down))
-    return found
+        progress.append(
+            RunProgress(
+                run,
+                share=run.rounds_done / run.rounds_total if run.rounds_total else float(run.state == "done"),
+                seconds_left=None if mean is None else (run.rounds_total - run.rounds_done) * mean,
+                seconds=elapsed(run, now),
+                queue_position=queued.get(run.id),
+                seconds_per_round=mean,
+                megabytes_up=up,
+                megabytes_down=down,
+            )
+        )
+    return progress
 
 
 def elapsed(run: RunRow, now: float | None = None) -> float | None:
-    """Seconds since the run began, up to its end where it has one."""
+    """Return the seconds from a run's start to its end, or to now; None before the start."""
     if run.started_at is None:
         return None
     end = run.finished_at if run.finished_at is not None else (time.time() if now is None else now)
@@ -81,7 +90,7 @@ def elapsed(run: RunRow, now: float | None = None) -> float | None:
 
 
 def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
-    """The last lines of a run's log; empty where it has not written any."""
+    """Return the last lines of a run's log; empty where it has written none."""
     path = store.runs.log_path(run_id)
     if not path.is_file():
         return ""
@@ -93,37 +102,37 @@ def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
 
 
 Snapshot = tuple[tuple[int, int, int], ...]
-"""What a figure of some runs shows: (run, round, attempt) each; round -1 where there is none yet."""
+"""What is shown of some runs: (run, round, attempt) each; round -1 where there is none yet."""
 
 
 def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
-    """The newest moment: it changes when a round has landed, and only then."""
-    found = store.runs.versions(run_ids)
-    evaluated = store.rounds.last_evaluated(found)
+    """Return the newest snapshot of some runs, which changes only when a round has been recorded."""
+    versions = store.runs.versions(run_ids)
+    evaluated = store.rounds.last_evaluated(versions)
     return tuple(
         (run_id, max(done, evaluated[run_id]) if run_id in evaluated else -1, attempt)
-        for run_id, (_, done, attempt, _) in sorted(found.items())
+        for run_id, (_, done, attempt, _) in sorted(versions.items())
     )
 
 
 def activity_digest(store: Store, experiment_id: int) -> str:
-    """A short text that changes when a run of an experiment has begun, ended, gone on or said something."""
-    return hashlib.blake2b(
-        repr(store.runs.versions_in_experiment(experiment_id)).encode(), digest_size=8
-    ).hexdigest()
+    """Return a short text that changes with the state, rounds or messages of an experiment's runs."""
+    versions = repr(store.runs.versions_in_experiment(experiment_id))
+    return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
 def next_snapshot(shown: Snapshot, now: Snapshot, draws: Mapping[int, int], early: int) -> Snapshot:
-    """The next moment to draw on the way from ``shown`` to ``now``.
+    """Return the next snapshot to draw on the way from ``shown`` to ``now``.
 
-    A run that is quicker than the eye is shown in ``early`` drawings at least, not only at its end.
+    A very quick run is drawn at least ``early`` times, and not only at its end.
 
     Args:
-        draws: how often each run has been drawn with something new.
+        draws: run -> how often it has been drawn with a new round.
+        early: number of drawings over which the first rounds of a run are spread.
     """
-    found = []
+    snapshot = []
     for (run_id, old, _), (_, new, attempt) in zip(shown, now, strict=True):
         left = early - draws.get(run_id, 0)
-        ahead = -(-(new - old) // left) if left > 0 and new > old else new - old
-        found.append((run_id, old + ahead, attempt))
-    return tuple(found)
+        step = -(-(new - old) // left) if left > 0 and new > old else new - old
+        snapshot.append((run_id, old + step, attempt))
+    return tuple(snapshot)

@@ -34,7 +34,7 @@ def log(run: RunRow) -> None:
     kept = kept_files(store, run.id)
     if kept:
         head = [("File", "wide"), ("What", ""), ("MB", "num"), ("Written", "name")]
-        rows = [[common.esc(f.name), f.what, f"{f.megabytes:.2f}", f.written] for f in kept]
+        rows = [[common.esc(f.name), f.kind, f"{f.megabytes:.2f}", f.written] for f in kept]
         st.html(common.table_html(head, rows, "Files of this run"))
         st.caption(common.md(f"In {path.parent}"))
 

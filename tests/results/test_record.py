@@ -22,7 +22,7 @@ def test_files_are_listed_below_the_runs_folder(tmp_path: Path):
     (folder / "round-1.safetensors").write_bytes(b"x" * 1_500_000)
     (folder / "tasks" / "a" / "arrays.npz").write_bytes(b"y")
     found = kept_files(Store(db), run[0].id)
-    assert [(f.name, f.what, f.megabytes) for f in found] == [
+    assert [(f.name, f.kind, f.megabytes) for f in found] == [
         ("round-1.safetensors", "checkpoint", 1.5),
         ("tasks/a/arrays.npz", "analysis", 1e-6),
     ]
