@@ -7,36 +7,39 @@ from fedcore.data.entry import Entry
 from scripts.docs.blocks import FOLDER, fill
 
 PAGE = FOLDER / "data.md"
+SECTIONS_END = "<!-- end of sections -->\n"
 
 
 def render(text: str) -> str:
-    """The page with every block written from the catalog.
+    """Return the page with every block written from the catalog, and a section for every data set.
 
     Raises:
         FedLensError: for a marker that names no data set.
     """
+    missing = [entry for entry in named_entries() if f"<!-- entry: {entry.name} -->" not in text]
+    sections = [f"### {entry.title}\n\n<!-- entry: {entry.name} -->\n<!-- end -->\n\n" for entry in missing]
+    text = text.replace(SECTIONS_END, "".join([*sections, SECTIONS_END]))
     return fill(text, {"catalog": lambda _: overview(), "entry": about})
 
 
+def named_entries() -> list[Entry]:
+    """Return the data sets that users get elsewhere: neither embedded nor a format of users' own data."""
+    own = ("folder", "manifest", "hf")
+    return [entry for entry in catalog.entries() if not entry.embedded and entry.loader not in own]
+
+
 def overview() -> str:
-    """A table of all data sets."""
+    """Return a table of all data sets."""
     rows = ["| `data.name` | images | classes | domains | official split |", "|---|---|---|---|---|"]
-    for entry in catalog.entries():
-        if entry.embedded or entry.loader in ("folder", "manifest", "hf"):
-            continue
-        cells = (
-            f"`{entry.name}`",
-            _images(entry),
-            _classes(entry),
-            _domains(entry),
-            "✓" if entry.official else "-",
-        )
+    for entry in named_entries():
+        official = "✓" if entry.official else "-"
+        cells = f"`{entry.name}`", _images(entry), _classes(entry), _domains(entry), official
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
 
 def about(name: str) -> str:
-    """The facts about one data set, one a line."""
+    """Return the facts about one data set, one per line."""
     entry = catalog.entry(name)
     facts = {
         "What": f"{entry.source}. Images: {_images(entry)}. Classes: {_classes(entry)}.",

@@ -10,7 +10,7 @@ import io
 import json
 import pickle
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -289,6 +289,10 @@ def tiny_imagenet(root: Path) -> Path:
 
 
 WRITE: dict[str, Callable[[Path], Path]] = {
+    entry.name: partial(domains, name=entry.name, pattern="{domain}/{cls}/{n:03d}.jpg")
+    for entry in catalog.entries()
+    if entry.loader == "domains" and not entry.embedded
+} | {
     "pacs": pacs,
     "office-home": office_home,
     "vlcs": vlcs,
@@ -310,4 +314,4 @@ WRITE: dict[str, Callable[[Path], Path]] = {
     "caltech101": caltech101,
     "tiny-imagenet": tiny_imagenet,
 }
-"""Catalog name -> writer(root) of its upstream layout; it hands the root back."""
+"""Catalog name -> writer(root) of its upstream layout, which returns the root."""
