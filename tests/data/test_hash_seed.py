@@ -1,4 +1,4 @@
-"""Class order, keys and clients are the same whatever PYTHONHASHSEED says: sets and dicts decide nothing."""
+"""Class order, keys, clients and pixels do not depend on PYTHONHASHSEED: sets and dicts decide nothing."""
 
 from __future__ import annotations
 
@@ -12,59 +12,90 @@ import datasets
 import numpy as np
 from PIL import Image
 
+from fedcore.data.drawn import shapes
+from fedcore.data.drawn.drawing_styles import STYLES
+from tests.support.layouts import WRITE
+from tests.support.partitions import KINDS, pixel_digest
+
 CLASSES = ("zebra", "ant", "Owl", "bee", "10", "9")
 DOMAINS = ("sketch", "Art", "photo")
+NAMED = (
+    "pacs", "domainnet", "domainnet-126", "ddr", "femnist", "oxford-pets", "food101", "tiny-imagenet",
+)  # fmt: skip
+DRAWINGS = [f"{style}+30/star/000" for style in STYLES]
 
 SCRIPT = """
 import json, sys
 from fedcore.data import catalog
+own, named, drawings = json.loads(sys.argv[1])
+quick = repr([catalog.facts(name) for name in ("rotated-digits", "shapes")])
+quick += repr([catalog.facts("folder", own["folder"]), catalog.descriptions("shapes")])
+heavy = sorted({"torch", "sklearn", "pandas"} & set(sys.modules))
+
+from fedcore.data.drawn import shapes
 from fedcore.data.partition import partition
 from fedcore.data.splits import split
-from tests.support.partitions import digest
-out = {}
-for name, root in json.loads(sys.argv[1]).items():
-    images = catalog.load(name, root)
+from tests.support.partitions import KINDS, digest, pixel_digest
+
+def loaded(name, root):
+    i = catalog.load(name, root)
     facts = catalog.facts(name, root)
+    return i, [i.classes, i.domains, facts.classes, facts.domains, i.keys, i.labels.tolist(),
+               i.domain.tolist(), i.fingerprint, i.owner, None if i.split is None else i.split.tolist()]
+
+sets, clients = {}, {}
+for name, root in own.items():
+    images, sets[name] = loaded(name, root)
     marks = split(images, "60/20/20", 1)
     kinds = [{"kind": "domain"}, {"kind": "iid", "clients": 3},
              {"kind": "dirichlet", "clients": 3, "alpha": 1.0, "dirichlet_form": "per_client"},
              {"kind": "pathological", "clients": 2, "classes_per_client": 2, "leftover": "spread"}]
     kinds += [{"kind": "natural"}] if images.owner else []
-    clients = [digest(partition(images, marks, seed=1, **kind)) for kind in kinds]
-    out[name] = [images.classes, images.domains, images.keys, images.labels.tolist(), images.owner,
-                 facts.classes, facts.domains, *clients]
-print(json.dumps(out))
+    clients[name] = [digest(partition(images, marks, seed=1, **kind)) for kind in kinds]
+for name, root in named.items():
+    sets[name] = loaded(name, root)[1]
+digits = catalog.load("rotated-digits")
+marks = split(digits, "60/20/20", 1)
+clients["digits"] = [digest(partition(digits, marks, seed=1, **kind)) for kind in KINDS.values()]
+pixels = pixel_digest(shapes.draw_key(key) for key in drawings)
+print(json.dumps([quick, sets, clients, pixels, heavy, "torch" in sys.modules]))
 """
 
 
-def test_every_loader_and_partition_is_the_same_under_two_hash_seeds(tmp_path: Path):
+def own_data(folder: Path) -> dict[str, str]:
+    """One data set of one's own as a folder, a manifest and a saved data set."""
     datasets.disable_progress_bars()
     rows, content = [], {"image": [], "label": [], "domain": [], "writer": []}
     for d, domain in enumerate(DOMAINS):
         for c, name in enumerate(CLASSES):
             for i in range(6):
-                path = tmp_path / "set" / domain / name / f"{i}.png"
+                path = folder / "set" / domain / name / f"{i}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(np.full((4, 4, 3), 40 * d + 6 * c + i, dtype=np.uint8)).save(path)
                 rows.append(f"{domain}/{name}/{i}.png,{name},{domain},w{i % 2}")
                 values = ({"bytes": path.read_bytes(), "path": None}, c, domain, f"w{i % 2}")
                 for column, value in zip(content.values(), values, strict=True):
                     column.append(value)
-    (tmp_path / "set" / "list.csv").write_text("\n".join(["path,label,domain,client", *rows]))
+    (folder / "set" / "list.csv").write_text("\n".join(["path,label,domain,client", *rows]))
     text = datasets.Value("string")
     features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES)),
                 "domain": text, "writer": text}  # fmt: skip
     data = datasets.Dataset.from_dict(content, features=datasets.Features(features))
-    data.save_to_disk(str(tmp_path / "saved"))
-    roots = {
-        "folder": str(tmp_path / "set"),
-        "manifest": str(tmp_path / "set" / "list.csv"),
-        "hf-dataset": str(tmp_path / "saved"),
+    data.save_to_disk(str(folder / "saved"))
+    return {
+        "folder": str(folder / "set"),
+        "manifest": str(folder / "set" / "list.csv"),
+        "hf-dataset": str(folder / "saved"),
     }
+
+
+def test_nothing_depends_on_the_hash_seed_and_facts_load_nothing_heavy(tmp_path: Path):
+    roots = {name: str(WRITE[name](tmp_path / name)) for name in NAMED}
+    arguments = json.dumps([own_data(tmp_path), roots, DRAWINGS])
     one, two = (
         json.loads(
             subprocess.run(
-                [sys.executable, "-c", SCRIPT, json.dumps(roots)],
+                [sys.executable, "-W", "ignore", "-c", SCRIPT, arguments],
                 env={**os.environ, "PYTHONHASHSEED": seed},
                 cwd=Path(__file__).parents[2],
                 capture_output=True,
@@ -75,8 +106,13 @@ def test_every_loader_and_partition_is_the_same_under_two_hash_seeds(tmp_path: P
         for seed in ("0", "4242")
     )
     assert one == two
+    quick, sets, clients, pixels, heavy, torch_is_loaded = one
+    assert heavy == [] and not torch_is_loaded, "labels, splits and partitions never need torch"
+    assert f"{tuple(sorted(CLASSES))}" in quick
     for name in ("folder", "manifest"):
-        assert one[name][0] == sorted(CLASSES) and one[name][1] == sorted(DOMAINS)
-    assert one["hf-dataset"][0] == list(CLASSES), "a ClassLabel has an order of its own"
-    assert [found[5:7] for found in one.values()] == [found[:2] for found in one.values()]
-    assert len(one["manifest"]) == len(one["folder"]) + 1, "with its clients"
+        assert sets[name][0] == sorted(CLASSES) and sets[name][1] == sorted(DOMAINS)
+    assert sets["hf-dataset"][0] == list(CLASSES), "a ClassLabel has an order of its own"
+    assert [s[2:4] for s in sets.values()] == [s[:2] for s in sets.values()], "facts agree"
+    assert len(clients["manifest"]) == len(clients["folder"]) + 1, "with its clients"
+    assert len(set(clients["digits"])) == len(KINDS)
+    assert pixels == pixel_digest(shapes.draw_key(key) for key in DRAWINGS)

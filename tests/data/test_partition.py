@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -303,31 +300,3 @@ def test_labels_follow_their_images_from_disk_to_the_clients(tmp_path: Path):
             assert classes[green // 100] == images.classes[images.labels[row]]
             seen.add((red, green, blue))
     assert len(seen) == 60
-
-
-def test_partitions_do_not_depend_on_pythonhashseed():
-    script = (
-        "from fedcore.data import catalog\n"
-        "from fedcore.data.partition import partition\n"
-        "from fedcore.data.splits import split\n"
-        "from tests.support.partitions import KINDS, digest\n"
-        "import sys\n"
-        "images = catalog.load('rotated-digits')\n"
-        "marks = split(images, '60/20/20', 1)\n"
-        "print(*[digest(partition(images, marks, seed=1, **s)) for s in KINDS.values()])\n"
-        "print('torch' in sys.modules)\n"
-    )
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": value},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for value in ("0", "4242")
-    ]
-    assert outputs[0] == outputs[1]
-    assert outputs[0].strip().endswith("False")  # nothing here may load torch
-    assert len(set(outputs[0].split())) == len(KINDS) + 1

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -277,40 +274,6 @@ def test_brightness_is_of_the_eye_not_of_the_black_around_it(tmp_path: Path):
     assert ddr.measure(tmp_path / "dark.png") == (1600, 0.0)
     (tmp_path / "b.png").write_bytes(b"no image")
     assert ddr.measure(tmp_path / "b.png") is None
-
-
-def test_no_order_depends_on_pythonhashseed(tmp_path: Path):
-    names = (
-        "pacs",
-        "domainnet",
-        "domainnet-126",
-        "ddr",
-        "femnist",
-        "oxford-pets",
-        "food101",
-        "tiny-imagenet",
-    )
-    roots = {name: str(WRITE[name](tmp_path / name)) for name in names}
-    script = (
-        "import json, sys\n"
-        "from fedcore.data import catalog\n"
-        "for name, root in json.loads(sys.argv[1]).items():\n"
-        "    i = catalog.load(name, root)\n"
-        "    print(i.classes, i.domains, i.keys, *i.labels, *i.domain, i.fingerprint, i.owner)\n"
-        "    print(None if i.split is None else i.split.tolist(), catalog.facts(name, root))\n"
-    )
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script, json.dumps(roots)],
-            env={**os.environ, "PYTHONHASHSEED": value},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for value in ("1", "77")
-    ]
-    assert outputs[0] == outputs[1] and len(outputs[0].splitlines()) == 2 * len(names)
 
 
 def test_layout_names_are_of_the_entry(tmp_path: Path):
