@@ -137,7 +137,7 @@ def _matrix_panel(
     """A recorded matrix at its last round up to ``until``; empty where the run records none."""
     rows = [] if until is None else store.diagnostics.at_round(run.id, matrix.name, until)
     names = {e.entity: e.name for e in entities if e.kind == "client"} if rows else {}
-    shares = {(names[d.a], names[d.b]): (d.value, 0, 0) for d in rows if d.value is not None}
+    shares = {(names[d.client_a], names[d.client_b]): (d.value, 0, 0) for d in rows if d.value is not None}
     title = round_title(run, rows[0].round if rows else until)
     panel = matrix_panel(title, run.method, list(names.values()), shares, matrix)
     return replace(panel, empty_text=f"records no {matrix.name.replace('_', ' ')}") if until else panel
