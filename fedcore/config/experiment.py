@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from pydantic import ValidationError
 
-from fedcore.config import sweeps
+from fedcore.config import former_names, sweeps
 from fedcore.config.models import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.methods.registry import first_error
@@ -54,6 +55,8 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FedLensError(f"{where} is not valid TOML: {error}") from error
+    if former := former_names.notice(content):
+        warnings.warn(f"{where}: {former}", FutureWarning, stacklevel=2)
     return parse(content)
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from fedcore.config.former_names import current_config, former_config
 from fedcore.config.models import RunConfig
 from fedcore.methods import registry
 from fedcore.paths import ASSETS
@@ -43,7 +44,9 @@ def lasting(run: RunConfig) -> dict[str, Any]:
     for part in ("data", "partition", "backbone", "method"):
         _drop_later(content[part], type(getattr(run, part)), first[part])
     _drop_later(content, type(run), first["run"])
-    _drop_later_of_method(content["method"])
+    method = content["method"]
+    _drop_later_of_method(method)
+    method["config"] = former_config(method["name"], method["config"])
     return content
 
 
@@ -66,7 +69,8 @@ def _drop_later_of_method(entry: dict[str, Any]) -> None:
 
     For other methods every value counts. A user's own method is identified by the hash of its file.
     """
-    first = _first_fields()["methods"].get(entry["name"])
-    if first is None or entry["sha256"]:
+    former = _first_fields()["methods"].get(entry["name"])
+    if former is None or entry["sha256"]:
         return
+    first = list(current_config(entry["name"], dict.fromkeys(former)))
     _drop_later(entry["config"], registry.get(entry["name"]).Config, first)

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from fedcore.config.former_names import current_config
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -218,6 +220,13 @@ class MethodEntry(_Part):
         title="checksum of the method's file",
         description="Contents of that file when the run was planned (filled in)",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_current_names(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
+            return content
+        return {**content, "config": current_config(str(content.get("name")), content["config"])}
 
 
 class RunConfig(_Part):

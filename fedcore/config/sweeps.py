@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from fedcore.config.former_names import current_sweep
 from fedcore.config.models import (
     BackboneConfig,
     DataConfig,
@@ -76,7 +77,8 @@ def normalised(content: dict[str, Any]) -> dict[str, Any]:
     Raises:
         FedLensError: with field ``sweep.<path>``, for mistakes that do not depend on the methods.
     """
-    sweep = {path: _values(path, values) for path, values in _flat(content["sweep"])}
+    flat = current_sweep(dict(_flat(content["sweep"])))
+    sweep = {path: _values(path, values) for path, values in flat.items()}
     content = {**content, "sweep": sweep}
     if isinstance(content.get("partition"), dict):
         first = {

@@ -1,6 +1,6 @@
 """Written descriptions of classes in place of the prompt: kept with a run, one drawn by seed.
 
-A method has them by two fields of its config, ``style`` and ``descriptions``, and by its base, ``Described``.
+A method has them by the fields ``class_text`` and ``descriptions`` of its config, and its base ``Described``.
 """
 
 from __future__ import annotations
@@ -28,41 +28,44 @@ EDITOR = "class texts"
 _NAMED = 3
 
 
-class Styled(Protocol):
-    """A config whose class texts are written descriptions (gt) or the prompt (st)."""
+ClassText = Literal["description", "template"]
+
+
+class ClassTextConfig(Protocol):
+    """A config whose class texts are written descriptions or the prompt template."""
 
     @property
-    def style(self) -> Literal["gt", "st"]:
-        """Which of the two."""
+    def class_text(self) -> ClassText:
+        """The kind of text."""
 
     @property
     def descriptions(self) -> Texts | None:
         """Class -> its descriptions; None for the data set's own."""
 
 
-def _checked(value: object) -> object:
-    """Class -> tuple of texts with single spaces, or None.
+def _validated(value: object) -> object:
+    """Return class -> tuple of texts with single spaces, or None.
 
     Raises:
-        ValueError: saying which class or text is wrong.
+        ValueError: naming the class or text that is wrong.
     """
     if value is None:
         return None
     if not isinstance(value, Mapping):
         raise ValueError('give every class a list of texts: {"dog" = ["a picture of a dog, ..."]}')
-    found: dict[str, tuple[str, ...]] = {}
-    twins: dict[str, str] = {}
+    texts_of: dict[str, tuple[str, ...]] = {}
+    spellings: dict[str, str] = {}
     for name, texts in value.items():
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"{name!r} is no name of a class")
-        other = twins.setdefault(spoken(name), name)
+            raise ValueError(f"{name!r} is not a class name")
+        other = spellings.setdefault(spoken(name), name)
         if other != name:
             raise ValueError(f"'{other}' and '{name}' are one class; name it once")
-        found[name] = _texts(name, texts)
-    return found
+        texts_of[name] = _validated_texts(name, texts)
+    return texts_of
 
 
-def _texts(name: str, texts: object) -> tuple[str, ...]:
+def _validated_texts(name: str, texts: object) -> tuple[str, ...]:
     if not isinstance(texts, (list, tuple)):
         raise ValueError(f"class '{name}': give a list of texts, not {type(texts).__name__}")
     for i, text in enumerate(texts, start=1):
@@ -73,28 +76,32 @@ def _texts(name: str, texts: object) -> tuple[str, ...]:
     return tuple(" ".join(text.split()) for text in texts)
 
 
-Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_checked)]
+Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_validated)]
 
 
-def style_field(default: Literal["gt", "st"], description: str) -> Any:
-    """The field ``style`` of a config: whether classes are described (gt), or named by the prompt (st)."""
-    words = {"gt": "written descriptions", "st": "from the prompt"}
+def class_text_field(default: ClassText, description: str) -> Any:
+    """The field ``class_text`` of a config: written descriptions of the classes, or the prompt template."""
+    words = {"description": "written descriptions", "template": "from the prompt"}
     return Field(default, title="class texts", description=description, json_schema_extra={"words": words})
 
 
 def descriptions_field() -> Any:
-    """The field ``descriptions: Descriptions`` of a config that has ``style``."""
+    """The field ``descriptions: Descriptions`` of a config that has ``class_text``."""
     return Field(
         None,
         title="written descriptions",
-        description="Written descriptions of each class for style gt, one drawn by seed; default: the data "
-        "set's own, kept with the run when it is planned",
-        json_schema_extra={"editor": EDITOR, "when": {"style": "gt"}, "empty": "the data set's own"},
+        description="Written descriptions of each class for class_text = description, one drawn by seed; "
+        "default: the data set's own, kept with the run when it is planned",
+        json_schema_extra={
+            "editor": EDITOR,
+            "when": {"class_text": "description"},
+            "empty": "the data set's own",
+        },
     )
 
 
 def fields(config: type[BaseModel]) -> list[str]:
-    """Names of a config's fields that hold class texts."""
+    """Names of a config's fields that hold texts by class."""
     extras = {name: info.json_schema_extra for name, info in config.model_fields.items()}
     return [n for n, extra in extras.items() if isinstance(extra, dict) and extra.get("editor") == EDITOR]
 
@@ -107,48 +114,50 @@ def is_texts(value: object) -> bool:
 
 
 def summary(written: Texts) -> str:
-    """``30 texts for 10 of 10 classes (checksum 3fa2c1)``: short, and another one for other texts."""
+    """A short text that differs for other texts: ``30 texts for 10 of 10 classes (checksum 3fa2c1)``."""
     texts, described = sum(map(len, written.values())), sum(map(bool, written.values()))
     content = json.dumps({name: list(t) for name, t in written.items()}, sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:6]
     return f"{texts} text{'s' * (texts != 1)} for {described} of {len(written)} classes (checksum {digest})"
 
 
-def of_classes(config: Styled, classes: Sequence[str], own: Texts) -> dict[str, tuple[str, ...]]:
-    """What is written of each class, in the data set's order and spelling; () where the prompt is taken.
+def descriptions_by_class(
+    config: ClassTextConfig, classes: Sequence[str], own: Texts
+) -> dict[str, tuple[str, ...]]:
+    """The descriptions of each class, in the data set's order and spelling; () where the prompt is used.
 
     Args:
-        own: the data set's, looked into only where the config brings none.
+        own: the data set's descriptions, read only where the config has none.
     """
-    if config.style == "st":
+    if config.class_text == "template":
         return dict.fromkeys(classes, ())
     written = own if config.descriptions is None else config.descriptions
-    found = {spoken(name): tuple(" ".join(t.split()) for t in texts) for name, texts in written.items()}
-    return {name: found.get(spoken(name), ()) for name in classes}
+    tidy = {spoken(name): tuple(" ".join(t.split()) for t in texts) for name, texts in written.items()}
+    return {name: tidy.get(spoken(name), ()) for name in classes}
 
 
 class Described(Method):
-    """Base of methods whose config has ``style`` and ``descriptions``.
+    """Base of methods whose config has ``class_text`` and ``descriptions``.
 
     Attributes:
-        texts: what stands for every class, in their order: a description drawn by seed, or the prompt.
+        texts: the text of every class, in their order: a description drawn by seed, or the prompt.
     """
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
         self.texts = [
-            _drawn(name, written, problem)
-            for name, written in of_classes(config, problem.classes, problem.descriptions).items()
+            _draw_text(name, written, problem)
+            for name, written in descriptions_by_class(config, problem.classes, problem.descriptions).items()
         ]
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse descriptions of classes that the data set has not, and such as the text tower would cut off.
+        """Refuse descriptions of unknown classes, and those too long for the text tower.
 
         Raises:
             FedLensError: with field ``descriptions``.
         """
-        if config.style == "st":
+        if config.class_text == "template":
             return
         known = {spoken(name): name for name in context.classes}
         for name in config.descriptions or ():
@@ -159,7 +168,7 @@ class Described(Method):
         if context.facts.prompts is not None:
             return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
         limit = context.facts.context_length
-        for name, texts in of_classes(config, context.classes, context.descriptions).items():
+        for name, texts in descriptions_by_class(config, context.classes, context.descriptions).items():
             for text in texts:
                 short = len(text.encode()) + 2 <= limit  # a token is a byte at least
                 need = 0 if short else tokens.count(text) + 2
@@ -172,69 +181,76 @@ class Described(Method):
 
     @classmethod
     def freeze_config(cls, config: Any, context: RunContext) -> Any:
-        """The config with its descriptions: those that may change are written out, idle ones are left out.
+        """The config with descriptions that may change written out, and unused ones left out.
 
-        Texts that come with FedLens are not written out: they stay as they are, and so do groups of older
-        runs.
+        Texts that come with FedLens never change and are not written out; older runs have none either, so
+        that both stay in one group.
         """
-        if config.style == "st":
+        if config.class_text == "template":
             return config.model_copy(update={"descriptions": None})
         if config.descriptions is None and context.embedded:
             return config
-        written = of_classes(config, context.classes, context.descriptions)
+        written = descriptions_by_class(config, context.classes, context.descriptions)
         return config.model_copy(update={"descriptions": written})
 
     @classmethod
     def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
-        """Classes that take the prompt because nobody has described them; descriptions that nobody reads."""
-        if config.style == "st":
+        """Name the classes that use the prompt for lack of a description, or descriptions that are unused."""
+        if config.class_text == "template":
             idle = config.descriptions is not None
-            return [f"{cls.about.title}: descriptions are not used by style st, the prompt"] if idle else []
-        written = of_classes(config, context.classes, context.descriptions)
+            return (
+                [f"{cls.about.title}: descriptions are not used with class_text = template"] if idle else []
+            )
+        written = descriptions_by_class(config, context.classes, context.descriptions)
         missing = [name for name, texts in written.items() if not texts]
         if not missing:
             return []
         return [
-            f"{cls.about.title}, style gt: {len(missing)} of {len(written)} classes have no written "
-            f"description ({_listed(missing)}) and take the prompt: describe them here (field descriptions) "
-            "or in the data set's descriptions.json, or let all classes take the prompt (style st)"
+            f"{cls.about.title}, class_text = description: {len(missing)} of {len(written)} classes have no "
+            f"written description ({_listed(missing)}) and use the prompt: describe them here (field "
+            "descriptions) or in a descriptions.json in the data set's folder, or let all classes use the "
+            "prompt (class_text = template)"
         ]
 
     @classmethod
     def result_caveat(cls, config: Any, embedded: bool) -> str:
-        """What a finished run of style gt lacks to be one; empty where every class was described.
+        """Say which classes of a finished run used the prompt for lack of a description.
 
         Args:
             embedded: whether its data come with FedLens, which describes all of their classes.
         """
-        if config.style == "st" or (config.descriptions is None and embedded):
+        if config.class_text == "template" or (config.descriptions is None and embedded):
             return ""
         if config.descriptions is None:
             return (
                 "recorded before written descriptions were kept with a run: which classes had one, and which "
-                "took the prompt, is not known"
+                "used the prompt, is not known"
             )
         missing = sum(not texts for texts in config.descriptions.values())
         total = len(config.descriptions)
         return (
-            f"{missing} of {total} classes had no written description and took the prompt" if missing else ""
+            f"{missing} of {total} classes had no written description and used the prompt" if missing else ""
         )
 
     def drawn_texts(self) -> dict[str, str]:
-        """Of style gt."""
-        return dict(zip(self.problem.classes, self.texts, strict=True)) if self.config.style == "gt" else {}
+        """The drawn descriptions; empty where all classes use the prompt."""
+        return (
+            dict(zip(self.problem.classes, self.texts, strict=True))
+            if self.config.class_text == "description"
+            else {}
+        )
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-def _drawn(name: str, written: Sequence[str], problem: Problem) -> str:
-    """One of a class' descriptions, drawn by seed, or the prompt.
+def _draw_text(name: str, written: Sequence[str], problem: Problem) -> str:
+    """Draw one of a class's descriptions by seed; the prompt where it has none.
 
     Raises:
-        FedLensError: for a description that the text tower would cut off, drawn or not: what a seed may draw
-            must not decide whether a run fails.
+        FedLensError: for a description that is too long for the text tower, drawn or not: the seed must not
+            decide whether a run fails.
     """
     for text in written:
         too_long = problem.backbone.too_long(text)

@@ -91,18 +91,18 @@ def _sdfed(value: PublishedValue) -> Equivalent | None:
 
 
 def _fedalign(value: PublishedValue) -> Equivalent | None:
-    plain = {"style": "gt", "orthogonality": 0.1, "ex_query": True, "similarity": "cosine"}
+    plain = {"class_text": "description", "orthogonality": 0.1, "ex_query": True, "similarity": "cosine"}
     changes: dict[str, dict[str, Any]] = {
         "FedAlign": {},
-        "FedAlign w/o GT": {"style": "st"},
+        "FedAlign w/o GT": {"class_text": "template"},
         "FedAlign w/o L_orth": {"orthogonality": 0.0},
         "FedAlign w/o ex-query": {"ex_query": False},
     }
     if value.method in changes:
         similarity = value.setting.partition(", ")[2].removesuffix(" similarity") or "cosine"
         return Equivalent("fedalign", plain | changes[value.method] | {"similarity": similarity})
-    style = "gt" if value.setting.endswith("GT") else "st"
-    zero_shot = Equivalent("zero-shot", {"style": style})
+    class_text = "description" if value.setting.endswith("GT") else "template"
+    zero_shot = Equivalent("zero-shot", {"class_text": class_text})
     return {"Zero-Shot CLIP": zero_shot, "PromptFL": Equivalent("promptfl")}.get(value.method)
 
 

@@ -123,7 +123,7 @@ def _say(
     whose = "the data set's own" if texts == own else "edited, kept with the experiment"
     st.caption(
         f"{sum(map(len, texts.values()))} texts for {len(texts)} of {len(classes)} classes, {whose}. One per "
-        "class is drawn by each run's seed; a class without any takes the prompt."
+        "class is drawn by each run's seed; a class without any uses the prompt."
     )
     known = {spoken(name) for name in classes}
     lost = [name for name in start if spoken(name) not in known]

@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 
 from fedcore import config
-from fedcore.config import grouping, models
+from fedcore.config import former_names, grouping, models
 from fedcore.config.grouping import group_hash
 from fedcore.methods import registry
 
@@ -104,4 +104,26 @@ def test_the_first_fields_still_exist():
     for part, model in parts.items():
         assert set(first[part]) <= set(model.model_fields), part
     for name, fields in first["methods"].items():
-        assert set(fields) <= set(registry.get(name).Config.model_fields), name
+        now = registry.get(name).Config.model_fields
+        assert set(fields) <= set(former_names.former_config(name, dict.fromkeys(now))), name
+
+
+def test_a_renamed_field_keeps_the_group_and_its_former_name_reads():
+    for name, values in (("fedalign", ("gt", "description")), ("zero-shot", ("st", "template"))):
+        former, current = (
+            config.MethodEntry(name=name, config={field: value})
+            for field, value in zip(("style", "class_text"), values, strict=True)
+        )
+        assert former.config == current.config == {"class_text": values[1]}
+        run = config.RunConfig.model_validate(STORED[0]["config"]).model_copy(update={"method": current})
+        assert grouping.lasting(run)["method"]["config"].get("style", values[0]) == values[0]
+    assert config.MethodEntry(name="not-ours", config={"style": "gt"}).config == {"style": "gt"}
+
+
+def test_a_file_with_a_former_name_reads_with_a_warning():
+    entry = '[[methods]]\nname = "fedalign"\nconfig = {style = "st"}\n'
+    text = entry + '[sweep]\nmethods.fedalign.style = ["st", "gt"]'
+    with pytest.warns(FutureWarning, match="'style' is called 'class_text' now"):
+        experiment = config.loads(text)
+    assert experiment.sweep == {"methods.fedalign.class_text": ("template", "description")}
+    assert {r.method.config["class_text"] for r in config.expand(experiment)} == {"template", "description"}

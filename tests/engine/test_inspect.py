@@ -28,7 +28,7 @@ COSINE: dict[str, dict[str, object]] = {
     "fedclip": SMALL,
     "fedavg-lora": {**SMALL, "rank": 2},
     "sdfed": {**SMALL, "local_length": "2,5,3", "global_length": 4},
-    "fedalign": {**SMALL, "rank": 2, "style": "st"},
+    "fedalign": {**SMALL, "rank": 2, "class_text": "template"},
     "feddeap": {**SMALL, "prompt_length": 2},
 }
 PRODUCT = {"clip-fc": {**SMALL, "bias": False}, "fedot": SMALL}

@@ -154,30 +154,34 @@ def test_samples_of_nobody_are_said(leftover):
 
 
 @pytest.mark.parametrize(
-    ("described", "style", "said"),
+    ("described", "class_text", "said"),
     [
-        (None, "gt", "FedAlign, style gt: 2 of 2 classes have no written description (cat, fire engine)"),
+        (
+            None,
+            "description",
+            "FedAlign, class_text = description: 2 of 2 classes have no written description (cat, fire",
+        ),
         (
             {"fire_engine": ["a red van."]},
-            "gt",
-            "FedAlign, style gt: 1 of 2 classes have no written description (cat)",
+            "description",
+            "FedAlign, class_text = description: 1 of 2 classes have no written description (cat)",
         ),
-        ({"fire engine": ["a red van."], "cat": ["a pet."]}, "gt", None),
-        (None, "st", None),
+        ({"fire engine": ["a red van."], "cat": ["a pet."]}, "description", None),
+        (None, "template", None),
     ],
 )
-def test_classes_that_nobody_described_are_named_before_launch(tmp_path, described, style, said):
-    """A class without a description (FedAlign's GT) takes the prompt, and that is said."""
-    entry = f'name = "fedalign"\nconfig = {{ style = "{style}" }}'
+def test_classes_that_nobody_described_are_named_before_launch(tmp_path, described, class_text, said):
+    """A class without a description (FedAlign's GT) uses the prompt, and the plan says so."""
+    entry = f'name = "fedalign"\nconfig = {{ class_text = "{class_text}" }}'
     iid = '[partition]\nkind = "iid"\nclients = 2'
     warnings = plan(_experiment(iid, entry, image_folder(tmp_path, described))).warnings
     found = [w for w in warnings if "descriptions.json" in w]
     assert len(found) == (said is not None)
-    assert said is None or (found[0].startswith(said) and "(style st)" in found[0])
+    assert said is None or (found[0].startswith(said) and "(class_text = template)" in found[0])
 
 
 def test_the_log_repeats_which_classes_take_the_prompt(tmp_path):
-    """So that a run that was started long ago still says that it is not GT's."""
+    """So that a run that was started long ago still says which classes were not described."""
     from fedcore.engine.events import Notice
     from fedcore.engine.setup import set_up
 

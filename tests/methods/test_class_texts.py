@@ -35,11 +35,11 @@ def run_context(
     return RunContext(facts("mini-vit"), classes, 2, ("photo",), "a {}.", None, own, embedded)
 
 
-def experiment(folder: str, texts: object = None, style: str = "gt", name: str = "fedalign"):
+def experiment(folder: str, texts: object = None, class_text: str = "description", name: str = "fedalign"):
     own = {} if texts is None else {"descriptions": texts}
     data, partition = ({k: json.loads(v) for k, _, v in (line.partition(" = ") for line in part.splitlines())}
                        for part in (folder, 'kind = "iid"\nclients = 2'))  # fmt: skip
-    entry = MethodEntry(name=name, config={"style": style, **own})
+    entry = MethodEntry(name=name, config={"class_text": class_text, **own})
     return config.Experiment(data=data, partition=partition, rounds=1, methods=(entry,))
 
 
@@ -51,7 +51,7 @@ def experiment(folder: str, texts: object = None, style: str = "gt", name: str =
         ({"cat": "a pet."}, "class 'cat': give a list of texts, not str"),
         ({"cat": ["a pet.", 3]}, "class 'cat': its text 2 is of type int"),
         ({"cat": ["a pet.", " \n"]}, "class 'cat': its text 2 is empty"),
-        ({" ": ["a pet."]}, "' ' is no name of a class"),
+        ({" ": ["a pet."]}, "' ' is not a class name"),
         ({"fire engine": ["a van."], "fire_engine": ["a van."]}, "are one class; name it once"),
     ],
 )
@@ -65,7 +65,9 @@ def test_a_class_that_the_data_set_has_not_is_refused_at_planning(tmp_path):
     with pytest.raises(FedLensError, match="no class 'catt'; did you mean 'cat'") as caught:
         plan(experiment(image_folder(tmp_path), {"catt": ["a pet."]}))
     assert caught.value.field == "methods.0.config.descriptions"
-    assert plan(experiment(_pictures_again(tmp_path), {"catt": ["a pet."]}, style="st")).runs, "idle there"
+    assert plan(experiment(_pictures_again(tmp_path), {"catt": ["a pet."]}, class_text="template")).runs, (
+        "idle there"
+    )
 
 
 def _pictures_again(root: Path) -> str:
@@ -115,13 +117,13 @@ def test_embedded_texts_are_not_written_out_unless_they_were_edited():
     assert written["cup"] == ["a mug."] and written["heart"] == [] and len(written) == 10
     hashes = {group_hash(plain), group_hash(edited), group_hash(planned(descriptions={"cup": ["a jug."]}))}
     assert len(hashes) == 3, "other texts are another group"
-    idle = planned(style="st", descriptions={"cup": ["a mug."]})
-    assert group_hash(idle) == group_hash(planned(style="st")), "style st does not know of them"
+    idle = planned(class_text="template", descriptions={"cup": ["a mug."]})
+    assert group_hash(idle) == group_hash(planned(class_text="template")), "the template does not use them"
 
 
 def test_idle_texts_are_told(tmp_path):
-    found = plan(experiment(image_folder(tmp_path), {"cat": ["a pet."]}, style="st"))
-    assert "FedAlign: descriptions are not used by style st, the prompt" in found.warnings
+    found = plan(experiment(image_folder(tmp_path), {"cat": ["a pet."]}, class_text="template"))
+    assert "FedAlign: descriptions are not used with class_text = template" in found.warnings
 
 
 @pytest.mark.parametrize("long", ["word " * 80, "antidisestablishmentarianism " * 14])
@@ -142,31 +144,39 @@ def test_a_text_that_would_be_cut_off_stops_the_run_whether_it_is_drawn_or_not(
         federation = tiny_federation(tiny_backbone(), reads, descriptions={"cat": ["a pet.", long]})
         federation = replace(federation, problem=replace(federation.problem, seed=seed))
         with pytest.raises(FedLensError, match=r"class 'cat': the description .* tokens, tiny-vit reads 77"):
-            build(name, federation, style="gt")
+            build(name, federation, class_text="description")
 
 
 def test_a_caveat_counts_classes_that_took_the_prompt():
     def caveat(embedded: bool = False, name: str = "fedalign", **own: object) -> str:
         return registry.get(name).result_caveat(registry.build_config(name, own), embedded)
 
-    assert caveat(embedded=True) == caveat(style="st") == caveat(descriptions={"cat": ["a pet."]}) == ""
+    assert (
+        caveat(embedded=True)
+        == caveat(class_text="template")
+        == caveat(descriptions={"cat": ["a pet."]})
+        == ""
+    )
     assert "not known" in caveat()
     assert caveat(descriptions={"cat": [], "dog": ["x."]}) == (
-        "1 of 2 classes had no written description and took the prompt"
+        "1 of 2 classes had no written description and used the prompt"
     )
-    assert caveat(name="zero-shot") == "" != caveat(name="zero-shot", style="gt")
+    assert caveat(name="zero-shot") == "" != caveat(name="zero-shot", class_text="description")
 
 
-def test_two_styles_of_zero_shot_and_fedalign_draw_the_same_texts(tiny_backbone, tiny_federation):
+def test_zero_shot_and_fedalign_draw_the_same_texts(tiny_backbone, tiny_federation):
     written = {"cat": ["a pet.", "a tiger."], "snow owl": ["a bird."]}
     own = tiny_federation(tiny_backbone(), descriptions=written)
     aligned = build("fedalign", tiny_federation(tiny_backbone(), "layer:1", descriptions=written))
-    gt, st = build("zero-shot", own, style="gt"), build("zero-shot", own)
-    assert list(gt.drawn_texts().values()) == aligned.texts == list(aligned.drawn_texts().values())
-    assert gt.drawn_texts()["fire engine"] == "a photo of a fire engine." and st.drawn_texts() == {}
+    described, plain_text = build("zero-shot", own, class_text="description"), build("zero-shot", own)
+    assert list(described.drawn_texts().values()) == aligned.texts == list(aligned.drawn_texts().values())
+    assert (
+        described.drawn_texts()["fire engine"] == "a photo of a fire engine."
+        and plain_text.drawn_texts() == {}
+    )
     plain = build("zero-shot", tiny_federation(tiny_backbone()))
-    assert (gt.text[2] == plain.text[2]).all() and not (gt.text[1] == plain.text[1]).all()
-    assert (st.text == plain.text).all()
+    assert (described.text[2] == plain.text[2]).all() and not (described.text[1] == plain.text[1]).all()
+    assert (plain_text.text == plain.text).all()
 
 
 def test_any_class_name_survives_toml_and_a_plan():

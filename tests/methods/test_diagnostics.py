@@ -19,7 +19,7 @@ STILL = {"lr": 0.0, "batch_size": 64}
 
 def test_fedalign_s_terms_prototypes_and_uploaded_features(tiny_backbone, tiny_federation, run_rounds):
     federation = tiny_federation(tiny_backbone(), "layer:1", samples=(12, 5, 7))
-    method = build("fedalign", federation, rank=2, style="st", **STILL)
+    method = build("fedalign", federation, rank=2, class_text="template", **STILL)
     event = run_rounds(method, federation, 1).finished[-1]
     state = method.init(federation.problem.generator)
     factors = tuple(v for n, v in state.server.items() if n.startswith("global_"))
@@ -47,7 +47,9 @@ def test_fedalign_s_attention_is_a_row_per_client_and_leaves_itself_out(
     tiny_backbone, tiny_federation, run_rounds
 ):
     federation = tiny_federation(tiny_backbone(), "layer:1", samples=(12, 5, 7))
-    event = run_rounds(build("fedalign", federation, rank=2, style="st", **STILL), federation, 1).finished[-1]
+    event = run_rounds(
+        build("fedalign", federation, rank=2, class_text="template", **STILL), federation, 1
+    ).finished[-1]
     start = torch.tensor(diagnostics(event, "attention")).view(3, 3)
     serving = torch.tensor(diagnostics(event, "attention_serving")).view(3, 3)
     for alpha in (start, serving):
@@ -85,7 +87,9 @@ def test_sdfed_s_terms(tiny_backbone, tiny_federation, run_rounds):
 def test_terms_are_means_over_a_client_s_own_steps(tiny_backbone, tiny_federation, run_rounds):
     """Two epochs of three, two and two batches, the last of them short: every step weighs the same."""
     federation = tiny_federation(tiny_backbone(), "layer:1")
-    method = build("fedalign", federation, rank=2, style="st", lr=0.0, batch_size=4, local_epochs=2)
+    method = build(
+        "fedalign", federation, rank=2, class_text="template", lr=0.0, batch_size=4, local_epochs=2
+    )
     event = run_rounds(method, federation, 1).finished[-1]
     assert [c.steps for c in event.clients] == [6, 4, 4]
     state = method.init(federation.problem.generator)

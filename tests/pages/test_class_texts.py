@@ -30,9 +30,9 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: str = "fedalign") -> Path:
-    """Experiment 1: a method of style gt on the pictures, or on the embedded shapes."""
+    """Experiment 1: a method with written descriptions on the pictures, or on the embedded shapes."""
     db = tmp_path / "runs.db"
-    own = {"style": "gt", **({} if texts is None else {"descriptions": texts})}
+    own = {"class_text": "description", **({} if texts is None else {"descriptions": texts})}
     where = {"name": "shapes"} if root is None else {"name": "folder", "root": str(root)}
     Store(db).prepare()
     Store(db).experiments.create(
@@ -137,7 +137,7 @@ def test_there_is_no_editor_where_the_prompt_is_taken(open_page: Opened, tmp_pat
     recorded(tmp_path, None)
     app = open_form(open_page("new", clone="1"), "FedAlign")
     assert len(lines(app)) == 30
-    app = next(s for s in app.selectbox if s.label == "Class texts").set_value("st").run()
+    app = next(s for s in app.selectbox if s.label == "Class texts").set_value("template").run()
     assert not [f for f in app.dataframe if "text" in f.value]
 
 
@@ -158,11 +158,11 @@ def test_texts_of_a_file_are_read_as_the_folder_s_are() -> None:
 
 
 def test_rows_that_took_the_prompt_are_marked_in_compare(open_page: Opened, tmp_path: Path) -> None:
-    half = {"style": "gt", "descriptions": {"cat": ["a pet."], "dog": []}}
+    half = {"class_text": "description", "descriptions": {"cat": ["a pet."], "dog": []}}
     entries = (MethodEntry(name="fedalign", config=half), MethodEntry(name="fedot"))
     fill.done(tmp_path / "runs.db", Experiment(methods=entries, rounds=2))
     app = open_page("compare", ids="1")
-    why = "1 of 2 classes had no written description and took the prompt"
+    why = "1 of 2 classes had no written description and used the prompt"
     assert [c.value.replace("\\", "") for c in app.caption if "†" in c.value] == [
         f":material/info: † FedAlign: {why}"
     ]

@@ -97,7 +97,7 @@ def test_printed_names_are_registered_methods(paper, fields, expected):
         ("sdfed", {"method": "SDFed[PFHF+SRLP+IRDC]"}, {"components": "all"}),
         ("sdfed", {"method": "SDFed (S_l in 4..64)"}, {"local_length": "random:4-64"}),
         ("fedalign", {"setting": "Path, euclidean similarity"}, {"similarity": "euclidean"}),
-        ("fedalign", {"method": "FedAlign w/o GT"}, {"style": "st"}),
+        ("fedalign", {"method": "FedAlign w/o GT"}, {"class_text": "template"}),
         ("feddeap", {"method": "FedDEAP [w/ Personalized Prompt]"}, {"personal_prompt": True}),
     ],
 )
@@ -349,7 +349,7 @@ HALF = {"apple pie": ["a pie."], "baby back ribs": []}
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
-        (HALF, "1 of 2 classes had no written description and took the prompt"),
+        (HALF, "1 of 2 classes had no written description and used the prompt"),
         (None, "recorded before written descriptions were kept"),
     ],
 )
@@ -389,13 +389,13 @@ def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind)
     assert swept[0] == table and table not in swept[1:]
 
 
-def test_zero_shot_of_both_styles_is_told_apart(tmp_path):
+def test_zero_shot_with_and_without_descriptions_is_told_apart(tmp_path):
     meant = {
-        style: equivalent(value_of("fedalign", table="6", dataset="CIFAR10", setting=f"zero-shot {name}",
+        text: equivalent(value_of("fedalign", table="6", dataset="CIFAR10", setting=f"zero-shot {name}",
                                      backbone="ViT-B-32"))
-        for style, name in (("st", "ST"), ("gt", "GT"))
+        for text, name in (("template", "ST"), ("description", "GT"))
     }  # fmt: skip
-    assert meant == {s: Equivalent("zero-shot", {"style": s}) for s in meant}
+    assert meant == {s: Equivalent("zero-shot", {"class_text": s}) for s in meant}
     db = tmp_path / "runs.db"
     table = preset("fedalign/table1-cifar10-iid", ("Zero-shot CLIP", "Zero-shot CLIP, GT"))
     train(db, with_texts(table, {"cat": ["a pet."]}))

@@ -24,10 +24,10 @@ LORA = {**SMALL, "rank": 2}
 CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = {
     "clip-fc": ("clip-fc", SMALL, {"weight", "bias"}, {"weight", "bias"}, set()),
     "coop": ("coop", {**SMALL, "lr": 0.1}, set(), set(), {"context"}),
-    "fedalign": ("fedalign", {**LORA, "style": "st"}, IMAGE | EVIDENCE, IMAGE | {"text"}, set()),
+    "fedalign": ("fedalign", {**LORA, "class_text": "template"}, IMAGE | EVIDENCE, IMAGE | {"text"}, set()),
     "fedalign-table4": (
         "fedalign",
-        {**LORA, "style": "st", "trainable": "table4"},
+        {**LORA, "class_text": "template", "trainable": "table4"},
         TABLE4 | EVIDENCE,
         TABLE4 | {"text"},
         set(),

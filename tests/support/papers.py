@@ -110,10 +110,11 @@ def matrix(label: str, seed: int) -> np.ndarray:
 
 
 def with_texts(experiment: Experiment, texts: dict[str, list[str]] | None) -> Experiment:
-    """Its methods of style gt as a plan writes them out."""
+    """Its methods with written descriptions as a plan writes them out."""
     own = [
         m.model_copy(update={"config": {**m.config, "descriptions": texts}})
-        if m.config.get("style", "gt") == "gt" and (m.name, m.config) != ("zero-shot", {})
+        if m.config.get("class_text", "description") == "description"
+        and (m.name, m.config) != ("zero-shot", {})
         else m
         for m in experiment.methods
     ]

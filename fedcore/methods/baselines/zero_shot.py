@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
 from fedcore.clip.prompts import sentences
 from fedcore.methods import About, Models, Params, State, cosine_logits, method
-from fedcore.methods.class_texts import Described, Descriptions, descriptions_field, style_field
+from fedcore.methods.class_texts import (
+    ClassText,
+    Described,
+    Descriptions,
+    class_text_field,
+    descriptions_field,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,8 +27,10 @@ class ZeroShotConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    style: Literal["st", "gt"] = style_field(
-        "st", "Class texts: st, the data set's prompt, or gt, written descriptions (else the prompt)"
+    class_text: ClassText = class_text_field(
+        "template",
+        "Class texts: template, the data set's prompt, or description, written ones (the prompt where a "
+        "class has none)",
     )
     descriptions: Descriptions = descriptions_field()
 
@@ -38,7 +46,7 @@ class ZeroShot(Described):
         "ICML 2021",
         summary="CLIP as it comes, without any training. "
         "Every class is described by one sentence: the data set's prompt with the class name in it, or, "
-        "with style gt, one of its written descriptions. "
+        "with class_text = description, one of its written descriptions. "
         "An image gets the class whose sentence has the largest cosine with it. "
         "Nothing is sent and nothing changes between rounds. "
         "It is the line above which federated training begins to pay.",

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedcore.methods.base import MethodConfig
-from fedcore.methods.class_texts import Descriptions, descriptions_field, style_field
+from fedcore.methods.class_texts import ClassText, Descriptions, class_text_field, descriptions_field
 
 
 class FedAlignConfig(MethodConfig):
@@ -73,8 +73,10 @@ class FedAlignConfig(MethodConfig):
         description="Factor of all cosines: exp(2.66) = 14.3 (paper), or 'clip' for the backbone's own",
         json_schema_extra={"words": {"clip": "CLIP's own"}},
     )
-    style: Literal["gt", "st"] = style_field(
-        "gt", "Class texts: gt, written descriptions (paper; else the prompt), or st, the prompt"
+    class_text: ClassText = class_text_field(
+        "description",
+        "Class texts: description, written ones (paper; the prompt where a class has none), or template, "
+        "the prompt",
     )
     descriptions: Descriptions = descriptions_field()
     upload_ratio: float = Field(

@@ -55,7 +55,7 @@ FIGURE8 = NOT_PRINTED + "Here clients upload from all of the features down to a 
 
 FEDALIGN = method("fedalign", "FedAlign")
 ABLATIONS = (
-    method("fedalign", "FedAlign w/o GT", style="st"),
+    method("fedalign", "FedAlign w/o GT", class_text="template"),
     method("fedalign", "FedAlign w/o L_orth", orthogonality=0.0),
     method("fedalign", "FedAlign w/o ex-query", ex_query=False),
 )
@@ -63,7 +63,7 @@ SIMILARITIES = ("dot", "euclidean")
 """Similarities of Table 8 besides the default, cosine."""
 ZERO_SHOT = (
     method("zero-shot", "Zero-shot CLIP"),
-    method("zero-shot", "Zero-shot CLIP, GT", style="gt"),
+    method("zero-shot", "Zero-shot CLIP, GT", class_text="description"),
 )
 ALL_BUT_PROMPTFL = ("FedAlign", "FedMaPLe", "FedOTP", "FedPGP")
 """Printed methods that run for as many rounds as FedAlign."""

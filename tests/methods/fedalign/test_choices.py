@@ -14,7 +14,14 @@ from fedcore.methods.fedalign.mixing import unpack
 from tests.support.against import build
 from tests.support.oracles import fedalign as oracle
 
-SMALL = {"rank": 2, "batch_size": 4, "server_batch_size": 5, "lr": 0.01, "server_lr": 0.05, "style": "st"}
+SMALL = {
+    "rank": 2,
+    "batch_size": 4,
+    "server_batch_size": 5,
+    "lr": 0.01,
+    "server_lr": 0.05,
+    "class_text": "template",
+}
 
 
 class Listening(Transport):

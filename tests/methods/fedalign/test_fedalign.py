@@ -17,7 +17,14 @@ from fedcore.methods.registry import build_config
 from tests.support.against import build, client_logits, diagnostics, engine_batches, global_logits, samples
 from tests.support.oracles import fedalign as oracle
 
-SMALL = {"rank": 2, "batch_size": 4, "server_batch_size": 5, "lr": 0.01, "server_lr": 0.01, "style": "st"}
+SMALL = {
+    "rank": 2,
+    "batch_size": 4,
+    "server_batch_size": 5,
+    "lr": 0.01,
+    "server_lr": 0.01,
+    "class_text": "template",
+}
 
 
 def federation_of(backbone, tiny_federation, trainable="attention", **options):
@@ -351,7 +358,7 @@ def test_descriptions_are_drawn_by_seed_and_fall_back_to_the_prompt(tiny_backbon
     assert gt.texts == build("fedalign", federation).texts
     assert gt.texts[0] in written["cat"]
     assert gt.texts[1:] == ["a white bird of prey.", "a photo of a fire engine."]
-    assert build("fedalign", federation, style="st").texts[0] == "a photo of a cat."
+    assert build("fedalign", federation, class_text="template").texts[0] == "a photo of a cat."
     problems = [replace(federation.problem, seed=s) for s in range(20)]
     assert {FedAlign(gt.config, p).texts[0] for p in problems} == set(written["cat"])
 

@@ -1,0 +1,58 @@
+"""Names that hyper-parameters had in earlier releases; files and stored runs that use them still read.
+
+The identity of a run (its group, its checkpoints) is computed with the former names, so that it lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_METHODS = ("fedalign", "zero-shot")
+_FORMER, _CURRENT = "style", "class_text"
+_VALUES = {"gt": "description", "st": "template"}
+
+
+def current_config(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's hyper-parameters with the names and values of this release."""
+    return _renamed(method, config, _FORMER, _CURRENT, _VALUES)
+
+
+def former_config(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's hyper-parameters with the names and values of the first release that had them."""
+    return _renamed(method, config, _CURRENT, _FORMER, {new: old for old, new in _VALUES.items()})
+
+
+def current_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """A sweep with dotted paths, with the names and values of this release."""
+    paths = {f"methods.{method}.{_FORMER}": method for method in (*_METHODS, "*")}
+    return {
+        (path.removesuffix(_FORMER) + _CURRENT if path in paths else path): (
+            [_VALUES.get(value, value) for value in values] if path in paths else values
+        )
+        for path, values in sweep.items()
+    }
+
+
+def notice(content: Mapping[str, Any]) -> str:
+    """A line for the user of a file whose plain values use a former name; empty: none does."""
+    methods = content.get("methods")
+    entries = methods if isinstance(methods, (list, tuple)) else ()
+    configs = [e.get("config") for e in entries if isinstance(e, dict) and e.get("name") in _METHODS]
+    if not any(isinstance(config, dict) and _FORMER in config for config in configs):
+        return ""
+    values = ", ".join(f"{old} is '{new}'" for old, new in _VALUES.items())
+    return f"the field '{_FORMER}' is called '{_CURRENT}' now ({values}); the old name still reads"
+
+
+def _renamed(
+    method: str, config: Mapping[str, Any], before: str, after: str, values: Mapping[str, str]
+) -> dict[str, Any]:
+    if method not in _METHODS or before not in config:
+        return dict(config)
+    return {
+        (after if name == before else name): (
+            values.get(value, value) if name == before and isinstance(value, str) else value
+        )
+        for name, value in config.items()
+    }
