@@ -143,7 +143,7 @@ def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, ob
 
 
 def picture(found: Plan) -> None:
-    """Who gets what, as it will be."""
+    """Draw the partition of the planned experiment."""
     drawn = partition_picture(found.counts, found.clients, found.classes, common.theme())
     if st.session_state.get("as_tables"):
         table = {"client": list(found.clients)}
@@ -302,7 +302,7 @@ def page() -> None:
     values.update(notes=draft.notes, tags=list(draft.tags))
     values["reproduces"] = [r.model_dump() for r in draft.reproduces]
     with right:
-        st.header("Who gets what")
+        st.header("Partition")
         experiment, found, error = planning.check(values)
         if experiment is not None:
             drafts.remember(experiment)

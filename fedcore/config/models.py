@@ -21,10 +21,12 @@ class DataConfig(_Part):
     """The images, how they are split, and the prompt that describes a class to CLIP."""
 
     name: str = Field(
-        "rotated-digits", title="data set", description="Data set, by its name in the catalog, or 'folder'"
+        "rotated-digits",
+        title="data set",
+        description="Name of the data set in the catalog, or folder, manifest or hf-dataset",
     )
     root: str | None = Field(
-        None, title="folder", description="Folder of the data set on this machine (not for embedded data)"
+        None, title="folder", description="Folder of the data set on this machine; embedded data needs none"
     )
     domains: tuple[str, ...] | None = Field(
         None, description="Domains to use; default: all", json_schema_extra={"empty": "all"}
@@ -39,7 +41,8 @@ class DataConfig(_Part):
         "60/20/20",
         title="train / validation / test",
         description="Train / validation / test shares within each domain and class; official: the data set's "
-        "own; swapped: its test and validation parts train, its training part tests (FedAlign's Flowers-102)",
+        "own split; swapped: train on its test and validation parts, test on its training part (FedAlign's "
+        "Flowers-102)",
     )
     shots: int | None = Field(
         None,
@@ -50,16 +53,16 @@ class DataConfig(_Part):
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
-        title="names of columns",
-        description="Names of the columns of a manifest or Hugging Face data set, where they are not path "
+        title="column names",
+        description="Column names of a manifest or Hugging Face data set, where they differ from path "
         "(image), label, domain, client, split",
     )
 
     decode: Literal["full", "draft"] = Field(
         "full",
         title="JPEG decoding",
-        description="full: decode JPEG files whole; draft: large ones at a fraction that is still no smaller "
-        "than the backbone's input, which is quicker and gives slightly other pixels",
+        description="full: decode JPEG files at full size; draft: decode large ones at a reduced size, no "
+        "smaller than the backbone's input, which is faster and gives slightly different pixels",
     )
 
     @field_validator("template")
@@ -75,19 +78,22 @@ class PartitionConfig(_Part):
 
     kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
         "domain",
-        title="who holds what",
-        description="domain: clients of one domain each; iid: at random; dirichlet: skewed class shares; "
-        "pathological: disjoint classes; natural: those that the data set names (writers, or a manifest's "
-        "clients)",
+        title="partition",
+        description="domain: each client has one domain; iid: at random; dirichlet: skewed class shares; "
+        "pathological: disjoint classes; natural: the clients that the data set names (writers, or a "
+        "manifest's clients)",
         json_schema_extra={"words": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"}},
     )
     clients: int | None = Field(
         None,
         ge=1,
         le=10_000,
-        description="Clients; with 'domain' set by clients_per_domain; with 'natural' empty for all of them",
+        description="Number of clients (for 'domain' see clients_per_domain); empty for 'natural': all that "
+        "the data set names",
     )
-    clients_per_domain: int = Field(1, ge=1, le=1000, description="Clients of each domain (kind 'domain')")
+    clients_per_domain: int = Field(
+        1, ge=1, le=1000, description="Number of clients of each domain (kind 'domain')"
+    )
     alpha: float | None = Field(
         None,
         gt=0,
@@ -96,22 +102,22 @@ class PartitionConfig(_Part):
         description="Dirichlet alpha (smaller is more skewed); within a domain for kind 'domain'",
     )
     classes_per_client: int | None = Field(
-        None, ge=1, description="Disjoint classes of each client (pathological)"
+        None, ge=1, description="Number of classes of each client, which no other client has (pathological)"
     )
     min_samples: int = Field(
-        1, ge=1, title="fewest samples", description="Training samples that every client has at least"
+        1, ge=1, title="minimum samples", description="Minimum number of training samples of every client"
     )
     dirichlet_form: Literal["per_class", "per_client"] = Field(
         "per_class",
         title="Dirichlet shares",
-        description="per_class: each class is shared out among the clients, which differ in size (FedAlign, "
-        "SDFed); per_client: each client has shares of the classes, all are of one size",
+        description="per_class: each class is divided among the clients, which differ in size (FedAlign, "
+        "SDFed); per_client: each client draws its shares of the classes, and all have one size",
     )
     leftover: Literal["drop", "spread"] = Field(
         "drop",
         title="leftover classes",
-        description="Classes that a pathological partition leaves over: drop: no client has them; spread: "
-        "dealt to all clients alike. They stay in the global test",
+        description="Classes left over by a pathological partition; drop: no client has them; spread: all "
+        "clients share them equally. They stay in the global test",
         json_schema_extra={"words": {"drop": "dropped", "spread": "spread over all clients"}},
     )
 
@@ -157,45 +163,43 @@ class BackboneConfig(_Part):
         description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file",
         json_schema_extra={"empty": "its own"},
     )
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
-        "fp32", description="Precision in which images are encoded"
-    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the image encoder")
 
 
 class CohortConfig(_Part):
     """Clients that share a backbone and a training budget; a field left out is the experiment's own."""
 
-    clients: int = Field(ge=1, le=10_000, description="How many clients, in client order")
+    clients: int = Field(ge=1, le=10_000, description="Number of clients, taken in client order")
     backbone: BackboneConfig | None = Field(
         None,
-        description="Their CLIP; default: the experiment's. Other cohorts may have another one",
+        description="CLIP of these clients; default: the experiment's",
         json_schema_extra={"empty": "the experiment's"},
     )
     batch_size: int | None = Field(
         None,
         ge=1,
         le=65536,
-        description="Samples in a local batch; default: the method's own",
+        description="Samples in a local batch; default: the method's",
         json_schema_extra={"empty": "the method's"},
     )
     local_epochs: int | None = Field(
         None,
         ge=1,
         le=1000,
-        description="Passes over a client's data in one round; default: the method's own",
+        description="Passes over a client's data in one round; default: the method's",
         json_schema_extra={"empty": "the method's"},
     )
     max_steps: int | None = Field(
         None,
         ge=1,
         title="step limit",
-        description="Most local steps of a client in one round; default: no limit",
+        description="Maximum of local steps of a client in one round; default: no limit",
         json_schema_extra={"empty": "no limit"},
     )
 
     @property
     def overrides(self) -> dict[str, int]:
-        """The method's hyper-parameters that this cohort sets for itself."""
+        """Hyper-parameters of the method that this cohort sets for itself."""
         given = {"batch_size": self.batch_size, "local_epochs": self.local_epochs}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -205,7 +209,7 @@ class MethodEntry(_Part):
 
     name: str = Field(title="method", description="Registered method name, e.g. fedot")
     label: str | None = Field(
-        None, title="name in tables", description="Name in tables and figures; default: the method's title"
+        None, title="name in tables", description="Name in tables and plots; default: the method's title"
     )
     config: dict[str, Any] = Field(
         default_factory=dict, description="Hyper-parameters that differ from the paper's"
@@ -213,12 +217,12 @@ class MethodEntry(_Part):
     file: str | None = Field(
         None,
         title="method's file",
-        description="Python file that defines the method, where it is not FedLens' own",
+        description="Python file that defines the method, unless it is one of FedLens' own",
     )
     sha256: str | None = Field(
         None,
         title="checksum of the method's file",
-        description="Contents of that file when the run was planned (filled in)",
+        description="SHA-256 of that file when the run was planned (filled in by FedLens)",
     )
 
     @model_validator(mode="before")
@@ -245,15 +249,15 @@ class RunConfig(_Part):
 
 
 SHARED = {"data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every"}
-"""Fields that a run takes over from its experiment as they are."""
+"""Fields that a run copies from its experiment."""
 
 
 class Reproduces(_Part):
-    """Published values that an experiment is reproduces: rows of ``fedcore/assets/published``."""
+    """Published values that an experiment reproduces: rows of ``fedcore/assets/published``."""
 
     paper: str = Field(description="File of the published values, e.g. fedot")
     table: str = Field(description="Table as the paper numbers it, e.g. 1")
-    dataset: str = Field("", description="Data set as printed; empty: whatever the table holds")
+    dataset: str = Field("", description="Data set as printed; empty: all data sets of the table")
     setting: tuple[str, ...] = Field((), description="Settings as printed; empty: all of them")
     methods: tuple[str, ...] = Field((), description="Methods as printed; empty: all of them")
 
@@ -266,7 +270,8 @@ class Experiment(_Part):
     partition: PartitionConfig = PartitionConfig()
     backbone: BackboneConfig = BackboneConfig()
     cohorts: tuple[CohortConfig, ...] = Field(
-        (), description="Clients with another backbone or training budget than others; empty: all alike"
+        (),
+        description="Groups of clients with their own backbone or training budget; empty: all alike",
     )
     methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
     rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")

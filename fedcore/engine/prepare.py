@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from fedcore.clip.facts import facts
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
@@ -105,17 +107,18 @@ def resolve(run: RunConfig, context: RunContext, field: str) -> RunConfig:
     """
     method = registry.get(run.method.name, f"{field}.name")
     config = registry.build_config(run.method.name, run.method.config, f"{field}.config")
+    frozen: BaseModel = config
     try:
         check_cohorts(run, context)
         _check(method, config, context)
         if issubclass(method, ClassTexts):
-            config = method.freeze_config(config, context)
+            frozen = method.freeze_config(config, context)
     except FedLensError as error:
         raise FedLensError(str(error), _field_of(error, field)) from error
     file = run.method.file or registry.file_of(run.method.name)
     entry = run.method.model_copy(
         update={
-            "config": config.model_dump(mode="json"),
+            "config": frozen.model_dump(mode="json"),
             "label": run.method.label or method.about.title,
             "file": file,
             "sha256": registry.file_hash(file) if file else None,

@@ -52,7 +52,7 @@ class Slots:
 
 
 def as_titled(text: str) -> str:
-    """An error's text with fields as the form calls them: ``lower min_samples`` is lower "Fewest samples"."""
+    """Return an error's text with the form's titles: ``lower min_samples`` is lower "Minimum samples"."""
     sections = {"data": DataConfig, "partition": PartitionConfig, "backbone": BackboneConfig}
     paths = {
         name: f"methods.{m}.{name}" for m, cls in registry.known().items() for name in cls.Config.model_fields
@@ -176,9 +176,9 @@ def has_columns(entry: Entry) -> bool:
 
 
 def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
-    """Names of columns, as ``label = species, client = writer``."""
+    """Column names, as ``label = species, client = writer``."""
     text = st.text_input(
-        "Names of columns",
+        "Column names",
         value=columns_text(start),
         key=key,
         placeholder="e.g. path = file, label = species, client = writer",
@@ -204,7 +204,7 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
         "natural": "Natural: the clients that the data set names",
     }
     kind = st.selectbox(
-        "Who holds what",
+        "Partition",
         list(kinds),
         index=list(kinds).index(draft.kind),
         format_func=kinds.get,

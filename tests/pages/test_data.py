@@ -142,8 +142,8 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
 ) -> None:
     app = button(open_page("data", folder=str(manifest)), "Check").click().run()
     assert work_off(db) == ["done"]
-    assert 'name it in "Names of columns"' in app.run().error[0].value
-    field = next(w for w in app.text_input if w.label == "Names of columns")
+    assert 'name it in "Column names"' in app.run().error[0].value
+    field = next(w for w in app.text_input if w.label == "Column names")
     field.set_value("label = species, domain = place").run()
     app = button(app, "Check").click().run()
     assert work_off(db) == ["done"]
@@ -154,9 +154,7 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     assert draft.data.columns == {"label": "species", "domain": "place"}
 
     again = open_page("data", folder=str(manifest))  # another day: the last check's columns stand there
-    assert next(w for w in again.text_input if w.label == "Names of columns").value.startswith(
-        "label = species"
-    )
+    assert next(w for w in again.text_input if w.label == "Column names").value.startswith("label = species")
     assert button(again, "Check again")
 
     app = open_page("data", section="Encodings")
@@ -173,7 +171,7 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
 def test_only_what_has_columns_asks_for_their_names(open_page: Opened, db: Path, folder: Path) -> None:
     for query in ({}, {"folder": str(folder)}, {"folder": "x" * 5000}):
         app = open_page("data", **query)
-        assert not [w for w in app.text_input if w.label == "Names of columns"]
+        assert not [w for w in app.text_input if w.label == "Column names"]
     app = open_page("data", section="Encodings")
     assert [w.key for w in app.selectbox][-1] == "encode_precision"  # embedded data has no files to draft
 

@@ -153,7 +153,7 @@ def test_who_gets_what_is_shown_though_a_method_does_not_fit(open_page: Opened) 
 
 def test_a_partition_that_one_method_refuses_is_shown_and_the_method_named(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
-    kind = next(s for s in app.selectbox if s.label == "Who holds what")
+    kind = next(s for s in app.selectbox if s.label == "Partition")
     app = kind.set_value("dirichlet").run()
     said = [c.value for c in app.caption]
     assert any(text.startswith("6 clients, 10 classes") for text in said), "the picture still stands"
@@ -235,11 +235,11 @@ forms.config_form(registry.get("feddeap").Config, {}, "k")
 
 def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
-    next(w for w in app.number_input if w.label == "Fewest samples").set_value(99_999)
+    next(w for w in app.number_input if w.label == "Minimum samples").set_value(99_999)
     (said,) = [e.value.replace("\\", "") for e in app.run().error]
-    assert 'lower "Fewest samples"' in said and "min_samples" not in said
+    assert 'lower "Minimum samples"' in said and "min_samples" not in said
     path = "no folder '/data/min_samples', `python -m x min_samples`, x/data.columns: name it in data.columns"
-    assert as_titled(path) == path.removesuffix("data.columns") + '"Names of columns"'
+    assert as_titled(path) == path.removesuffix("data.columns") + '"Column names"'
 
 
 def test_one_round_is_one_round(open_page: Opened) -> None:

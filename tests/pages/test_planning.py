@@ -134,7 +134,7 @@ def test_after_an_error_a_large_folder_is_read_anew(
     monkeypatch.setattr(planner, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)
     app = own(open_page("new", preset="demo"), folder)
-    app = widget(app, "Fewest samples", "number_input").set_value(10_000).run()
+    app = widget(app, "Minimum samples", "number_input").set_value(10_000).run()
     assert app.error
     before = disk.reads
     app.run()
