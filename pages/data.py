@@ -14,7 +14,6 @@ from fedcore.data import catalog
 from fedcore.data.check.contact_sheet import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
-from fedcore.jobs import tasks
 from fedcore.results.artifacts import DataCounts, count_images
 from pages.forms import own_data
 from pages.widgets import background, common, encoded
@@ -100,7 +99,7 @@ def fetch_data() -> None:
     size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"
     terms = entry.licence[:1].upper() + entry.licence[1:]
     st.caption(common.md(f"Fetched through torchvision, {size}. {terms}."))
-    for task in tasks.recent(common.database(), "download", 3):
+    for task in common.store().tasks.recent("download", 3):
         title = catalog.entry(task.args["name"]).title
         background.follow(task, title)
         if task.status == "done":
@@ -117,7 +116,7 @@ def fetch_data() -> None:
 def _checked() -> dict[str, list[str]]:
     """Folders that were checked and can be used, by data set."""
     found: dict[str, list[str]] = {}
-    for task in tasks.recent(common.database(), "check"):
+    for task in common.store().tasks.recent("check"):
         if task.status == "done" and task.result and not task.result["report"]["error"]:
             found.setdefault(task.result["name"], []).append(task.result["report"]["root"])
     return found
@@ -178,7 +177,7 @@ def fetch_weights() -> None:
         st.caption(f"✓ on this machine: {common.md(str(there))}")
     else:
         st.caption(f"From huggingface.co/{common.md(tags.repository(model, tag)[0])}, into its usual cache.")
-    for task in tasks.recent(common.database(), "weights", 3):
+    for task in common.store().tasks.recent("weights", 3):
         background.follow(task, f"Weights {task.args['tag']} of {task.args['name']}")
 
 

@@ -45,7 +45,7 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
         seen: status and rounds of those in the table when it was drawn.
         newest: the newest run at that time.
     """
-    jobs.ensure_worker(store.path)
+    jobs.ensure_worker(store)
     now = store.runs.get(every)
     counts = {state: sum(r.state == state for r in now) for state in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]

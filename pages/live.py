@@ -17,7 +17,7 @@ from fedcore.results import curves, diagnostics, progress
 from fedcore.results.panels import Panel
 from fedcore.results.progress import Snapshot
 from fedcore.results.run_panels import run_panels
-from fedcore.store import ExperimentRow, Store, reconcile
+from fedcore.store import ExperimentRow, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import clock as live_clock
 from pages.live_view import controls as live_controls
@@ -170,8 +170,8 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
 def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Clock]:
     """Table, heatmaps, curves as they are; returns what buttons there should be, and when to look again."""
     if common.writable():
-        jobs.ensure_worker(store.path)
-        reconcile(store.path)
+        jobs.ensure_worker(store)
+        store.jobs.reconcile()
     seen = progress.activity_digest(store, experiment)
     row = store.experiments.get(experiment)
     found = progress.run_progress(store, [r for r in row.runs if r.id in ids])

@@ -212,7 +212,7 @@ def launch(experiment: Experiment | None, found: Plan | None) -> None:
         device = st.session_state.get("new_device") or "auto"
         try:
             created = common.store().experiments.create(experiment, found.runs, device=device)
-            jobs.ensure_worker(common.database())
+            jobs.ensure_worker(common.store())
         except FedLensError as error:
             common.show_error(error)
             return

@@ -101,7 +101,7 @@ def actions(run: RunRow) -> None:
         can_resume = run.state in ("stopped", "interrupted", "failed") and run.origin == "engine"
         if can_resume and st.button("Resume", icon=":material/resume:", disabled=not may):
             store.runs.resume([run.id])
-            jobs.ensure_worker(store.path)
+            jobs.ensure_worker(store)
             st.rerun()
         if not run.ended:
             news(run)
@@ -111,7 +111,7 @@ def actions(run: RunRow) -> None:
 @st.fragment(run_every=POLL_SECONDS)
 def news(run: RunRow) -> None:
     """Says that the run went on, instead of moving the page under the reader."""
-    jobs.ensure_worker(common.database())
+    jobs.ensure_worker(common.store())
     now = common.store().runs.get([run.id])
     same = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
     text = (

@@ -133,7 +133,10 @@ def look_into(db: Path, run: int) -> None:
     """Have the analyses done that pictures are taken of."""
     from fedcore.jobs import analysis
 
-    for task in (analysis.ask(db, run, "predictions"), analysis.ask(db, run, "feature_space", 1, 1)):
+    for task in (
+        analysis.submit(Store(db), run, "predictions"),
+        analysis.submit(Store(db), run, "feature_space", 1, 1),
+    ):
         command = [sys.executable, "-m", "fedcore", "task", str(task), "--db", str(db)]
         subprocess.run(command, cwd=ROOT, check=True)
 

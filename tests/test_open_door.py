@@ -136,7 +136,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     Store(db).prepare()
     created = Store(db).experiments.create(experiment, planned)
     monkeypatch.delenv("FEDLENS_METHODS")  # the job must find the file by the run's own record
-    supervisor = Supervisor(db, device_ids=["cpu"])
+    supervisor = Supervisor(Store(db), device_ids=["cpu"])
     try:
         wait_for(lambda: not supervisor.step(), 240)
     finally:

@@ -77,18 +77,17 @@ def list_tasks(
 
     Tasks are checks, encodings, downloads and analyses.
     """
-    from fedcore.jobs import tasks
-    from fedcore.store import database
+    from fedcore.store import Store
 
     if forget is not None:
         renamed("--forget", "--delete")
         delete = forget
-    path = database.resolve(db)
-    if cancel is not None and not tasks.cancel(path, tasks.get(path, cancel).id):
+    tasks = Store(db).tasks
+    if cancel is not None and not tasks.stop(tasks.get(cancel).id):
         raise FedLensError(f"task {cancel} has ended already", "cancel")
     if delete is not None:
-        tasks.forget(path, delete)
-    for task in tasks.recent(path):
+        tasks.delete(delete)
+    for task in tasks.recent():
         share = f"  {task.done}/{task.total}" if task.total else ""
         why = f"  ({task.error})" if task.error and task.status != "done" else ""
         print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{share}{why}")
@@ -103,11 +102,10 @@ def task(
     db: Database = None,
 ) -> int:
     """Do one queued task in this process."""
-    from fedcore.jobs import tasks
     from fedcore.jobs.job import work
-    from fedcore.store import database
+    from fedcore.store import Store
 
-    outcome = work(tasks.claim_queued(database.resolve(db), task_id), device)
+    outcome = work(Store(db).tasks.claim(task_id, device), device)
     print(f"task {task_id}: {outcome}")
     return DONE if outcome == "done" else NOT_DONE
 
@@ -125,6 +123,6 @@ def job(
     """Do one claimed run or task; the worker starts this process for each."""
     from fedcore.jobs.job import run_process
     from fedcore.store import database
-    from fedcore.store.claims import Claim
+    from fedcore.store.jobs import Claim
 
     return run_process(Claim(database.resolve(db), kind, number, owner, attempt), device)

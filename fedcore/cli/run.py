@@ -84,8 +84,9 @@ def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: 
     from fedcore import jobs
     from fedcore.store import Store
 
-    created = Store(db).experiments.create(experiment, runs, device=device or "auto")
-    jobs.ensure_worker(db)
+    store = Store(db)
+    created = store.experiments.create(experiment, runs, device=device or "auto")
+    jobs.ensure_worker(store)
     print(f"experiment {created.experiment_id}: {len(created.run_ids)} runs queued")
     return DONE
 
@@ -95,9 +96,10 @@ def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], devi
     from fedcore.jobs.local import run_local
     from fedcore.store import Store
 
+    store = Store(db)
     with Bars() as bars:
-        outcome = run_local(db, experiment, runs, device=device, begun=bars.begun, listen=bars.event)
-    for row in Store(db).runs.get(outcome.runs):
+        outcome = run_local(store, experiment, runs, device=device, begun=bars.begun, listen=bars.event)
+    for row in store.runs.get(outcome.runs):
         accuracy = (
             ""
             if row.last_test is None
@@ -145,10 +147,10 @@ def stop(
     from fedcore.jobs import force_stop
     from fedcore.store import Store
 
-    run_ids, path = _run_ids(ids, experiment, db), writable(db)
+    run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
     if kill:
-        return _report(run_ids, [i for i in run_ids if force_stop(path, i)], "killed", "had no process")
-    return _report(run_ids, Store(path).runs.stop(run_ids), "asked to stop", "is neither queued nor running")
+        return _report(run_ids, [i for i in run_ids if force_stop(store, i)], "killed", "had no process")
+    return _report(run_ids, store.runs.stop(run_ids), "asked to stop", "is neither queued nor running")
 
 
 @commands.command("resume")
@@ -167,15 +169,14 @@ def resume(
     They continue after their last complete round.
     """
     from fedcore import jobs
-    from fedcore.store import Store, reconcile
+    from fedcore.store import Store
 
     if anew:
         renamed("--anew", "--restart")
-    run_ids, path = _run_ids(ids, experiment, db), writable(db)
-    reconcile(path)
-    runs = Store(path).runs
-    changed = runs.retry(run_ids) if restart or anew else runs.resume(run_ids)
-    jobs.ensure_worker(path)
+    run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
+    store.jobs.reconcile()
+    changed = store.runs.retry(run_ids) if restart or anew else store.runs.resume(run_ids)
+    jobs.ensure_worker(store)
     return _report(run_ids, changed, "queued", "is not stopped, interrupted or failed")
 
 

@@ -1,55 +1,52 @@
-"""Analyses as background tasks: what is asked about which model of a run, and where the answer lies."""
+"""Analyses of a trained run as tasks: predictions, feature space, evidence, nearest words."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import tasks
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
-from fedcore.store import Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from fedcore.store import Store, TaskRow
 
 What = Literal["predictions", "feature_space", "evidence", "nearest_words"]
-KIND = "analyse"
 
 
-def ask(
-    db: str | Path, run_id: int, what: What, model: int = 0, test_set: int = 0, *, again: bool = False
+def submit(
+    store: Store, run_id: int, what: What, model: int = 0, test_set: int = 0, *, again: bool = False
 ) -> int:
-    """Queue an analysis of a run's newest round; one that is there already is not made twice.
+    """Queue an analysis of a run's newest round, unless it is there already.
 
     Args:
         model, test_set: entity codes; ``predictions`` needs neither, ``nearest_words`` no test set.
+        again: compute it although it is there.
+
+    Returns: the task's id.
     """
     args = {"run": run_id, "what": what, "model": model, "test_set": test_set}
-    return tasks.submit(db, KIND, key(db, run_id, what, model, test_set), args, run_id, again=again)
+    return store.tasks.submit("analyse", key(store, run_id, what, model, test_set), args, run_id, again=again)
 
 
-def answer(
-    db: str | Path, run_id: int, what: What, model: int = 0, test_set: int = 0
-) -> tasks.TaskRow | None:
-    """The analysis as far as it is, None where nobody has asked for it."""
-    return tasks.find(db, KIND, key(db, run_id, what, model, test_set))
+def find(store: Store, run_id: int, what: What, model: int = 0, test_set: int = 0) -> TaskRow | None:
+    """Return the task of an analysis, None where it was never submitted."""
+    return store.tasks.find("analyse", key(store, run_id, what, model, test_set))
 
 
-def key(db: str | Path, run_id: int, what: What, model: int, test_set: int) -> str:
-    """All that an analysis depends on; a run that has gone on since is asked anew."""
-    return f"run {run_id} round {Store(db).runs.get([run_id])[0].rounds_done} {what} {model} {test_set}"
+def key(store: Store, run_id: int, what: What, model: int, test_set: int) -> str:
+    """Name an analysis by all that it depends on; a run that has gone on since has another."""
+    (run,) = store.runs.get([run_id])
+    return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"
 
 
 def analyse(job: Job) -> Work[dict[str, Any]]:
-    """The handler: restores the run from its checkpoint, then looks. Arrays are written beside the result.
+    """Restore a run from its checkpoint and analyse it; arrays are written beside the result.
 
     Raises:
         FedLensError: when the run has no checkpoint, or there is nothing of that kind to see.
     """
     from fedcore.engine import inspect
 
-    run_id, runs = job.args["run"], Store(job.db).runs
+    run_id, runs = job.args["run"], job.store.runs
     checkpoint = runs.newest_checkpoint(run_id)
     if checkpoint is None:
         raise FedLensError(
@@ -58,7 +55,7 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
         )
     _, path = checkpoint
     config, environment = runs.config(run_id), runs.environment(run_id)
-    snapshot = yield from inspect.restore(config, path, job.artifacts, job.device, environment)
+    snapshot = yield from inspect.restore(config, path, job.store.artifacts, job.device, environment)
     result = {"round": snapshot.round, "classes": list(snapshot.federation.problem.classes)}
     what, model, test_set = (job.args[name] for name in ("what", "model", "test_set"))
     if what == "nearest_words":

@@ -14,8 +14,8 @@ import numpy as np
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work
 from fedcore.store import Store
-from fedcore.store.claims import TRAINING, Claim
-from fedcore.store.database import artifacts_folder
+from fedcore.store.jobs import TRAINING, Claim
+from fedcore.store.tasks import ARRAYS_NAME
 
 if TYPE_CHECKING:
     from fedcore.engine.events import Event
@@ -30,9 +30,6 @@ HANDLERS = {
     "import_file": "fedcore.jobs.handlers:import_file",
 }
 """Kind -> ``module:function``, loaded by the process that does the job: pages never import what it needs."""
-
-ARRAYS, LOG = "arrays.npz", "log.txt"
-"""Files in a job's folder: large results, and what happened."""
 
 
 @dataclass(frozen=True)
@@ -60,23 +57,18 @@ class Job:
         return self.claim.id
 
     @property
-    def db(self) -> Path:
-        """The database that holds the job."""
-        return self.claim.db
-
-    @property
-    def artifacts(self) -> Path:
-        """The folder of checkpoints and encodings of this database."""
-        return artifacts_folder(self.db)
+    def store(self) -> Store:
+        """The store that holds the job."""
+        return Store(self.claim.db)
 
     def write_arrays(self, **arrays: np.ndarray) -> None:
-        """Write large results beside the row, for ``tasks.arrays`` to read: all of them or none."""
+        """Write large results beside the row, for ``TaskRow.arrays`` to read: all of them or none."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / f"{ARRAYS}.part-{os.getpid()}"
+        part = self.folder / f"{ARRAYS_NAME}.part-{os.getpid()}"
         try:
             with part.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **arrays)
-            part.replace(self.folder / ARRAYS)
+            part.replace(self.folder / ARRAYS_NAME)
         finally:
             part.unlink(missing_ok=True)
 
@@ -149,7 +141,7 @@ def encode(job: Job) -> Work[dict[str, Any]]:
     precision = job.args.get("precision") or "fp32"
     backbone = setup.load_backbone(job.args["backbone"], job.args.get("pretrained"), job.device, precision)
     yield Progress(f"encoding {images.name}", 0, len(images))
-    folder, reads = job.artifacts / "encodings", job.args.get("reads") or "embedding"
+    folder, reads = job.store.artifacts / "encodings", job.args.get("reads") or "embedding"
     yield from setup.encode(backbone, images, reads, folder)
     path = features.cache_path(folder, backbone, images, reads)
     return {"images": len(images), "file": path.name, "bytes": path.stat().st_size}
@@ -180,4 +172,4 @@ def import_file(job: Job) -> Work[dict[str, Any]]:
     """
     yield Progress(f"recording {job.args['name']}", 0, 0)
     file, name = Path(job.args["file"]), job.args["name"]
-    return {"says": Store(job.db).imports.file(file, job.args["experiment"], job.args["dataset"], name)}
+    return {"says": job.store.imports.file(file, job.args["experiment"], job.args["dataset"], name)}

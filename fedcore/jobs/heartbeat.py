@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from pathlib import Path
 
 from fedcore.errors import FedLensError
-from fedcore.store.claims import JOB_TABLES, Claim
-from fedcore.store.database import reading, writing
+from fedcore.store import Store
+from fedcore.store.jobs import Claim
 
 BEAT_SECONDS = 5.0
 LOOK_SECONDS = 0.5
@@ -25,12 +24,12 @@ class Heartbeat:
 
     def __init__(
         self,
-        db: str | Path,
+        store: Store,
         owner: str,
         beat_seconds: float = BEAT_SECONDS,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        self._db, self._owner = db, owner
+        self._store, self._owner = store, owner
         self._beat_seconds, self._look_seconds = beat_seconds, look_seconds
         self._watched: Claim | None = None
         self._end = threading.Event()
@@ -56,32 +55,18 @@ class Heartbeat:
         while not self._end.wait(self._look_seconds):
             try:
                 if time.monotonic() - beaten >= self._beat_seconds:
-                    self._beat()
+                    self._store.jobs.beat(self._owner)
                     beaten = time.monotonic()
                 self._look()
             except (FedLensError, sqlite3.Error):
                 # a full disk or a lock held for long: the working thread meets it too, and reports it
                 continue
 
-    def _beat(self) -> None:
-        with writing(self._db) as database:
-            for jobs in JOB_TABLES:
-                database.execute(
-                    f"UPDATE {jobs.table} SET heartbeat_at=? "
-                    "WHERE owner=? AND status IN ('running','stopping')",
-                    [time.time(), self._owner],
-                )
-
     def _look(self) -> None:
         claim = self._watched
         if claim is None:
             return
-        with reading(self._db) as connection:
-            row = connection.execute(
-                f"SELECT status, owner, attempt FROM {claim.table.table} WHERE id=?", [claim.id]
-            ).fetchone()
-        if claim is not self._watched:  # the next job began meanwhile
-            return
-        mine = row is not None and (row["owner"], row["attempt"]) == (self._owner, claim.attempt)
-        self.lost = not mine or row["status"] not in ("running", "stopping")
-        self.stop_requested = mine and row["status"] == "stopping"
+        status = claim.status()
+        if claim is self._watched:  # else the next job began meanwhile
+            self.lost = status not in ("running", "stopping")
+            self.stop_requested = status == "stopping"

@@ -22,21 +22,22 @@ import psutil
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.local import Stopped
 from fedcore.errors import FedLensError
-from fedcore.jobs import tasks
 from fedcore.jobs.devices import CPU, accepts, list_devices, peak_memory, torch_name
-from fedcore.jobs.handlers import ARRAYS, LOG, Handler, Job, load_handler
+from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import Store
-from fedcore.store.claims import RUNS, Claim, LostClaim, claim
-from fedcore.store.lease import RunWriter
+from fedcore.store.jobs import RUNS, Claim, LostClaim
+from fedcore.store.run_writer import RunWriter
+from fedcore.store.runs import LOG_NAME
+from fedcore.store.tasks import ARRAYS_NAME
 
 PROGRESS_SECONDS = 0.5
 logger = logging.getLogger(__name__)
 
 
 def execute(
-    claimed: Claim,
+    claim: Claim,
     heartbeat: Heartbeat,
     *,
     handler: Handler | None = None,
@@ -56,22 +57,22 @@ def execute(
     Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``, or ``lost`` when it had
     been taken away from this process (nothing was written then).
     """
-    folder, arguments = tasks.job_folder(claimed), tasks.arguments(claimed)
-    log = JobLog(folder / LOG)
+    folder = claim.folder
+    log = JobLog(folder / LOG_NAME)
 
     def should_stop() -> bool:
         return heartbeat.stop_requested or heartbeat.lost or terminated()
 
-    job = Job(claimed, arguments, folder, torch_name(device), should_stop, log.write)
+    job = Job(claim, claim.arguments(), folder, torch_name(device), should_stop, log.write)
     try:
-        claimed.begin()
-        heartbeat.watch(claimed)
-        (folder / ARRAYS).unlink(missing_ok=True)  # a result of an earlier attempt
+        claim.begin()
+        heartbeat.watch(claim)
+        (folder / ARRAYS_NAME).unlink(missing_ok=True)  # a result of an earlier attempt
         try:
-            result = _record(job, handler or load_handler(claimed.kind), EventWriter(job, device), listen)
+            result = _record(job, handler or load_handler(claim.kind), EventWriter(job, device), listen)
         except Stopped:
             return _end_early(job, heartbeat, ends_as)
-        claimed.finish("done", result=result)
+        claim.finish("done", result=result)
         log.write("done")
         return "done"
     except LostClaim as error:
@@ -219,13 +220,14 @@ def work(
     """
     if first.table is not RUNS:  # training and pages come first
         psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else 10)
-    claimed: Claim | None = first
+    claim: Claim | None = first
     outcome = "lost"
-    with TerminationSignal() as terminated, Heartbeat(first.db, first.owner, beat_seconds) as heartbeat:
-        while claimed is not None:
-            outcome = execute(claimed, heartbeat, handler=handler, device=device, terminated=terminated)
-            logger.info("%s %d: %s", claimed.table.name, claimed.id, outcome)
-            claimed = None if terminated() or outcome == "lost" else _following(first, device)
+    heartbeat = Heartbeat(Store(first.db), first.owner, beat_seconds)
+    with TerminationSignal() as terminated, heartbeat:
+        while claim is not None:
+            outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
+            logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
+            claim = None if terminated() or outcome == "lost" else _following(first, device)
     return outcome
 
 
@@ -233,17 +235,20 @@ def _following(first: Claim, device: str) -> Claim | None:
     """Claim the next queued run of the same experiment for the same device; a task has none to follow it."""
     if first.table is not RUNS:
         return None
-    (run,) = Store(first.db).runs.get([first.id])
+    store = Store(first.db)
+    (run,) = store.runs.get([first.id])
     gpu = next((d.id for d in list_devices() if d.id != CPU), None) if device == CPU else device
-    return claim(first.db, first.owner, device, accepts=accepts(device, gpu), experiment_id=run.experiment_id)
+    return store.jobs.claim(
+        first.owner, device, accepts=accepts(device, gpu), experiment_id=run.experiment_id
+    )
 
 
-def run_process(claimed: Claim, device: str) -> int:
+def run_process(claim: Claim, device: str) -> int:
     """Be the process that a launcher starts for a claimed job; returns an exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logger.setLevel(logging.INFO)
     try:
-        work(claimed, device)
+        work(claim, device)
     except (FedLensError, LostClaim) as error:
         logger.error("%s", error)
         return 1

@@ -20,11 +20,11 @@ from typing import Any, Protocol
 import psutil
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, tasks
-from fedcore.jobs.slots import TASK_LANE, slots
+from fedcore.jobs import devices
+from fedcore.jobs.lanes import TASK_LANE
 from fedcore.paths import IN_CHECKOUT, PROJECT
-from fedcore.store.claims import RUNS, Claim, LostClaim, reconcile
-from fedcore.store.database import reading
+from fedcore.store import Store
+from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import is_alive, process_of
 
 PROCESS_LOG = "process.log"
@@ -72,8 +72,8 @@ def start_process(claim: Claim, lane: str) -> subprocess.Popen[bytes]:
         "fedcore", "job", "--kind", claim.kind, "--id", str(claim.id), "--owner", claim.owner,
         "--attempt", str(claim.attempt), "--device", device, "--db", str(claim.db),
     ]  # fmt: skip
-    environment = devices.environment_for(device, slots(claim.db).get(device, 1))
-    return start_detached(arguments, tasks.job_folder(claim) / PROCESS_LOG, environment)
+    environment = devices.environment_for(device, Store(claim.db).queue.slots().get(device, 1))
+    return start_detached(arguments, claim.folder / PROCESS_LOG, environment)
 
 
 def start_detached(
@@ -167,7 +167,7 @@ class LocalJob:
             return False
 
 
-def force_stop(db: str | Path, run_id: int) -> bool:
+def force_stop(store: Store, run_id: int) -> bool:
     """Kill the process of a run that does not react to a stop; its current round is lost, earlier ones stay.
 
     Returns: whether there was a process to kill.
@@ -175,8 +175,7 @@ def force_stop(db: str | Path, run_id: int) -> bool:
     Raises:
         FedLensError: unless a stop was asked for before: signals only escalate.
     """
-    with reading(db) as connection:
-        row = connection.execute(RUNS.live + " AND id=?", [run_id]).fetchone()
+    row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":
         raise FedLensError(f"run {run_id} was not asked to stop; stop it first, kill it only if it does not")
     process = process_of(row) if row["pid"] is not None and is_alive(row) else None
@@ -185,5 +184,5 @@ def force_stop(db: str | Path, run_id: int) -> bool:
     end = time.monotonic() + KILL_SECONDS
     while process is not None and process_of(row) is not None and time.monotonic() < end:
         time.sleep(0.02)
-    reconcile(db)
+    store.jobs.reconcile()
     return process is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.events import Event
@@ -14,7 +13,7 @@ from fedcore.jobs.handlers import Handler
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import TerminationSignal, execute
 from fedcore.store import Store
-from fedcore.store.claims import LostClaim
+from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
 
 
@@ -27,7 +26,7 @@ class Outcome:
 
 
 def run_local(
-    db: str | Path,
+    store: Store,
     experiment: Experiment,
     runs: Sequence[RunConfig],
     *,
@@ -47,10 +46,10 @@ def run_local(
     device = device or devices.default_device()
     os.environ.update(devices.environment_for(device))  # before torch is loaded
     owner = new_owner()
-    created, claims = Store(db).experiments.create_claimed(experiment, runs, owner, device)
+    created, claims = store.experiments.create_claimed(experiment, runs, owner, device)
     begun(created.experiment_id, dict(zip(created.run_ids, runs, strict=True)))
     outcomes: dict[int, str] = {}
-    with TerminationSignal(keyboard=True) as terminated, Heartbeat(db, owner) as heartbeat:
+    with TerminationSignal(keyboard=True) as terminated, Heartbeat(store, owner) as heartbeat:
         for claim in claims:
             if terminated():
                 outcomes[claim.id] = "stopped"

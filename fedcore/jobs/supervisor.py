@@ -19,12 +19,11 @@ from typing import Any
 
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices, launcher
+from fedcore.jobs.lanes import TASK_LANE, claim_next
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.locks import SupervisorLock
-from fedcore.jobs.slots import TASK_LANE, claim_for, set_slots
 from fedcore.store import Store
-from fedcore.store.claims import JOB_TABLES, Claim, orphans, reconcile
-from fedcore.store.database import artifacts_folder, reading, resolve
+from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
 
 TICK_SECONDS = 0.5
@@ -48,7 +47,7 @@ class Supervisor:
 
     def __init__(
         self,
-        db: str | Path,
+        store: Store,
         *,
         device_ids: Sequence[str] | None = None,
         launcher: Launcher | None = None,
@@ -56,7 +55,7 @@ class Supervisor:
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
     ) -> None:
-        self._db = resolve(db)
+        self._store = store
         self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
         self._gpu = next((d for d in self.device_ids if d != devices.CPU), None)
         self._launcher = launcher or LocalLauncher()
@@ -93,9 +92,7 @@ class Supervisor:
 
     def _adopt(self) -> None:
         """Take over the jobs that run here already: an earlier supervisor's, and those that users started."""
-        with reading(self._db) as connection:
-            rows = [dict(row) for jobs in JOB_TABLES for row in connection.execute(jobs.live)]
-        for row in rows:
+        for row in [row for table in JOB_TABLES for row in self._store.jobs.live(table)]:
             known = row["owner"] in self._children or row["device"] is None or row["pid"] is None
             if not known and is_alive(row, stale=self._stale):
                 self._children[row["owner"]] = Child(row["device"], self._launcher.adopt(row))
@@ -104,9 +101,9 @@ class Supervisor:
         """Mark the rows of jobs that are gone, and forget them."""
         # asked first: one that ends after its row was looked at is kept, or nobody could tell how it ended
         ended = {owner for owner, child in self._children.items() if child.job.ended()}
-        for jobs in JOB_TABLES:
-            for number in reconcile(self._db, self._stale, self._exit_reason, jobs):
-                logger.warning("%s %d: its process is gone; %s", jobs.name, number, jobs.remedy)
+        for table in JOB_TABLES:
+            for number in self._store.jobs.reconcile(self._stale, self._exit_reason, table):
+                logger.warning("%s %d: its process is gone; %s", table.name, number, table.remedy)
         self._children = {owner: child for owner, child in self._children.items() if owner not in ended}
 
     def _exit_reason(self, owner: str) -> str | None:
@@ -121,7 +118,7 @@ class Supervisor:
 
     def _claim(self, lane: str) -> Claim | None:
         running = sum(child.lane == lane for child in self._children.values())
-        return claim_for(self._db, lane, running, self._gpu)
+        return claim_next(self._store, lane, running, self._gpu)
 
     def _start(self, claimed: Claim, lane: str) -> bool:
         """Start a claimed job; returns whether it was started."""
@@ -140,7 +137,7 @@ class Supervisor:
         Whoever queued a job while we held the lock saw it taken, and started no other worker.
         """
         lock.release()
-        return not _is_queued(self._db) or not lock.acquire(PATIENCE_SECONDS)
+        return not self._store.jobs.any_queued() or not lock.acquire(PATIENCE_SECONDS)
 
     def _end_children(self) -> None:
         """Ask our jobs to end between two steps; they become ``interrupted``, and runs can be resumed."""
@@ -149,15 +146,6 @@ class Supervisor:
         while any(not child.job.ended() for child in ours) and time.monotonic() < end:
             time.sleep(0.05)
         self._reap()
-
-
-def _is_queued(db: Path) -> bool:
-    """Return whether any job waits."""
-    with reading(db) as connection:
-        return any(
-            connection.execute(f"SELECT 1 FROM {jobs.table} WHERE status='queued' LIMIT 1").fetchone()
-            for jobs in JOB_TABLES
-        )
 
 
 def serve(db: str | Path | None = None, *, slots: int | None = None, **options: Any) -> int:
@@ -173,16 +161,18 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
         FedLensError: when the database cannot be written.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
-    access = Store(db).prepare()
+    store = Store(db)
+    access = store.prepare()
     if not access.writable:
         raise FedLensError(access.why or "", "db")
     lock = SupervisorLock(access.path)
     if not lock.acquire(PATIENCE_SECONDS):
         logger.info("a worker is serving %s already", access.path)
         return 0
-    supervisor = Supervisor(access.path, **options)
-    for device in supervisor.device_ids if slots is not None else ():
-        set_slots(access.path, device, slots)
+    supervisor = Supervisor(store, **options)
+    if slots is not None:
+        for device in supervisor.device_ids:
+            store.queue.set_slots(device, slots)
 
     def end(*_: object) -> None:
         supervisor.ending = True
@@ -200,23 +190,23 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
 _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
 
 
-def ensure_worker(db: str | Path) -> bool:
+def ensure_worker(store: Store) -> bool:
     """Start a detached supervisor when jobs wait, or dead ones need to be marked, and none lives.
 
     Cheap enough for every poll of a page: a few indexed reads when there is nothing to do.
 
     Returns: whether one was started now.
     """
-    path = resolve(db)
+    path = store.path
     recent = _STARTED.get(path)
     if recent is not None:
         recent[1].poll()  # reaps it if it has ended
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
-    needed = _is_queued(path) or any(orphans(path, table=jobs) for jobs in JOB_TABLES)
+    needed = store.jobs.any_queued() or any(store.jobs.orphans(table) for table in JOB_TABLES)
     if not needed or not SupervisorLock(path).is_free():
         return False
-    log = artifacts_folder(path) / "logs" / "worker.log"
+    log = store.artifacts / "logs" / "worker.log"
     process = launcher.start_detached(["fedcore", "worker", "--db", str(path)], log)
     _STARTED[path] = (time.monotonic(), process)
     return True

@@ -10,8 +10,7 @@ from fedcore.config import RunConfig
 from fedcore.engine.events import Event, Finished
 from fedcore.engine.local import Stopped
 from fedcore.jobs.handlers import Job
-from fedcore.store import Store
-from fedcore.store.lease import RunWriter
+from fedcore.store.run_writer import RunWriter
 
 
 class Engine(Protocol):
@@ -50,14 +49,14 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
     """
     run = RunWriter(job.claim)
     config, earlier = run.config(), run.environment()
-    checkpoint = Store(job.db).runs.newest_checkpoint(job.id)
+    checkpoint = job.store.runs.newest_checkpoint(job.id)
     run.rewind(None if checkpoint is None else checkpoint[0])
     resuming = f", resuming after round {checkpoint[0]}" if checkpoint else ""
     job.log(f"attempt {job.claim.attempt}{resuming}")
     finished = False
     for event in (engine or load_engine())(
         config,
-        artifacts=job.artifacts,
+        artifacts=job.store.artifacts,
         folder=job.folder,
         device=job.device,
         resume_from=str(checkpoint[1]) if checkpoint else None,

@@ -1,7 +1,6 @@
 """Runs and their records: ``runs.db`` (SQLite) is the only truth about runs and their results."""
 
 from fedcore.store.cells import EntityRow, HeatCell, NamedCell, OwnAccuracy
-from fedcore.store.claims import reconcile
 from fedcore.store.database import Access, default_path
 from fedcore.store.diagnostics import DiagnosticMean, DiagnosticRow
 from fedcore.store.exchange import Merged
@@ -17,6 +16,7 @@ from fedcore.store.rounds import (
 )
 from fedcore.store.runs import RunRow
 from fedcore.store.store import Store
+from fedcore.store.tasks import TaskRow
 from fedcore.store.writer import Created
 
 __all__ = [
@@ -39,6 +39,6 @@ __all__ = [
     "RoundRow",
     "RunRow",
     "Store",
+    "TaskRow",
     "default_path",
-    "reconcile",
 ]

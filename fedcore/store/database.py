@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -347,6 +348,15 @@ def run_folder(db: str | Path, run_id: int) -> Path:
     if row is None:
         raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
     return artifacts_folder(db) / f"run-{run_id}-{row['uuid'][:8]}"
+
+
+def task_folder(db: str | Path, kind: str, key: str, run_id: int | None = None) -> Path:
+    """Return the folder of a task's files, queued or not yet: with its run's, so that it goes with the run.
+
+    The database's name keeps two in one folder apart.
+    """
+    name = f"{kind}-{hashlib.sha256(repr((resolve(db).name, kind, key)).encode()).hexdigest()[:16]}"
+    return (artifacts_folder(db) if run_id is None else run_folder(db, run_id)) / "tasks" / name
 
 
 def remove_folder(folder: Path) -> None:

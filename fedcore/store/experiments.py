@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.store.claims import TRAINING, Claim
 from fedcore.store.database import DatabaseFile, remove_folder
 from fedcore.store.exchange import experiments_json
+from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import this_process
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs

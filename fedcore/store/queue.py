@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
 from fedcore.store.runs import change_runs
+
+MOST_SLOTS = 16
+"""Runs at once on one device."""
 
 QUEUE = "SELECT id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
 
@@ -74,3 +78,38 @@ class Queue:
             for priority, run in enumerate(reversed(rest)):
                 database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])
         return moved
+
+    def slots(self) -> dict[str, int]:
+        """Return the number of runs at once by device, as set; a device that is not named has 1."""
+        return {row["device"]: row["slots"] for row in self._file.rows("SELECT device, slots FROM slots")}
+
+    def set_slots(self, device: str, number: int) -> None:
+        """Let up to ``number`` runs share a device; a running worker applies it at once.
+
+        Raises:
+            FedLensError: field ``slots``, for less than one or too many.
+        """
+        if not 1 <= number <= MOST_SLOTS:
+            raise FedLensError(f"{number} runs at once on {device}; choose 1 to {MOST_SLOTS}", "slots")
+        with self._file.writing() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO slots(device, slots) VALUES (?, ?)", [device, int(number)]
+            )
+
+    def memory_needs(self, device: str, waiting: int) -> list[int | None]:
+        """Return the memory, in bytes, still to be taken by a queued run and by those that run on a device.
+
+        A running one counts until it has recorded a round: from then on its memory is part of what the
+        device reports as used. Runs of one process count once. None: no run of its setting was measured.
+
+        Args:
+            waiting: the queued run's id.
+        """
+        rows = self._file.rows(
+            f"SELECT r.owner, max(r.rounds_done) AS rounds, max({NEEDED_MEMORY}) AS peak FROM runs r "
+            "WHERE r.id=:waiting OR (r.status IN ('running','stopping') AND r.device=:device) "
+            "GROUP BY r.owner",
+            {"waiting": waiting, "device": device},
+        )
+        # a queued run has no owner
+        return [row["peak"] for row in rows if row["owner"] is None or not row["rounds"]]

@@ -9,9 +9,11 @@ from fedcore.store.database import Access, DatabaseFile, artifacts_folder, prepa
 from fedcore.store.diagnostics import Diagnostics
 from fedcore.store.experiments import Experiments
 from fedcore.store.imports import Imports
+from fedcore.store.jobs import Jobs
 from fedcore.store.queue import Queue
 from fedcore.store.rounds import Rounds
 from fedcore.store.runs import Runs
+from fedcore.store.tasks import Tasks
 
 
 class Store:
@@ -30,6 +32,8 @@ class Store:
         self.experiments = Experiments(file)
         self.runs = Runs(file)
         self.queue = Queue(file)
+        self.jobs = Jobs(file)
+        self.tasks = Tasks(file)
         self.rounds = Rounds(file)
         self.cells = Cells(file)
         self.diagnostics = Diagnostics(file)

@@ -11,7 +11,6 @@ import streamlit as st
 
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
-from fedcore.jobs import tasks
 from pages.widgets import common
 
 OWN = "own"
@@ -42,7 +41,7 @@ def of(name: str, root: str | None, columns: Mapping[str, str] | None = None) ->
         return () if entry is None else entry.domains
     if seen := _seen().get(_key(name, root, columns)):
         return seen
-    task = tasks.find(common.database(), "check", check_key(None, root, columns)) if is_own(entry) else None
+    task = common.store().tasks.find("check", check_key(None, root, columns)) if is_own(entry) else None
     if task is not None and task.status == "done" and task.result and task.result["name"] == name:
         return tuple(task.result["report"]["domains"])  # none where it cannot be used
     return ()

@@ -12,9 +12,8 @@ from fedcore.data import catalog
 from fedcore.data.catalog.entries import Entry
 from fedcore.data.check.findings import KINDS, CheckReport
 from fedcore.data.readers.loaders import detect_format
-from fedcore.jobs import tasks
-from fedcore.jobs.tasks import TaskRow
 from fedcore.papers import experiments
+from fedcore.store import TaskRow
 from pages.forms import drafts, fields
 from pages.forms.domains import OWN, check_key, is_own
 from pages.widgets import background, common
@@ -37,7 +36,7 @@ def section() -> None:
     ).strip()
     name = next((e.name for e in named() if e.title == what), None)
     columns = columns_of(root) if name is None else {}
-    task = tasks.find(common.database(), "check", check_key(name, root, columns)) if root else None
+    task = common.store().tasks.find("check", check_key(name, root, columns)) if root else None
     busy = task is not None and not task.ended
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
@@ -76,7 +75,7 @@ def columns_of(root: str) -> dict[str, str]:
     if kind == "folder":
         return {}
     where = str(Path(root).expanduser())
-    last = next((t for t in tasks.recent(common.database(), "check") if t.args.get("root") == where), None)
+    last = next((t for t in common.store().tasks.recent("check") if t.args.get("root") == where), None)
     known = (last.args.get("columns") if last is not None else None) or {}
     return fields.columns_field(known, f"check_columns {where}")
 
@@ -119,7 +118,7 @@ def show(task: TaskRow, root: str) -> None:
 
 
 def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
-    sheet = tasks.arrays(task).get("sheet")
+    sheet = task.arrays().get("sheet")
     left, right = st.columns([2, 3])
     if sheet is not None:
         says = "A row per domain, a column per class"

@@ -264,7 +264,7 @@ def buttons(found: ExperimentRow) -> None:
         st.session_state["live_asking"] = True
     if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may, key="live_resume"):
         store.runs.resume([r.id for r in resumable])
-        jobs.ensure_worker(store.path)
+        jobs.ensure_worker(store)
         st.rerun()
     if st.button("Compare", icon=":material/compare:", key="live_compare"):
         st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
@@ -301,7 +301,7 @@ def confirm_kill(stuck: list[RunRow]) -> None:
     if st.button("Kill", type="primary"):
         for r in stuck:
             try:
-                jobs.force_stop(common.database(), r.id)
+                jobs.force_stop(common.store(), r.id)
             except FedLensError as error:
                 common.show_error(error)
         st.rerun()

@@ -9,9 +9,8 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.config.field_names import error_text
-from fedcore.jobs import tasks
-from fedcore.jobs.tasks import TaskRow
 from fedcore.progress import duration
+from fedcore.store import TaskRow
 from pages.widgets import common
 
 LOG_CHARACTERS = 4000
@@ -20,8 +19,8 @@ LOG_CHARACTERS = 4000
 def ask(kind: str, key: str, args: Mapping[str, Any], again: bool = True) -> None:
     """Queue a task and wake the worker; it is done again where it was done before."""
     store = common.store()
-    tasks.submit(store.path, kind, key, args, again=again)
-    jobs.ensure_worker(store.path)
+    store.tasks.submit(kind, key, args, again=again)
+    jobs.ensure_worker(store)
 
 
 def follow(task: TaskRow, title: str) -> None:
@@ -31,7 +30,7 @@ def follow(task: TaskRow, title: str) -> None:
         if st.button(
             "Stop", icon=":material/stop_circle:", key=f"stop_task_{task.id}", disabled=not common.writable()
         ):
-            tasks.cancel(common.database(), task.id)
+            common.store().tasks.stop(task.id)
             st.rerun()
     elif task.status != "done":
         _ended(task, title)
@@ -47,7 +46,7 @@ def _ended(task: TaskRow, title: str) -> None:
     if right.button(
         "Dismiss", key=f"dismiss_task_{task.id}", disabled=not common.writable(), type="tertiary"
     ):
-        tasks.forget(common.database(), task.id)
+        common.store().tasks.delete(task.id)
         st.rerun()
     if task.status == "failed" and task.log.is_file():
         with st.expander("Details", key=f"log_task_{task.id}"):
@@ -58,8 +57,8 @@ def _ended(task: TaskRow, title: str) -> None:
 def _ticking(task_id: int, title: str) -> None:
     """Redraws the bar alone; the page is drawn anew once the task has ended."""
     store = common.store()
-    jobs.ensure_worker(store.path)
-    task = tasks.get(store.path, task_id)
+    jobs.ensure_worker(store)
+    task = store.tasks.get(task_id)
     if task.ended:
         st.rerun()
     st.progress(task.share, text=common.md(f"{title}: {says(task)}"))

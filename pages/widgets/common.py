@@ -14,7 +14,7 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import devices
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS, Chart
 from fedcore.plots.theme import STATUS, Theme, apply_theme
-from fedcore.store import Access, Store, reconcile
+from fedcore.store import Access, Store
 
 # Text is never in the primary colour: one on which white can be read is too dark to be read on the dark page
 # (#2B79AE: white on it 4.7:1, itself 3.9:1 on the page and 3.4:1 on a field, which is enough for marks).
@@ -130,12 +130,12 @@ def open_database() -> bool:
 
     Returns: whether there is a database that pages can read.
     """
-    path = database()
+    opened = store()
     try:
-        access = _prepared(str(path), path.exists())
+        access = _prepared(str(opened.path), opened.path.exists())
         if access.writable:
-            jobs.ensure_worker(path)
-            reconcile(path)
+            jobs.ensure_worker(opened)
+            opened.jobs.reconcile()
         else:
             st.warning(md(access.why or ""), icon=":material/lock:")
     except FedLensError as error:

@@ -16,7 +16,6 @@ from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.jobs import tasks
 from fedcore.results.artifacts import (
     Encoding,
     cached_encodings,
@@ -45,7 +44,7 @@ def section() -> None:
         )
     st.header("Encode now")
     _form()
-    for task in tasks.recent(common.database(), "encode", 5):
+    for task in common.store().tasks.recent("encode", 5):
         background.follow(task, f"Encoding {_said(task.args)}")
         if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in found}:
             what = f"{task.result['images']:,} images of {_said(task.args)}"
@@ -135,7 +134,7 @@ class Source:
 def _known() -> dict[str, Source]:
     """By title."""
     found = {e.title: Source(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
-    for task in tasks.recent(common.database(), "check"):
+    for task in common.store().tasks.recent("check"):
         report = (task.result or {}).get("report", {})
         if task.status == "done" and task.result is not None and report and not report["error"]:
             name, columns = task.result["name"], task.args.get("columns") or {}

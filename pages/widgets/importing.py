@@ -10,7 +10,6 @@ from pathlib import Path
 import streamlit as st
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import tasks
 from pages.widgets import background, common
 
 KIND = "import_file"
@@ -21,12 +20,12 @@ AT_ONCE = 200_000
 def running() -> None:
     """Files that are being recorded, and what came of those that are done, once."""
     store = common.store()
-    for task in tasks.recent(store.path, KIND):
+    for task in store.tasks.recent(KIND):
         if task.status != "done":
             background.follow(task, f"Import of {task.args['name']}")
         elif task.result is not None and common.writable():
             try:
-                tasks.forget(store.path, task.id)
+                store.tasks.delete(task.id)
             except FedLensError:
                 continue  # another open page has told it and forgotten it
             st.toast(common.md(f"{task.args['name']}: {task.result['says']}"))
@@ -110,7 +109,7 @@ def ask_uploaded(name: str, content: bytes, experiment: str, dataset: str) -> No
         FedLensError: where it cannot be kept.
     """
     key = f"{hashlib.sha256(content).hexdigest()} {json.dumps([name, experiment, dataset])}"
-    folder = tasks.folder_of(common.database(), KIND, key)
+    folder = common.store().tasks.folder(KIND, key)
     file = folder / ("upload.csv" if is_csv(name) else "upload.json")
     try:
         folder.mkdir(parents=True, exist_ok=True)

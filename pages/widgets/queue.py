@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.jobs import devices, slots
+from fedcore.jobs import devices
+from fedcore.store.queue import MOST_SLOTS
 from pages.widgets import chosen, common
 
 MOVES = {"Top": "vertical_align_top", "Up": "arrow_upward", "Down": "arrow_downward"}
@@ -54,14 +55,14 @@ def section() -> None:
 def _slots() -> None:
     """How many runs at once, by device."""
     store = common.store()
-    stored = slots.slots(store.path)
+    stored = store.queue.slots()
     with st.container(horizontal=True):
         for device in devices.list_devices():
             key = f"slots_{device.id}"
             st.number_input(
                 f"Runs at once on {device.name}",
                 1,
-                slots.MOST_SLOTS,
+                MOST_SLOTS,
                 value=stored.get(device.id, 1),
                 key=key,
                 disabled=not common.writable(),
@@ -74,7 +75,7 @@ def _slots() -> None:
 
 
 def _store(device: str, key: str) -> None:
-    slots.set_slots(common.database(), device, int(st.session_state[key]))
+    common.store().queue.set_slots(device, int(st.session_state[key]))
 
 
 def _moves(selected: list[int]) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.jobs import analysis, tasks
+from fedcore.jobs import analysis
 from fedcore.methods import registry
 from fedcore.methods.optional import LearnedPrompts
 from fedcore.plots import analyses
 from fedcore.results.comparison import compare
 from fedcore.results.run_panels import run_panel
-from fedcore.store import RunRow
+from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, common
 
 EVERYONE = "all clients, each on its own test samples"
@@ -52,10 +52,10 @@ def tabs_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
     return found
 
 
-def answered(asked: Asked, button: str, says: str) -> tasks.TaskRow | None:
+def answered(asked: Asked, button: str, says: str) -> TaskRow | None:
     """The finished answer; else the button that asks, the progress, or what went wrong."""
     store = common.store()
-    task = analysis.answer(store.path, asked.run.id, asked.what, asked.model, asked.test_set)
+    task = analysis.find(store, asked.run.id, asked.what, asked.model, asked.test_set)
     lost = task is not None and task.status == "done" and not _complete(task)
     if task is not None and task.status == "done" and not lost:
         return task
@@ -75,8 +75,8 @@ def answered(asked: Asked, button: str, says: str) -> tasks.TaskRow | None:
         disabled=bool(unfit) or not common.writable(),
         icon=":material/search_insights:",
     ):
-        analysis.ask(store.path, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
-        jobs.ensure_worker(store.path)
+        analysis.submit(store, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
+        jobs.ensure_worker(store)
         st.rerun()
     return None
 
@@ -94,20 +94,20 @@ def unfit_to_look_into(run: RunRow) -> str:
     return ""
 
 
-def _complete(task: tasks.TaskRow) -> bool:
+def _complete(task: TaskRow) -> bool:
     """Whether all of an answer is there: the files of a run can be deleted while its row stays."""
-    return task.args.get("what") == "nearest_words" or bool(tasks.arrays(task))
+    return task.args.get("what") == "nearest_words" or bool(task.arrays())
 
 
-def again(asked: Asked, task: tasks.TaskRow) -> None:
+def again(asked: Asked, task: TaskRow) -> None:
     """Of which round the answer is, and how to ask once more."""
     result = task.result or {}
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.caption(f"After round {result.get('round')}, computed in the background and kept with the run.")
     lost = bool(unfit_to_look_into(asked.run))
     if right.button("Compute again", key=f"again_{asked.key}", disabled=lost or not common.writable()):
-        analysis.ask(common.database(), asked.run.id, asked.what, asked.model, asked.test_set, again=True)
-        jobs.ensure_worker(common.database())
+        analysis.submit(common.store(), asked.run.id, asked.what, asked.model, asked.test_set, again=True)
+        jobs.ensure_worker(common.store())
         st.rerun()
 
 
@@ -146,7 +146,7 @@ def predictions(run: RunRow) -> None:
     )
     if task is None:
         return
-    arrays = tasks.arrays(task)
+    arrays = task.arrays()
     names = {EVERYONE: None, **{n: c for n, c in models(run).items() if (arrays["model"] == c).any()}}
     whose = st.selectbox("Predictions of", list(names), key="predictions_of", bind="query-params")
     found = analyses.confusion(arrays, (task.result or {})["classes"], names[whose])
@@ -172,7 +172,7 @@ def feature_space(run: RunRow) -> None:
     task = answered(asked, "Compute the picture", says)
     if task is None:
         return
-    arrays, classes = tasks.arrays(task), (task.result or {})["classes"]
+    arrays, classes = task.arrays(), (task.result or {})["classes"]
     common.draw(
         analyses.space_chart(arrays, classes, common.theme()), "space", analyses.space_table(arrays, classes)
     )
@@ -193,7 +193,7 @@ def evidence(run: RunRow) -> None:
     task = answered(asked, "Compute the maps", says)
     if task is None:
         return
-    draw_evidence(tasks.arrays(task), (task.result or {})["classes"])
+    draw_evidence(task.arrays(), (task.result or {})["classes"])
     st.caption(
         "The first test samples as the model saw them, and over them in bright colours where each score has "
         "its evidence, relative to the picture's own maximum."

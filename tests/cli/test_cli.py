@@ -15,7 +15,6 @@ from fedcore.cli import main as cli
 from fedcore.jobs import training
 from fedcore.paths import PROJECT
 from fedcore.store import Store
-from fedcore.store.claims import claim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import wait_for
@@ -137,7 +136,7 @@ def test_queue_leaves_the_runs_to_the_worker(db, toml, monkeypatch, capsys):
     assert run("run", toml, "--db", db, "--queue") == 0
     assert capsys.readouterr().out == "experiment 1: 2 runs queued\n"
     assert Store(db).queue.ids() == [1, 2]
-    assert started == [db]
+    assert [store.path for store in started] == [db]
 
 
 @pytest.mark.parametrize(
@@ -272,9 +271,9 @@ def test_list_stop_and_resume(db, toml, monkeypatch, capsys):
     assert "run 1 is neither queued nor running" in capsys.readouterr().err
     assert run("stop", "--experiment", 1, "--db", db) == 1  # run 2 was stopped, run 1 had been
     assert run("resume", "--experiment", 1, "--db", db) == 0
-    claim(db, new_owner(), "cpu").finish("failed", "no luck")
+    Store(db).jobs.claim(new_owner(), "cpu").finish("failed", "no luck")
     assert run("resume", 1, "--restart", "--db", db) == 0
-    claim(db, new_owner(), "cpu").finish("failed", "no luck")
+    Store(db).jobs.claim(new_owner(), "cpu").finish("failed", "no luck")
     capsys.readouterr()
     assert run("list", "--db", db) == 0
     assert capsys.readouterr().out.splitlines() == [

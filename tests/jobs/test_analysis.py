@@ -9,10 +9,10 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import analysis, job, tasks
+from fedcore.jobs import analysis, job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.store import Store
-from fedcore.store.claims import TASKS, claim
+from fedcore.store import Store, TaskRow
+from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 
 EXPERIMENT = {
@@ -27,30 +27,30 @@ EXPERIMENT = {
 def trained(db: Path) -> int:
     experiment = parse(EXPERIMENT)
     (run_id,) = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed is not None
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         assert job.execute(claimed, heartbeat) == "done"
     return run_id
 
 
-def do(db: Path) -> tasks.TaskRow:
-    waiting = claim(db, new_owner(), "cpu", TASKS)
+def do(db: Path) -> TaskRow:
+    waiting = Store(db).jobs.claim(new_owner(), "cpu", TASKS)
     assert waiting is not None
-    with Heartbeat(db, waiting.owner) as heartbeat:
+    with Heartbeat(Store(db), waiting.owner) as heartbeat:
         job.execute(waiting, heartbeat)
-    return tasks.get(db, waiting.id)
+    return Store(db).tasks.get(waiting.id)
 
 
 def test_a_trained_run_can_be_looked_into(db, trained):
-    asked = analysis.ask(db, trained, "predictions")
-    assert analysis.ask(db, trained, "predictions") == asked, "the same question is asked once"
-    assert analysis.answer(db, trained, "predictions").status == "queued"
+    asked = analysis.submit(Store(db), trained, "predictions")
+    assert analysis.submit(Store(db), trained, "predictions") == asked, "the same question is asked once"
+    assert analysis.find(Store(db), trained, "predictions").status == "queued"
     task = do(db)
     assert (task.status, task.error) == ("done", None)
     assert task.result["round"] == 1
     assert task.result["classes"] == list(plan(parse(EXPERIMENT)).classes)
-    arrays = tasks.arrays(task)
+    arrays = task.arrays()
     right = arrays["label"] == arrays["predicted"]
     for cell in Store(db).cells.heatmap(trained, 1):
         chosen = (arrays["model"] == cell.model) & (arrays["test_set"] == cell.test_set)
@@ -58,12 +58,12 @@ def test_a_trained_run_can_be_looked_into(db, trained):
             assert (int(right[chosen].sum()), int(chosen.sum())) == (cell.correct, cell.total)
     assert set(arrays["model"].tolist()) == {0, 1, 2}
 
-    analysis.ask(db, trained, "nearest_words", 1)
+    analysis.submit(Store(db), trained, "nearest_words", 1)
     words = do(db)
     assert [row["position"] for row in words.result["rows"]] == [1, 2]
 
-    analysis.ask(db, trained, "evidence", 1, 1)
-    maps = tasks.arrays(do(db))
+    analysis.submit(Store(db), trained, "evidence", 1, 1)
+    maps = do(db).arrays()
     assert maps["pixels"].shape[0] == 8
     assert np.isfinite(maps["map/prediction"].astype(float)).all()
 
@@ -71,16 +71,16 @@ def test_a_trained_run_can_be_looked_into(db, trained):
 def test_a_run_without_a_checkpoint_says_so(db, trained):
     for path in Store(db).runs.log_path(trained).parent.glob("round-*"):
         path.unlink()
-    analysis.ask(db, trained, "feature_space", 1, 1)
+    analysis.submit(Store(db), trained, "feature_space", 1, 1)
     task = do(db)
     assert task.status == "failed"
     assert f"run {trained} has no checkpoint" in task.error
 
 
 def test_a_run_that_has_gone_on_is_asked_anew(db, trained):
-    analysis.ask(db, trained, "predictions")
+    analysis.submit(Store(db), trained, "predictions")
     from fedcore.store.database import writing
 
     with writing(db) as database:
         database.execute("UPDATE runs SET rounds_done = 2 WHERE id=?", [trained])
-    assert analysis.answer(db, trained, "predictions") is None
+    assert analysis.find(Store(db), trained, "predictions") is None

@@ -10,16 +10,16 @@ from fedcore.jobs import job, training
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import RunRow, Store
-from fedcore.store.claims import LostClaim, claim
 from fedcore.store.database import run_folder, writing
+from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import recorded, wait_for
 
 
 def execute(db, handler=fake_engine.training, **options: object) -> tuple[int, str]:
-    claimed = claim(db, new_owner(), "cpu")
-    with Heartbeat(db, claimed.owner, beat_seconds=0.05, look_seconds=0.01) as heartbeat:
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db), claimed.owner, beat_seconds=0.05, look_seconds=0.01) as heartbeat:
         return claimed.id, job.execute(claimed, heartbeat, handler=handler, **options)
 
 
@@ -77,9 +77,9 @@ def test_a_stop_discards_the_unfinished_round(db, queued):
 
 def test_a_stop_before_the_first_step_is_heeded(db, queued):
     (run_id,) = queued(rounds=5)
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     Store(db).runs.stop([run_id])
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "stopped"
     assert row(db, run_id).rounds_done == 0
 
@@ -110,17 +110,17 @@ def test_a_run_taken_away_is_not_written_to_again(db, queued):
 
 def test_the_heart_beats_for_all_runs_of_its_owner_and_stops_with_it(db, queued):
     queued(seeds=(1, 2))
-    claims = [claim(db, "me", "cpu") for _ in range(2)]
+    claims = [Store(db).jobs.claim("me", "cpu") for _ in range(2)]
 
     def beats() -> list[float]:
         return [r.heartbeat_at for r in Store(db).runs.get([claimed.id for claimed in claims])]
 
     first = beats()
-    with Heartbeat(db, "me", beat_seconds=0.02, look_seconds=0.01):
+    with Heartbeat(Store(db), "me", beat_seconds=0.02, look_seconds=0.01):
         wait_for(lambda: all(b > a for a, b in zip(first, beats(), strict=True)))
     last = beats()
     claims[0].finish("done")
-    with Heartbeat(db, "me", beat_seconds=0.02, look_seconds=0.01):
+    with Heartbeat(Store(db), "me", beat_seconds=0.02, look_seconds=0.01):
         wait_for(lambda: beats()[1] > last[1])
     assert Store(db).runs.get([claims[0].id])[0].status == "done"
 
@@ -179,14 +179,14 @@ def without_failure(run):
 def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
     mine = queued(methods=3, rounds=3, fail_at=2)
     others = queued(rounds=2)
-    assert job.work(claim(db, new_owner(), "cpu"), "cpu", handler=fake_engine.training) == "done"
+    assert job.work(Store(db).jobs.claim(new_owner(), "cpu"), "cpu", handler=fake_engine.training) == "done"
     assert [row(db, i).status for i in mine] == ["failed", "done", "done"]
     assert [row(db, i).status for i in others] == ["queued"]
 
 
 def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
     (run_id,) = queued()
-    claimed = claim(db, "somebody", "cpu")
+    claimed = Store(db).jobs.claim("somebody", "cpu")
     thief = replace(claimed, owner="thief")
     assert job.work(thief, "cpu", handler=fake_engine.training) == "lost"
     with pytest.raises(LostClaim):
@@ -196,7 +196,7 @@ def test_a_lease_that_is_not_ours_trains_nothing(db, queued):
 
 def test_a_checkpoint_of_round_0_without_its_round_is_not_resumed_from(db, queued):
     (run_id,) = queued(rounds=2)
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     folder = run_folder(db, run_id)
     folder.mkdir(parents=True)
     (folder / "round-0.safetensors").write_text("0 a state nobody recorded")

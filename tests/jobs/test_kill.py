@@ -13,8 +13,7 @@ import psutil
 from fedcore.engine.events import Event
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.store import Store, reconcile
-from fedcore.store.claims import claim
+from fedcore.store import Store
 from fedcore.store.database import run_folder
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -33,9 +32,9 @@ def in_the_middle(db: Path, run_id: int) -> int:
 def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
     """The same run in one go, in this process."""
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed is not None and claimed.id == run_id
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     return recorded(db, run_id)
 
@@ -100,7 +99,7 @@ def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, 
     shown = row(db, run_id)
     assert (shown.status, shown.state) == ("running", "interrupted")  # nobody wrote it, everybody sees it
 
-    assert reconcile(db) == [run_id]
+    assert Store(db).jobs.reconcile() == [run_id]
     assert row(db, run_id).status == "interrupted"
     Store(db).runs.resume([run_id])
     supervise()
@@ -110,11 +109,11 @@ def test_both_killed_shows_interrupted_at_once_and_resumes_to_the_same_rows(db, 
 
 def test_a_claim_whose_supervisor_died_before_starting_a_process_goes_stale(db, queued):
     (run_id,) = queued()
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed is not None
     assert row(db, run_id).state == "running"
-    assert reconcile(db, stale=30) == []
-    assert reconcile(db, stale=0) == [run_id]
+    assert Store(db).jobs.reconcile(stale=30) == []
+    assert Store(db).jobs.reconcile(stale=0) == [run_id]
 
 
 def test_stop_and_resume_give_the_rows_of_an_uninterrupted_run(db, queued, supervise):
@@ -139,18 +138,18 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
         if getattr(event, "round", 0) == 5:
             raise KeyboardInterrupt
 
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     try:
-        with Heartbeat(db, claimed.owner) as heartbeat:
+        with Heartbeat(Store(db), claimed.owner) as heartbeat:
             job.execute(claimed, heartbeat, handler=fake_engine.training, listen=die_before_recording)
     except KeyboardInterrupt:
         assert row(db, run_id).rounds_done == 5
     (run_folder(db, run_id) / "round-6.safetensors").write_text("6 a state that was never recorded")
     claimed.finish("interrupted")
     Store(db).runs.resume([run_id])
-    again = claim(db, new_owner(), "cpu")
+    again = Store(db).jobs.claim(new_owner(), "cpu")
     assert Store(again.db).runs.newest_checkpoint(again.id)[0] == 5
-    with Heartbeat(db, again.owner) as heartbeat:
+    with Heartbeat(Store(db), again.owner) as heartbeat:
         assert job.execute(again, heartbeat, handler=fake_engine.training) == "done"
     assert recorded(db, run_id) == expected
 

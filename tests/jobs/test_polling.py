@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedcore.jobs import slots, tasks
 from fedcore.results import overview, progress
-from fedcore.store import Store, claims
+from fedcore.store import Store
 from tests.support.jobs import wait_for
 
 SESSIONS, SECONDS = 8, 2.0
@@ -21,13 +20,13 @@ def poll(db: Path, run_ids: list[int], number: int) -> None:
     progress.run_progress(Store(db), Store(db).runs.get(run_ids))
     Store(db).runs.versions(run_ids)
     Store(db).queue.runs()
-    slots.slots(db)
+    Store(db).queue.slots()
     for run in run_ids:
         Store(db).cells.heatmap(run)
     Store(db).rounds.mean_accuracy(run_ids)
-    claims.reconcile(db)
-    tasks.submit(db, "check", f"session {number}", {})
-    tasks.recent(db)
+    Store(db).jobs.reconcile()
+    Store(db).tasks.submit("check", f"session {number}", {})
+    Store(db).tasks.recent()
     Store(db).experiments.edit(1, notes=f"session {number}")
 
 

@@ -13,8 +13,7 @@ from fedcore.engine.plan import plan
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.supervisor import Supervisor
-from fedcore.store import Store, reconcile
-from fedcore.store.claims import claim
+from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support.jobs import pid, recorded, row, wait_for
 
@@ -31,9 +30,9 @@ def queue(db: Path):
 
 
 def train_here(db: Path, run_id: int, **options: object) -> str:
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed is not None and claimed.id == run_id
-    with Heartbeat(db, claimed.owner, look_seconds=0.05) as heartbeat:
+    with Heartbeat(Store(db), claimed.owner, look_seconds=0.05) as heartbeat:
         return job.execute(claimed, heartbeat, **options)
 
 
@@ -60,7 +59,7 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
     """The job process is the real one, started by a supervisor, killed with signal 9, resumed here."""
     monkeypatch.setenv("FEDLENS_THREADS", "1")
     killed = queue()
-    supervisor = Supervisor(db, device_ids=["cpu"])
+    supervisor = Supervisor(Store(db), device_ids=["cpu"])
     try:
         assert supervisor.step()
         wait_for(lambda: row(db, killed).rounds_done >= 2 or row(db, killed).ended, 240)
@@ -69,7 +68,7 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
     finally:
         for child in supervisor._children.values():
             child.job.process.kill()
-    assert reconcile(db) == []  # the supervisor has said it already
+    assert Store(db).jobs.reconcile() == []  # the supervisor has said it already
     assert row(db, killed).status == "interrupted" and "signal 9" in row(db, killed).status_text
     assert 2 <= row(db, killed).rounds_done < ROUNDS
 

@@ -10,13 +10,12 @@ import pytest
 
 from fedcore.cli import main as cli
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, job, slots
+from fedcore.jobs import devices, job, lanes
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.devices import Device
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.launcher import LocalLauncher
 from fedcore.store import Store
-from fedcore.store.claims import claim
 from fedcore.store.database import reading, writing
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -47,7 +46,7 @@ def supervisor(db, machine):
         started.append(claimed.id)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    made = worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn))
+    made = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
     made.started = started
     yield made
     for child in made._children.values():
@@ -65,10 +64,10 @@ def test_a_change_of_slots_is_heeded_at_once(db, queued, supervisor):
     queued(seeds=(1, 2, 3))
     supervisor.step()
     measured(db, 1, GIB)
-    slots.set_slots(db, "cpu", 2)
+    Store(db).queue.set_slots("cpu", 2)
     supervisor.step()
     assert supervisor.started == [1, 2]
-    slots.set_slots(db, "cpu", 3)
+    Store(db).queue.set_slots("cpu", 3)
     supervisor.step()
     assert supervisor.started == [1, 2, 3]
 
@@ -76,7 +75,7 @@ def test_a_change_of_slots_is_heeded_at_once(db, queued, supervisor):
 def test_a_run_waits_for_memory(db, queued, supervisor, machine):
     """12 GiB are free; each run of this setting has needed 7: the second waits until the first shows."""
     queued(seeds=(1, 2, 3))
-    slots.set_slots(db, "cpu", 3)
+    Store(db).queue.set_slots("cpu", 3)
     measured(db, 3, 7 * GIB)
     supervisor.step()
     assert supervisor.started == [1]
@@ -92,39 +91,39 @@ def test_a_run_waits_for_memory(db, queued, supervisor, machine):
 
 def test_what_was_never_measured_is_taken_to_need_half_of_the_device(db, queued):
     queued(seeds=(1, 2))
-    claim(db, new_owner(), "cpu")
-    assert not slots.fits(db, CPU, 2)  # 8 + 8 of 12 GiB
+    Store(db).jobs.claim(new_owner(), "cpu")
+    assert not lanes.fits(Store(db), CPU, 2)  # 8 + 8 of 12 GiB
     with writing(db) as database:
         database.execute("UPDATE runs SET rounds_done=1 WHERE id=1")
-    assert slots.fits(db, CPU, 2)
-    assert not slots.fits(db, replace(CPU, memory_used=9 * GIB), 2)
+    assert lanes.fits(Store(db), CPU, 2)
+    assert not lanes.fits(Store(db), replace(CPU, memory_used=9 * GIB), 2)
 
 
 def test_another_setting_is_another_need(db, queued):
     queued(seeds=(1,), methods=2)
     measured(db, 1, 20 * GIB)
-    assert slots.fits(db, CPU, 2)
-    assert not slots.fits(db, CPU, 1)
+    assert lanes.fits(Store(db), CPU, 2)
+    assert not lanes.fits(Store(db), CPU, 1)
 
 
 def test_runs_in_the_foreground_of_one_process_are_one(db, queued, make):
     Store(db).experiments.create_claimed(make(seeds=(1, 2, 3, 4)), None, new_owner(), "cpu")
     (waiting,) = queued(seeds=(9,))
     measured(db, 1, 5 * GIB)
-    assert slots.fits(db, CPU, waiting)  # 5 + 5 of 12 GiB
+    assert lanes.fits(Store(db), CPU, waiting)  # 5 + 5 of 12 GiB
 
 
 @pytest.mark.parametrize("number", [0, -1, 17])
 def test_slots_have_bounds(db, number):
     with pytest.raises(FedLensError, match="choose 1 to 16"):
-        slots.set_slots(db, "cpu", number)
-    assert slots.slots(db) == {}
+        Store(db).queue.set_slots("cpu", number)
+    assert Store(db).queue.slots() == {}
 
 
 def test_a_run_records_the_most_memory_it_took(db, queued):
     (run_id,) = queued(rounds=2)
-    claimed = claim(db, new_owner(), "cpu")
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         job.execute(claimed, heartbeat, handler=fake_engine.training)
     with reading(db) as connection:
         (peak,) = connection.execute("SELECT peak_memory FROM runs WHERE id=?", [run_id]).fetchone()
@@ -166,19 +165,19 @@ def test_moving_within_the_queue(db, queued, moved, move, order):
 
 def test_what_has_started_is_not_moved(db, queued):
     queued(seeds=(1, 2))
-    claim(db, new_owner(), "cpu")
+    Store(db).jobs.claim(new_owner(), "cpu")
     assert Store(db).queue.move([1, 2]) == [2]
     assert Store(db).queue.move([1]) == []
 
 
 def test_a_process_leaves_its_experiment_for_what_was_moved_before_it(db, queued):
     first, second = queued(seeds=(1, 2)), queued(seeds=(3,))
-    claimed = claim(db, "me", "cpu")
+    claimed = Store(db).jobs.claim("me", "cpu")
     assert claimed.id == first[0]
     Store(db).queue.move(second, "top")
-    assert claim(db, "me", "cpu", experiment_id=1) is None
-    assert claim(db, "another", "cpu").id == second[0]
-    assert claim(db, "me", "cpu", experiment_id=1).id == first[1]
+    assert Store(db).jobs.claim("me", "cpu", experiment_id=1) is None
+    assert Store(db).jobs.claim("another", "cpu").id == second[0]
+    assert Store(db).jobs.claim("me", "cpu", experiment_id=1).id == first[1]
 
 
 def test_the_command_shows_and_moves_the_queue(db, queued, capsys):

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, launcher, slots
+from fedcore.jobs import devices, lanes, launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import LocalLauncher, start_detached
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.paths import PROJECT
 from fedcore.store import Store
-from fedcore.store.claims import claim
+from fedcore.store.jobs import Jobs
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import wait_for
@@ -57,7 +57,7 @@ def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
     """A run queued while the lock was still held found nobody to start: it must not be left."""
     lock = SupervisorLock(db)
     assert lock.acquire()
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
     queued()
     assert not supervisor._leave(lock)
     assert not SupervisorLock(db).is_free()
@@ -76,7 +76,8 @@ def test_slots_and_devices(db, queued):
         spawned.append((claimed.id, device))
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    supervisor = worker.Supervisor(db, device_ids=["GPU-a", "GPU-b", "cpu"], launcher=LocalLauncher(spawn))
+    devices = ["GPU-a", "GPU-b", "cpu"]
+    supervisor = worker.Supervisor(Store(db), device_ids=devices, launcher=LocalLauncher(spawn))
     try:
         assert supervisor.step()
         assert spawned == [(1, "GPU-a"), (2, "GPU-b"), (on_cpu, "cpu")]
@@ -93,7 +94,7 @@ def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
     def spawn(claimed, device):
         raise OSError(12, "Cannot allocate memory")
 
-    worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
+    worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
     (run,) = Store(db).runs.get([run_id])
     assert (run.status, run.status_text) == (
         "failed",
@@ -105,7 +106,7 @@ def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued
     (run_id,) = queued()
     log = db.parent / "log"
     start = LocalLauncher(lambda claimed, lane: start_detached(["no_such_module"], log))
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=start)
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=start)
     supervisor.step()
     wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["interrupted"])[1])
     assert "exit status 1" in Store(db).runs.get([run_id])[0].status_text
@@ -118,7 +119,7 @@ def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
     (waiting,) = queued()
     spawned = []
     refused = LocalLauncher(lambda claimed, lane: spawned.append(claimed))
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=refused)
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=refused)
     supervisor.step()
     assert spawned == []
     assert statuses(db, [waiting]) == ["queued"]
@@ -133,44 +134,44 @@ def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatc
 
     monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a) or Handle())
     monkeypatch.setattr(worker, "_STARTED", {})
-    assert not worker.ensure_worker(db)
+    assert not worker.ensure_worker(Store(db))
     queued()
-    assert worker.ensure_worker(db)
+    assert worker.ensure_worker(Store(db))
     assert started[0][0] == ["fedcore", "worker", "--db", str(db)]
-    assert not worker.ensure_worker(db)  # it is given time to take the lock
+    assert not worker.ensure_worker(Store(db))  # it is given time to take the lock
     monkeypatch.setattr(worker, "RESTART_SECONDS", 0)
     lock = SupervisorLock(db)
     assert lock.acquire()
-    assert not worker.ensure_worker(db)
+    assert not worker.ensure_worker(Store(db))
     lock.release()
-    assert worker.ensure_worker(db)
+    assert worker.ensure_worker(Store(db))
     assert len(started) == 2
 
 
 def test_ensure_worker_comes_for_dead_rows_too(db, queued, monkeypatch):
     (run_id,) = queued()
-    claim(db, new_owner(), "cpu")
+    Store(db).jobs.claim(new_owner(), "cpu")
     started = []
     monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a))
     monkeypatch.setattr(worker, "_STARTED", {})
-    assert not worker.ensure_worker(db)
-    monkeypatch.setattr(worker, "orphans", lambda path, table: [run_id])
-    assert worker.ensure_worker(db)
+    assert not worker.ensure_worker(Store(db))
+    monkeypatch.setattr(Jobs, "orphans", lambda self, table: [run_id])
+    assert worker.ensure_worker(Store(db))
 
 
 def test_force_stop_only_escalates(db, queued, supervise):
     (run_id,) = queued(rounds=3, seconds=0.05)
     with pytest.raises(FedLensError, match="stop it first"):
-        launcher.force_stop(db, run_id)
+        launcher.force_stop(Store(db), run_id)
     supervise()
     wait_for(lambda: Store(db).runs.get([run_id])[0].rounds_done >= 1)
     with pytest.raises(FedLensError, match="stop it first"):
-        launcher.force_stop(db, run_id)
+        launcher.force_stop(Store(db), run_id)
 
 
 def test_force_stop_kills_what_does_not_heed(db, queued):
     (run_id,) = queued()
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     deaf = subprocess.Popen(
         [sys.executable, "-c", "import signal, time; signal.signal(15, lambda *a: 0); time.sleep(60)"]
     )
@@ -178,7 +179,7 @@ def test_force_stop_kills_what_does_not_heed(db, queued):
 
     claimed.set_process(deaf.pid, psutil.Process(deaf.pid).create_time())
     Store(db).runs.stop([run_id])
-    assert launcher.force_stop(db, run_id)
+    assert launcher.force_stop(Store(db), run_id)
     assert deaf.wait(5) == -9
     assert statuses(db, [run_id]) == ["stopped"]
 
@@ -209,7 +210,7 @@ def test_is_torch_built_with_cuda_is_read_right():
 def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
     (run_id,) = queued(rounds=1)
     answers = iter([FedLensError("the disk is full", "db"), FedLensError("the disk is full", "db")])
-    plain = slots.claim
+    plain = lanes.claim_next
 
     def sometimes(*args, **kwargs):
         error = next(answers, None)
@@ -217,8 +218,8 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
             raise error
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(slots, "claim", sometimes)
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
+    monkeypatch.setattr(worker, "claim_next", sometimes)
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
     assert not supervisor.step()
     assert not supervisor.step()
     assert supervisor.step()

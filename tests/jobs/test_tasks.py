@@ -13,14 +13,14 @@ from sqlite_utils import Database
 from fedcore.cli import main as cli
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, slots, tasks
+from fedcore.jobs import job, lanes
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.launcher import PROCESS_LOG, LocalLauncher
 from fedcore.paths import PROJECT
 from fedcore.store import Store, schema
-from fedcore.store.claims import TASKS, LostClaim, claim, reconcile
 from fedcore.store.database import reading
+from fedcore.store.jobs import TASKS, Jobs, LostClaim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.jobs import wait_for
@@ -28,13 +28,13 @@ from tests.support.jobs import wait_for
 
 def do(db: Path, task_id: int) -> str:
     """Do a queued task in this process."""
-    claimed = claim(db, new_owner(), "tasks", TASKS, number=task_id)
-    with Heartbeat(db, claimed.owner, look_seconds=0.01) as heartbeat:
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS, number=task_id)
+    with Heartbeat(Store(db), claimed.owner, look_seconds=0.01) as heartbeat:
         return job.execute(claimed, heartbeat, handler=fake_engine.handle)
 
 
 def status(db: Path, task_id: int) -> str:
-    return tasks.get(db, task_id).status
+    return Store(db).tasks.get(task_id).status
 
 
 def pid(db: Path, task_id: int) -> int:
@@ -43,48 +43,50 @@ def pid(db: Path, task_id: int) -> int:
 
 
 def test_a_task_is_done_once_and_its_result_stays(db):
-    assert tasks.find(db, "check", "a") is None
-    number = tasks.submit(db, "check", "a", {"result": 5, "steps": 3, "arrays": 4})
-    assert tasks.find(db, "check", "a").status == "queued"
+    assert Store(db).tasks.find("check", "a") is None
+    number = Store(db).tasks.submit("check", "a", {"result": 5, "steps": 3, "arrays": 4})
+    assert Store(db).tasks.find("check", "a").status == "queued"
     assert do(db, number) == "done"
-    task = tasks.find(db, "check", "a")
+    task = Store(db).tasks.find("check", "a")
     assert (task.status, task.result, task.error, task.done, task.total) == ("done", {"sum": 5}, None, 3, 3)
     assert task.ended and task.finished_at >= task.started_at >= task.created_at
-    assert tasks.arrays(task)["squares"].tolist() == [0, 1, 4, 9]
-    assert tasks.submit(db, "check", "a", {"result": 6}) == number
-    assert tasks.find(db, "check", "a").result == {"sum": 5}
+    assert task.arrays()["squares"].tolist() == [0, 1, 4, 9]
+    assert Store(db).tasks.submit("check", "a", {"result": 6}) == number
+    assert Store(db).tasks.find("check", "a").result == {"sum": 5}
 
 
 def test_the_same_question_is_asked_once_others_are_others(db):
-    first = tasks.submit(db, "check", "a", {})
-    assert tasks.submit(db, "check", "a", {}) == first
-    assert len({first, tasks.submit(db, "check", "b", {}), tasks.submit(db, "encode", "a", {})}) == 3
-    assert [t.key for t in tasks.recent(db, "check")] == ["b", "a"]
-    assert len(tasks.recent(db)) == 3
+    first = Store(db).tasks.submit("check", "a", {})
+    assert Store(db).tasks.submit("check", "a", {}) == first
+    assert (
+        len({first, Store(db).tasks.submit("check", "b", {}), Store(db).tasks.submit("encode", "a", {})}) == 3
+    )
+    assert [t.key for t in Store(db).tasks.recent("check")] == ["b", "a"]
+    assert len(Store(db).tasks.recent()) == 3
     with pytest.raises(FedLensError, match="unknown kind of task 'chekc'; choose one of check, encode"):
-        tasks.submit(db, "chekc", "a", {})
+        Store(db).tasks.submit("chekc", "a", {})
 
 
 def test_a_done_one_is_done_again_only_if_asked(db):
-    number = tasks.submit(db, "check", "a", {"result": 1, "arrays": 2})
+    number = Store(db).tasks.submit("check", "a", {"result": 1, "arrays": 2})
     do(db, number)
-    assert tasks.submit(db, "check", "a", {"result": 2}, again=True) == number
-    task = tasks.find(db, "check", "a")
+    assert Store(db).tasks.submit("check", "a", {"result": 2}, again=True) == number
+    task = Store(db).tasks.find("check", "a")
     assert (task.status, task.result, task.done, task.started_at) == ("queued", None, 0, None)
     do(db, number)
-    task = tasks.find(db, "check", "a")
+    task = Store(db).tasks.find("check", "a")
     assert task.result == {"sum": 2}
-    assert tasks.arrays(task) == {}  # the first answer's file is not the second's
+    assert task.arrays() == {}  # the first answer's file is not the second's
 
 
 def test_a_failure_is_one_line_the_traceback_is_in_the_log(db):
-    number = tasks.submit(db, "check", "a", {"fail": True})
+    number = Store(db).tasks.submit("check", "a", {"fail": True})
     assert do(db, number) == "failed"
-    assert tasks.find(db, "check", "a").error == "ZeroDivisionError: the fake task was told to"
-    assert "Traceback" in tasks.find(db, "check", "a").log.read_text()
-    assert tasks.submit(db, "check", "a", {"result": 3}) == number  # failed ones are queued anew
+    assert Store(db).tasks.find("check", "a").error == "ZeroDivisionError: the fake task was told to"
+    assert "Traceback" in Store(db).tasks.find("check", "a").log.read_text()
+    assert Store(db).tasks.submit("check", "a", {"result": 3}) == number  # failed ones are queued anew
     assert do(db, number) == "done"
-    assert tasks.find(db, "check", "a").error is None
+    assert Store(db).tasks.find("check", "a").error is None
 
 
 @pytest.mark.parametrize("last", [None, {"loss": float("nan")}])
@@ -93,115 +95,115 @@ def test_what_is_no_result_fails(db, last):
         yield from ()
         return last
 
-    number = tasks.submit(db, "check", "a", {})
-    claimed = claim(db, new_owner(), "tasks", TASKS)
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    number = Store(db).tasks.submit("check", "a", {})
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=handler) == "failed"
     assert status(db, number) == "failed"
 
 
 def test_the_one_that_waits_longest_is_claimed_first_and_by_one_only(db):
-    first, second = tasks.submit(db, "check", "a", {}), tasks.submit(db, "check", "b", {})
-    claims = [claim(db, new_owner(), "tasks", TASKS) for _ in range(3)]
+    first, second = Store(db).tasks.submit("check", "a", {}), Store(db).tasks.submit("check", "b", {})
+    claims = [Store(db).jobs.claim(new_owner(), "tasks", TASKS) for _ in range(3)]
     assert [c and c.id for c in claims] == [first, second, None]
 
 
 def test_who_lost_a_task_cannot_write_to_it(db):
-    number = tasks.submit(db, "check", "a", {})
-    lost = claim(db, new_owner(), "tasks", TASKS)
-    assert reconcile(db, stale=0, table=TASKS) == [number]
-    tasks.submit(db, "check", "a", {})
-    second = claim(db, new_owner(), "tasks", TASKS)
+    number = Store(db).tasks.submit("check", "a", {})
+    lost = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
+    assert Store(db).jobs.reconcile(stale=0, table=TASKS) == [number]
+    Store(db).tasks.submit("check", "a", {})
+    second = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
     assert second.attempt == 2
     with pytest.raises(LostClaim, match=f"task {number}, attempt 1, is no longer"):
         lost.finish("done", result={"sum": 1})
     second.finish("done", result={"sum": 2})
-    assert tasks.get(db, number).result == {"sum": 2}
+    assert Store(db).tasks.get(number).result == {"sum": 2}
 
 
 def test_a_queued_one_is_stopped_at_once_an_ended_one_is_not(db):
-    number = tasks.submit(db, "check", "a", {})
-    assert tasks.cancel(db, number)
+    number = Store(db).tasks.submit("check", "a", {})
+    assert Store(db).tasks.stop(number)
     assert status(db, number) == "stopped"
-    assert not tasks.cancel(db, number)
+    assert not Store(db).tasks.stop(number)
 
 
 def test_forgetting_removes_row_and_files_but_nothing_that_runs(db):
-    number = tasks.submit(db, "check", "a", {"arrays": 2})
+    number = Store(db).tasks.submit("check", "a", {"arrays": 2})
     do(db, number)
-    folder = tasks.get(db, number).folder
+    folder = Store(db).tasks.get(number).folder
     assert folder.is_dir()
-    tasks.forget(db, number)
+    Store(db).tasks.delete(number)
     assert not folder.exists()
     with pytest.raises(FedLensError, match=f"no task {number}"):
-        tasks.forget(db, number)
-    number = tasks.submit(db, "check", "a", {})
-    claimed = claim(db, new_owner(), "tasks", TASKS)
+        Store(db).tasks.delete(number)
+    number = Store(db).tasks.submit("check", "a", {})
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
     claimed.begin()
     with pytest.raises(FedLensError, match="is running; stop it first"):
-        tasks.forget(db, number)
+        Store(db).tasks.delete(number)
 
 
 def test_tasks_go_with_their_run(db, queued):
     (run_id,) = queued()
-    number = tasks.submit(db, "analyse", f"confusion:{run_id}", {"arrays": 2}, run_id)
+    number = Store(db).tasks.submit("analyse", f"confusion:{run_id}", {"arrays": 2}, run_id)
     do(db, number)
-    folder = tasks.get(db, number).folder
+    folder = Store(db).tasks.get(number).folder
     assert f"run-{run_id}-" in str(folder) and folder.is_dir()
     Store(db).runs.stop([run_id])
     Store(db).runs.retry([run_id])
-    assert tasks.recent(db) == []
+    assert Store(db).tasks.recent() == []
     assert not folder.exists()
-    tasks.submit(db, "analyse", "again", {}, run_id)
+    Store(db).tasks.submit("analyse", "again", {}, run_id)
     Store(db).experiments.delete(1)
-    assert tasks.recent(db) == []
+    assert Store(db).tasks.recent() == []
 
 
 def test_progress_and_time_left(db):
-    number = tasks.submit(db, "check", "a", {})
-    claimed = claim(db, new_owner(), "tasks", TASKS)
+    number = Store(db).tasks.submit("check", "a", {})
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
     claimed.begin()
-    assert tasks.get(db, number).seconds_left is None
+    assert Store(db).tasks.get(number).seconds_left is None
     claimed.progress(fake_engine.Progress("reading", 0, 100))
-    began = tasks.get(db, number).started_at
+    began = Store(db).tasks.get(number).started_at
     claimed.progress(fake_engine.Progress("reading", 25, 100))
-    task = tasks.get(db, number)
+    task = Store(db).tasks.get(number)
     assert (task.status_text, task.share, task.status) == ("reading", 0.25, "running")
     assert 0 <= task.seconds_left < 5
     assert task.started_at == began
     claimed.progress(fake_engine.Progress("comparing", 1, 10))  # another part has another pace
-    assert tasks.get(db, number).started_at > began
+    assert Store(db).tasks.get(number).started_at > began
 
 
 def test_the_supervisor_does_tasks_beside_training(db, queued, supervise):
     (run_id,) = queued(rounds=200, seconds=0.05)
     supervise()
-    numbers = [tasks.submit(db, "check", key, {"result": i, "steps": 2}) for i, key in enumerate("abc")]
+    numbers = [Store(db).tasks.submit("check", key, {"result": i, "steps": 2}) for i, key in enumerate("abc")]
     wait_for(lambda: {status(db, n) for n in numbers} == {"done"})
-    assert [tasks.get(db, n).result["sum"] for n in numbers] == [0, 1, 2]
+    assert [Store(db).tasks.get(n).result["sum"] for n in numbers] == [0, 1, 2]
     assert Store(db).runs.stop([run_id]) == [
         run_id
     ]  # the training, which takes the only slot, went on meanwhile
 
 
 def test_stop_is_heard_between_steps(db, supervise):
-    number = tasks.submit(db, "check", "a", {"steps": 1000, "seconds": 0.02})
+    number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
     supervise()
-    wait_for(lambda: tasks.get(db, number).done >= 1)
-    assert tasks.cancel(db, number)
+    wait_for(lambda: Store(db).tasks.get(number).done >= 1)
+    assert Store(db).tasks.stop(number)
     assert status(db, number) == "stopping"
     wait_for(lambda: status(db, number) == "stopped")
-    assert tasks.get(db, number).result is None
+    assert Store(db).tasks.get(number).result is None
 
 
 def test_killed_is_interrupted_at_once_and_may_be_asked_again(db, supervise):
-    number = tasks.submit(db, "check", "a", {"steps": 1000, "seconds": 0.02})
+    number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
     supervise()
-    wait_for(lambda: tasks.get(db, number).done >= 1)
+    wait_for(lambda: Store(db).tasks.get(number).done >= 1)
     os.kill(pid(db, number), signal.SIGKILL)
     wait_for(lambda: status(db, number) == "interrupted")
-    wait_for(lambda: "signal 9" in (tasks.get(db, number).error or ""))
-    assert tasks.submit(db, "check", "a", {"result": 7}) == number
+    wait_for(lambda: "signal 9" in (Store(db).tasks.get(number).error or ""))
+    assert Store(db).tasks.submit("check", "a", {"result": 7}) == number
     wait_for(lambda: status(db, number) == "done")
 
 
@@ -209,30 +211,30 @@ def test_how_a_process_ended_is_known_even_if_it_ends_while_rows_are_looked_at(d
     def spawn(claimed, lane):
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    number = tasks.submit(db, "check", "a", {})
-    supervisor = worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn))
+    number = Store(db).tasks.submit("check", "a", {})
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
     supervisor.step()
     (child,) = supervisor._children.values()
-    look = worker.reconcile
+    reconcile = Jobs.reconcile
 
     def then_killed(*args):
-        found = look(*args)
+        found = reconcile(*args)
         child.job.process.kill()
         child.job.process.wait(10)
         return found
 
-    monkeypatch.setattr(worker, "reconcile", then_killed)
+    monkeypatch.setattr(Jobs, "reconcile", then_killed)
     supervisor.step()
-    monkeypatch.setattr(worker, "reconcile", look)
+    monkeypatch.setattr(Jobs, "reconcile", reconcile)
     supervisor.step()
     child.job.process.communicate()
-    assert "signal 9" in tasks.get(db, number).error
+    assert "signal 9" in Store(db).tasks.get(number).error
 
 
 def test_the_next_supervisor_adopts_a_task(db, supervise):
-    number = tasks.submit(db, "check", "a", {"steps": 60, "seconds": 0.02, "result": 4})
+    number = Store(db).tasks.submit("check", "a", {"steps": 60, "seconds": 0.02, "result": 4})
     first = supervise()
-    wait_for(lambda: tasks.get(db, number).done >= 1)
+    wait_for(lambda: Store(db).tasks.get(number).done >= 1)
     worked_by = pid(db, number)
     first.kill()
     first.wait(5)
@@ -244,9 +246,9 @@ def test_the_next_supervisor_adopts_a_task(db, supervise):
 
 
 def test_sigterm_to_the_supervisor_ends_its_tasks(db, supervise):
-    number = tasks.submit(db, "check", "a", {"steps": 1000, "seconds": 0.02})
+    number = Store(db).tasks.submit("check", "a", {"steps": 1000, "seconds": 0.02})
     handle = supervise()
-    wait_for(lambda: tasks.get(db, number).done >= 1)
+    wait_for(lambda: Store(db).tasks.get(number).done >= 1)
     handle.terminate()
     assert handle.wait(10) == 0
     assert status(db, number) == "interrupted"
@@ -260,12 +262,14 @@ def test_two_supervisors_never_do_one_task_twice(db):
         spawned.append(claimed.id)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
-    supervisors = [worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn)) for _ in range(2)]
-    numbers = [tasks.submit(db, "check", key, {}) for key in "abcde"]
+    supervisors = [
+        worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)) for _ in range(2)
+    ]
+    numbers = [Store(db).tasks.submit("check", key, {}) for key in "abcde"]
     try:
         for supervisor in supervisors:
             assert supervisor.step()
-        assert spawned == numbers[: slots.TASK_SLOTS]  # the second one counts the first one's processes
+        assert spawned == numbers[: lanes.TASK_SLOTS]  # the second one counts the first one's processes
     finally:
         for supervisor in supervisors:
             for child in supervisor._children.values():
@@ -277,28 +281,28 @@ def test_a_task_that_cannot_be_started_fails(db):
     def spawn(claimed, lane):
         raise OSError(12, "Cannot allocate memory")
 
-    number = tasks.submit(db, "check", "a", {})
-    worker.Supervisor(db, device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
-    assert tasks.get(db, number).error == "its process could not be started: Cannot allocate memory"
+    number = Store(db).tasks.submit("check", "a", {})
+    worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
+    assert Store(db).tasks.get(number).error == "its process could not be started: Cannot allocate memory"
 
 
 def test_a_waiting_task_wakes_a_worker(db, monkeypatch):
     started = []
     monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a))
     monkeypatch.setattr(worker, "_STARTED", {})
-    assert not worker.ensure_worker(db)
-    tasks.submit(db, "check", "a", {})
-    assert worker.ensure_worker(db)
+    assert not worker.ensure_worker(Store(db))
+    Store(db).tasks.submit("check", "a", {})
+    assert worker.ensure_worker(Store(db))
 
 
 def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
     domains = list(catalog.entry("shapes").domains[:1])
     args = {"name": "shapes", "domains": domains, "backbone": "mini-vit", "reads": "embedding"}
-    number = tasks.submit(db, "encode", "shapes", args)
-    claimed = claim(db, new_owner(), "tasks", TASKS)
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    number = Store(db).tasks.submit("encode", "shapes", args)
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         assert job.execute(claimed, heartbeat) == "done"
-    task = tasks.get(db, number)
+    task = Store(db).tasks.get(number)
     assert task.done == task.total == task.result["images"] > 0
     assert (tmp_path / "artifacts" / "encodings" / task.result["file"]).stat().st_size == task.result["bytes"]
 
@@ -319,27 +323,27 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     data = {"name": "manifest", "root": str(path), "columns": {"label": "what"}}
     work = {"check": data, "encode": data | {"decode": "draft", "backbone": "mini-vit"}}
     for kind, args in work.items():
-        number = tasks.submit(db, kind, "own", args)
-        claimed = claim(db, new_owner(), "tasks", TASKS)
-        with Heartbeat(db, claimed.owner) as heartbeat:
+        number = Store(db).tasks.submit(kind, "own", args)
+        claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
+        with Heartbeat(Store(db), claimed.owner) as heartbeat:
             assert job.execute(claimed, heartbeat) == "done"
-    assert tasks.find(db, "check", "own").result["report"]["classes"] == ["dog", "owl"]
+    assert Store(db).tasks.find("check", "own").result["report"]["classes"] == ["dog", "owl"]
     backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
     images, _ = read_images(DataConfig(**data, decode="draft"), backbone.facts.image_size)
     wanted = features.cache_path(tmp_path, backbone, images, "embedding").name
-    assert tasks.get(db, number).result["file"] == wanted
+    assert Store(db).tasks.get(number).result["file"] == wanted
 
 
 def test_the_supervisor_starts_the_real_command(db):
     """With the claim, the device and the log of the task on its command line; a check needs no torch."""
-    number = tasks.submit(db, "check", "digits", {"name": "rotated-digits"})
-    supervisor = worker.Supervisor(db, device_ids=["cpu"])
+    number = Store(db).tasks.submit("check", "digits", {"name": "rotated-digits"})
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"])
     assert supervisor.step()
-    wait_for(lambda: tasks.get(db, number).ended)
-    task = tasks.get(db, number)
+    wait_for(lambda: Store(db).tasks.get(number).ended)
+    task = Store(db).tasks.get(number)
     assert task.status == "done", task.log.read_text()
     assert task.result["report"]["images"] == 1797
-    assert tasks.arrays(task)["sheet"].ndim == 3
+    assert task.arrays()["sheet"].ndim == 3
     (line,) = (task.folder / PROCESS_LOG).read_text().splitlines()
     assert line.endswith(f"task {number}: done")
     assert task.log.read_text().endswith(" done\n")
@@ -347,7 +351,10 @@ def test_the_supervisor_starts_the_real_command(db):
 
 
 def test_the_commands_list_stop_and_forget(db, capsys):
-    first, second = tasks.submit(db, "check", "a", {"fail": True}), tasks.submit(db, "check", "b", {})
+    first, second = (
+        Store(db).tasks.submit("check", "a", {"fail": True}),
+        Store(db).tasks.submit("check", "b", {}),
+    )
     do(db, first)
     capsys.readouterr()
     assert cli.main(["task", str(first), "--db", str(db)]) == 2
@@ -359,19 +366,19 @@ def test_the_commands_list_stop_and_forget(db, capsys):
     ]
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 2
     assert cli.main(["tasks", "--forget", str(second), "--db", str(db)]) == 0
-    assert [t.id for t in tasks.recent(db)] == [first]
+    assert [t.id for t in Store(db).tasks.recent()] == [first]
 
 
 def test_submitting_and_asking_are_torch_free():
-    code = "import sys, fedcore.jobs.tasks, fedcore.jobs.supervisor; sys.exit('torch._C' in sys.modules)"
+    code = "import sys, fedcore.jobs.analysis, fedcore.jobs.supervisor; sys.exit('torch._C' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, timeout=60).returncode == 0
 
 
 def test_arguments_and_results_are_json(db):
-    number = tasks.submit(db, "check", "a", {"path": "/tmp/ä 😀", "classes": ["x"]})
-    assert tasks.get(db, number).args == {"path": "/tmp/ä 😀", "classes": ["x"]}
+    number = Store(db).tasks.submit("check", "a", {"path": "/tmp/ä 😀", "classes": ["x"]})
+    assert Store(db).tasks.get(number).args == {"path": "/tmp/ä 😀", "classes": ["x"]}
     with pytest.raises(TypeError):
-        tasks.submit(db, "check", "b", {"bad": json})
+        Store(db).tasks.submit("check", "b", {"bad": json})
 
 
 def test_tasks_of_an_older_database_are_kept(tmp_path):
@@ -382,5 +389,5 @@ def test_tasks_of_an_older_database_are_kept(tmp_path):
     older.conn.commit()
     older.close()
     Store(path).prepare()
-    assert tasks.find(path, "check", "a").status == "queued"
+    assert Store(path).tasks.find("check", "a").status == "queued"
     assert do(path, 1) == "done"

@@ -10,12 +10,12 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, tasks
+from fedcore.jobs import job
 from fedcore.jobs.handlers import Job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.progress import Progress
 from fedcore.store import Store
-from fedcore.store.claims import TASKS, claim
+from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from pages.forms.domains import check_key
 from tests.support.pages import Opened, work_off
@@ -56,7 +56,7 @@ def test_an_own_folder_from_path_to_launch(
     open_page: Opened, db: Path, folder: Path, shown_as_text: Callable[[AppTest], None]
 ) -> None:
     app = open_page("data", folder=str(folder))
-    assert tasks.recent(db) == []  # a link alone reads nothing
+    assert Store(db).tasks.recent() == []  # a link alone reads nothing
     app = button(app, "Check").click().run()
     assert app.get("progress")[0].proto.text.endswith("waiting for its turn")
     shown_as_text(app)
@@ -98,14 +98,14 @@ def test_a_folder_that_is_not_there_fails_in_words(open_page: Opened, db: Path, 
     assert f"no folder {tmp_path / 'nowhere'}; give the folder or file of the data set" in said
     assert "data.root" not in said
     button(app, "Check").click().run()  # may be asked again at once
-    assert tasks.recent(db)[0].status == "queued"
+    assert Store(db).tasks.recent()[0].status == "queued"
 
 
 def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
     open_page: Opened, db: Path, folder: Path
 ) -> None:
     app = button(open_page("data", folder=str(folder)), "Check").click().run()
-    claimed = claim(db, new_owner(), "tasks", TASKS)
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
     claimed.begin()
     claimed.progress(Progress("reading images", 0, 100))
     claimed.progress(Progress("reading images", 25, 100))
@@ -115,7 +115,7 @@ def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
     assert "reading images 25 of 100, about" in bar.text
     assert button(app, "Check").disabled
     button(app, "Stop").click().run()
-    assert tasks.get(db, claimed.id).status == "stopping"
+    assert Store(db).tasks.get(claimed.id).status == "stopping"
     claimed.finish("stopped")
     assert "stopped" in app.run().info[0].value
 
@@ -179,7 +179,7 @@ def test_only_what_has_columns_asks_for_their_names(open_page: Opened, db: Path,
 def test_encodings_that_look_alike_say_how_they_differ(open_page: Opened, db: Path) -> None:
     for precision in ("fp32", "bf16"):
         args = {"name": "rotated-digits", "backbone": "mini-vit", "domains": ["rot0"], "precision": precision}
-        tasks.submit(db, "encode", precision, args)
+        Store(db).tasks.submit("encode", precision, args)
     assert work_off(db) == ["done", "done"]
     table = open_page("data", section="Encodings").dataframe[0].value
     assert sorted(table["Told apart by"]) == ["precision bf16", "precision fp32"]
@@ -191,7 +191,7 @@ def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, 
     assert any("images will take" in c.value for c in app.caption)
     next(s for s in app.selectbox if s.label == "Data set").select("Shapes").run()
     button(app, "Encode now").click().run()
-    (task,) = tasks.recent(db, "encode")
+    (task,) = Store(db).tasks.recent("encode")
     assert task.args == {
         "name": "shapes", "root": None, "backbone": "mini-vit", "pretrained": None, "reads": "embedding",
         "precision": "fp32",
@@ -231,19 +231,19 @@ def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, 
 
 def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Backbones")
-    assert tasks.recent(db) == []
+    assert Store(db).tasks.recent() == []
     button(app, "Download").click().run()
-    assert [t.args for t in tasks.recent(db, "weights")] == [{"name": "ViT-B-32", "tag": "openai"}]
+    assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]
     app = open_page("data")
     assert button(app, "Download").disabled  # it needs a folder
     next(w for w in app.text_input if w.label == "Into the folder").set_value("/data").run()
     button(app, "Download").click().run()
-    assert [t.args for t in tasks.recent(db, "download")] == [{"name": "cifar10", "root": "/data"}]
+    assert [t.args for t in Store(db).tasks.recent("download")] == [{"name": "cifar10", "root": "/data"}]
 
 
 def test_a_downloaded_set_can_be_checked_with_one_click(open_page: Opened, db: Path) -> None:
-    tasks.submit(db, "download", "cifar10 /data", {"name": "cifar10", "root": "/data"})
-    claimed = claim(db, new_owner(), "tasks", TASKS)
+    Store(db).tasks.submit("download", "cifar10 /data", {"name": "cifar10", "root": "/data"})
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
     claimed.finish("done", result={"name": "cifar10", "root": "/data"})
     app = button(open_page("data"), "Check it").click().run()
     assert not app.exception
@@ -256,12 +256,12 @@ def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> Non
         raise FedLensError("no network <b>; try later")
         yield
 
-    tasks.submit(db, "weights", "RN50 openai", {"name": "RN50", "tag": "openai"})
-    claimed = claim(db, new_owner(), "tasks", TASKS)
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    Store(db).tasks.submit("weights", "RN50 openai", {"name": "RN50", "tag": "openai"})
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         job.execute(claimed, heartbeat, handler=fails)
     app = open_page("data", section="Backbones")
     assert app.error[0].value == "Weights openai of RN50\\: no network \\<b\\>; try later"
     app = button(app, "Dismiss").click().run()
     assert not app.error
-    assert tasks.recent(db) == []
+    assert Store(db).tasks.recent() == []

@@ -9,12 +9,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, slots, tasks
+from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.results.overview import experiment_summaries
 from fedcore.store import Store
-from fedcore.store.claims import TASKS, claim
 from fedcore.store.experiments import Experiments
+from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from pages.widgets import experiment_actions as actions
 from pages.widgets import importing
@@ -202,8 +202,8 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
 def work_off(db: Path) -> list[str]:
     """Do all queued tasks here with their real handlers; how they ended."""
     ended = []
-    while (claimed := claim(db, new_owner(), "tasks", TASKS)) is not None:
-        with Heartbeat(db, claimed.owner) as heartbeat:
+    while (claimed := Store(db).jobs.claim(new_owner(), "tasks", TASKS)) is not None:
+        with Heartbeat(Store(db), claimed.owner) as heartbeat:
             ended.append(job.execute(claimed, heartbeat))
     return ended
 
@@ -229,14 +229,14 @@ def test_a_file_by_its_path_is_imported_in_the_background(
     source = tmp_path / "<b>results*.csv"
     source.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,5,6\n")
     importing.ask(importing.there(str(source)), "By path", "")
-    assert [t.status for t in tasks.recent(filled, "import_file")] == ["queued"]
+    assert [t.status for t in Store(filled).tasks.recent("import_file")] == ["queued"]
     assert "waiting for its turn" in open_page().get("progress")[0].proto.text
     assert work_off(filled) == ["done"]
     app = open_page()
     assert next(e.name for e in Store(filled).experiments.all()) == "By path"
     (toast,) = app.toast
     assert toast.value.endswith("1 run recorded\\.") and "\\<b\\>results\\*" in toast.value
-    assert tasks.recent(filled, "import_file") == []  # told once
+    assert Store(filled).tasks.recent("import_file") == []  # told once
 
 
 def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
@@ -248,11 +248,11 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     importing.ask_uploaded("mine.json", Store(filled).experiments.to_json([1]).encode(), "", "")
     importing.ask_uploaded("broken.json", b"{", "", "")
     assert work_off(filled) == ["done", "failed"]
-    broken, good = tasks.recent(filled, "import_file")
+    broken, good = Store(filled).tasks.recent("import_file")
     assert good.result == {"says": "0 experiments added, 1 here already."}
     assert "broken.json" in broken.error and "upload" not in broken.error
     for task in (broken, good):
-        tasks.forget(filled, task.id)
+        Store(filled).tasks.delete(task.id)
     assert list((tmp_path / "artifacts").rglob("upload.*")) == []
     assert [e.name for e in Store(filled).experiments.all()] == before
 
@@ -288,7 +288,7 @@ def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, 
 def test_slots_are_stored_for_the_worker(open_page: Opened, filled: Path) -> None:
     app = open_page(queue="true")
     next(n for n in app.number_input if n.label.startswith("Runs at once on")).set_value(3).run()
-    assert list(slots.slots(filled).values()) == [3]
+    assert list(Store(filled).queue.slots().values()) == [3]
 
 
 def test_an_empty_queue_says_what_will_be_there(open_page: Opened, tmp_path: Path) -> None:

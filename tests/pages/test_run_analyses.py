@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.jobs import analysis, tasks
+from fedcore.jobs import analysis
 from fedcore.jobs.handlers import Job
 from fedcore.store import Store
-from fedcore.store.claims import TASKS, claim
+from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
+from fedcore.store.tasks import ARRAYS_NAME
 from tests.support.pages import Opened, button, keep_checkpoint
 
 CLASSES = ["zero", "<i>one</i>", "two"]
@@ -19,11 +20,11 @@ CLASSES = ["zero", "<i>one</i>", "two"]
 
 def answer(db: Path, run: int, what: analysis.What, arrays: dict[str, np.ndarray]) -> None:
     """As the background would: arrays beside the row, the rest in it."""
-    analysis.ask(db, run, what)
-    claimed = claim(db, new_owner(), "cpu", TASKS)
+    analysis.submit(Store(db), run, what)
+    claimed = Store(db).jobs.claim(new_owner(), "cpu", TASKS)
     assert claimed is not None
     claimed.begin()
-    Job(claimed, {}, tasks.job_folder(claimed)).write_arrays(**arrays)
+    Job(claimed, {}, claimed.folder).write_arrays(**arrays)
     claimed.finish("done", result={"round": 4, "classes": CLASSES})
 
 
@@ -44,24 +45,24 @@ def test_a_click_asks_and_the_page_waits(
 ) -> None:
     keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab=tab)
-    assert tasks.recent(filled) == []
+    assert Store(filled).tasks.recent() == []
     app = button(app, label).click().run()
     assert not app.exception
-    (task,) = tasks.recent(filled)
+    (task,) = Store(filled).tasks.recent()
     assert (task.kind, task.run_id, task.args["what"], task.status) == ("analyse", 1, what, "queued")
     assert label not in labels(app), "one question is asked once"
 
 
 def test_what_went_wrong_is_said_and_can_be_asked_again(open_page: Opened, filled: Path) -> None:
-    analysis.ask(filled, 1, "predictions")
-    claimed = claim(filled, new_owner(), "cpu", TASKS)
+    analysis.submit(Store(filled), 1, "predictions")
+    claimed = Store(filled).jobs.claim(new_owner(), "cpu", TASKS)
     claimed.begin()
     claimed.finish("failed", "run 1 has <b>no</b> checkpoint")
     keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab="Predictions")
     assert "no\\</b\\> checkpoint" in app.error[0].value
     button(app, "Try again").click().run()
-    assert tasks.recent(filled)[0].status == "queued"
+    assert Store(filled).tasks.recent()[0].status == "queued"
 
 
 def test_predictions_are_drawn_as_counted(open_page: Opened, filled: Path) -> None:
@@ -86,13 +87,13 @@ def test_predictions_are_drawn_as_counted(open_page: Opened, filled: Path) -> No
 def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -> None:
     one = np.array([1])
     answer(filled, 1, "predictions", {"model": one, "label": one, "predicted": one})
-    (task,) = tasks.recent(filled)
-    (task.folder / tasks.ARRAYS).unlink()
+    (task,) = Store(filled).tasks.recent()
+    (task.folder / ARRAYS_NAME).unlink()
     keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab="Predictions")
     assert "no longer" in app.warning[0].value
     button(app, "Try again").click().run()
-    assert tasks.recent(filled)[0].status == "queued"
+    assert Store(filled).tasks.recent()[0].status == "queued"
 
 
 def test_before_the_first_round_there_is_nothing_to_look_into(open_page: Opened, filled: Path) -> None:
@@ -117,8 +118,8 @@ def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) 
     run = next(r for r in Store(filled).experiments.get(1).runs if r.method == "promptfl")
     app = open_page("run", id=str(run.id), run_tab="Prompt words")
     assert "Find the words" in labels(app)
-    analysis.ask(filled, run.id, "nearest_words", 1)
-    claimed = claim(filled, new_owner(), "cpu", TASKS)
+    analysis.submit(Store(filled), run.id, "nearest_words", 1)
+    claimed = Store(filled).jobs.claim(new_owner(), "cpu", TASKS)
     claimed.begin()
     rows = [
         {"prompt": "context", "class": None, "position": 1, "words": ["dog", "cat~"], "distances": [0.5, 0.6]}

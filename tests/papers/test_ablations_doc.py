@@ -10,9 +10,8 @@ from fedcore import config
 from fedcore.engine.events import Diagnostic, Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
 from fedcore.store import Store
-from fedcore.store.claims import claim
-from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
+from fedcore.store.run_writer import RunWriter
 from scripts.docs import ablations as ablations_doc
 from scripts.docs import blocks
 from tests.support import fill
@@ -109,7 +108,7 @@ def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs:
     Store(db).prepare()
     created = Store(db).experiments.create(config.loads(text))
     for i in range(len(created.run_ids) if runs is None else runs):
-        writer = RunWriter(claim(db, new_owner(), "cpu", experiment_id=created.experiment_id))
+        writer = RunWriter(Store(db).jobs.claim(new_owner(), "cpu", experiment_id=created.experiment_id))
         writer.claim.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b")]
         place = {"device": "cpu", "threads": threads[i % len(threads)], "torch": "2", "platform": "Linux"}

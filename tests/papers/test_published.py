@@ -26,9 +26,8 @@ from fedcore.papers.reproductions import Reproduction, reproductions
 from fedcore.papers.variants import contents
 from fedcore.results.comparison import compare
 from fedcore.store import Store
-from fedcore.store.claims import claim
-from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
+from fedcore.store.run_writer import RunWriter
 from tests.support import fill
 from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, train, value_of, with_texts
 
@@ -328,7 +327,7 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
         experiment = preset(f"fedalign/table1-food101-{setting}", (label,))
         planned = with_texts(experiment, {"apple pie": ["a pie."]}) if label == "FedAlign" else experiment
         created = Store(db).experiments.create(planned)
-        writer = RunWriter(claim(db, new_owner(), "cpu", experiment_id=created.experiment_id))
+        writer = RunWriter(Store(db).jobs.claim(new_owner(), "cpu", experiment_id=created.experiment_id))
         writer.claim.begin()
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
         names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]

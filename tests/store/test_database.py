@@ -15,9 +15,8 @@ from fedcore.engine.events import RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
 from fedcore.store import Store, database, schema
-from fedcore.store.claims import claim
-from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
+from fedcore.store.run_writer import RunWriter
 from tests.support import fake_engine
 from tests.support.jobs import recorded
 
@@ -168,7 +167,7 @@ def test_no_database_and_no_room_for_one_is_an_error(open_place, without_rights)
 def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
     """A page limit is what a full disk looks like to SQLite."""
     (run_id,) = queued(rounds=2)
-    writer = RunWriter(claim(db, new_owner(), "cpu"))
+    writer = RunWriter(Store(db).jobs.claim(new_owner(), "cpu"))
     events = list(fake_engine.train(writer.config(), artifacts=db.parent, folder=writer.folder))
     writer.started(events[1])
     rounds = [e for e in events if hasattr(e, "cells")]

@@ -8,7 +8,6 @@ from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.methods import registry
 from fedcore.store import Store, runs
-from fedcore.store.claims import claim
 from fedcore.store.database import reading
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -27,8 +26,8 @@ def states(db) -> list[str]:
 
 
 def train(db) -> str:
-    claimed = claim(db, new_owner(), "cpu")
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         return execute(claimed, heartbeat, handler=fake_engine.training)
 
 
@@ -71,7 +70,7 @@ def test_the_file_of_an_own_method_is_kept_with_the_run(db, make, tmp_path):
 
 def test_stop_of_a_queued_run_and_of_a_running_one(db, queued):
     a, b = queued(seeds=(1, 2))
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed.id == a
     assert Store(db).runs.stop([a, b]) == [a, b]
     assert states(db) == ["stopping", "stopped"]
@@ -83,7 +82,7 @@ def test_stop_of_a_queued_run_and_of_a_running_one(db, queued):
 def test_resume_takes_what_has_ended_unfinished(db, queued):
     ids = queued(seeds=(1, 2, 3, 4))
     for outcome in ("done", "failed", "interrupted"):
-        claim(db, "me", "cpu").finish(outcome, "a reason", "a traceback")
+        Store(db).jobs.claim("me", "cpu").finish(outcome, "a reason", "a traceback")
     Store(db).runs.stop([ids[3]])
     assert Store(db).runs.resume(ids) == ids[1:]
     assert states(db) == ["done", "queued", "queued", "queued"]
@@ -147,7 +146,7 @@ def test_edit_refuses_an_empty_name_and_an_unknown_experiment(db, queued):
 
 def test_delete_refuses_while_a_run_is_running(db, queued):
     queued()
-    claim(db, new_owner(), "cpu")
+    Store(db).jobs.claim(new_owner(), "cpu")
     with pytest.raises(FedLensError, match="stop them first"):
         Store(db).experiments.delete(1)
     assert len(Store(db).experiments.all()) == 1

@@ -9,7 +9,6 @@ from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.results.comparison import compare, difference
 from fedcore.store import Recorder, Store
-from fedcore.store.claims import claim
 from fedcore.store.liveness import new_owner
 from fedcore.store.writer import MEASURES
 from tests.support import fake_engine, fill
@@ -114,8 +113,8 @@ def other(tmp_path, make) -> Path:
     path = tmp_path / "other" / "other.db"
     Store(path).prepare()
     Store(path).experiments.create(make(seeds=(1, 2)))
-    claimed = claim(path, new_owner(), "cpu")
-    with Heartbeat(path, claimed.owner) as heartbeat:
+    claimed = Store(path).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(path), claimed.owner) as heartbeat:
         job.execute(claimed, heartbeat, handler=fake_engine.training)
     Store(path).imports.csv(file(tmp_path, GOOD), "Mine")
     return path
@@ -156,9 +155,9 @@ def test_a_merged_unfinished_run_can_be_trained_here(db, other):
     Store(db).imports.database(other)
     (run,) = [r for e in Store(db).experiments.all() for r in e.runs if r.state == "stopped"]
     Store(db).runs.resume([run.id])
-    claimed = claim(db, new_owner(), "cpu")
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed.id == run.id
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
 
 
@@ -174,8 +173,8 @@ mine,1,4,client-3,client-3,900,1000
 def trained(db, queued) -> int:
     """The experiment 'a test', with one finished run."""
     queued()
-    claimed = claim(db, new_owner(), "cpu")
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     return 1
 

@@ -8,7 +8,6 @@ import pytest
 from sqlite_utils import Database
 
 from fedcore.engine.events import STAGES, Entity, RoundFinished, Started
-from fedcore.jobs import tasks
 from fedcore.store import Store, schema
 from fedcore.store.database import reading
 from tests.support import fill
@@ -96,7 +95,7 @@ def fourth_release(tmp_path):
     made, path = tmp_path / "made.db", tmp_path / "runs.db"
     fill.done(made, fill.an_experiment("first", methods=("fedot",), seeds=(1, 2), rounds=2))
     fill.mixed(made)
-    tasks.submit(made, "analyse", "a question", {}, run_id=1)
+    Store(made).tasks.submit("analyse", "a question", {}, run_id=1)
     db = Database(path)
     schema.migrations().apply(db, stop_before="0005_numbers_once")
     db.conn.commit()
@@ -183,7 +182,7 @@ def test_numbers_of_an_older_store_are_given_once_from_then_on(fourth_release):
         db.execute("DELETE FROM experiments")
     created = Store(fourth_release).experiments.create(fill.an_experiment(methods=("fedot",), seeds=(1,)))
     assert (created.experiment_id, created.run_ids) == (3, (8,))
-    assert tasks.submit(fourth_release, "check", "another", {}) == 2
+    assert Store(fourth_release).tasks.submit("check", "another", {}) == 2
 
 
 def test_no_table_is_dropped_while_its_rows_are_tied_to_others(fourth_release):

@@ -12,8 +12,8 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.store import BEFORE_AGGREGATION, Recorder, Store, database
-from fedcore.store.claims import RUNS, TASKS, claim
 from fedcore.store.database import reading, writing
+from fedcore.store.jobs import JOB_TABLES, RUNS, TASKS
 from fedcore.store.liveness import host_id, new_owner
 from tests.support import fake_engine
 
@@ -37,6 +37,16 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "runs.newest_checkpoint": lambda store: store.runs.newest_checkpoint(1),
     "queue.ids": lambda store: store.queue.ids(),
     "queue.runs": lambda store: store.queue.runs(),
+    "queue.slots": lambda store: store.queue.slots(),
+    "queue.memory_needs": lambda store: store.queue.memory_needs("cpu", 1),
+    "jobs.next_run": lambda store: store.jobs.next_run(("auto",)),
+    "jobs.any_queued": lambda store: store.jobs.any_queued(),
+    "jobs.live": lambda store: [store.jobs.live(table) for table in JOB_TABLES],
+    "jobs.orphans": lambda store: [store.jobs.orphans(table) for table in JOB_TABLES],
+    "tasks.find": lambda store: store.tasks.find("check", "a"),
+    "tasks.get": lambda store: store.tasks.get(1),
+    "tasks.recent": lambda store: store.tasks.recent("check"),
+    "tasks.folder": lambda store: store.tasks.folder("check", "a", 1),
     "rounds.of_runs": lambda store: store.rounds.of_runs([1, 2]),
     "rounds.traffic": lambda store: store.rounds.traffic([1, 2]),
     "rounds.clients": lambda store: store.rounds.clients(1),
@@ -59,10 +69,12 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 CHANGES = {
     "experiments": {"create", "create_claimed", "edit", "archive", "delete", "clone"},
     "runs": {"stop", "resume", "retry"},
-    "queue": {"set_priority", "move"},
+    "queue": {"set_priority", "move", "set_slots"},
+    "jobs": {"claim", "beat", "reconcile"},
+    "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
 }
-"""Methods that write: by experiment or run, found by its key."""
+"""Methods that write: by experiment, run or task, found by its key."""
 
 LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entities")
 
@@ -71,9 +83,10 @@ LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entiti
 def trained(db, queued):
     queued(rounds=4, seeds=(1, 2))
     owner = new_owner()
-    with Heartbeat(db, owner) as heartbeat:
-        while claimed := claim(db, owner, "cpu"):
+    with Heartbeat(Store(db), owner) as heartbeat:
+        while claimed := Store(db).jobs.claim(owner, "cpu"):
             assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
+    Store(db).tasks.submit("check", "a", {})
     return db
 
 
@@ -187,8 +200,8 @@ def test_diagnostics_and_participants(trained):
 def test_round_tokens_change_with_every_round(db, queued):
     (run_id,) = queued(rounds=3)
     tokens = [Store(db).runs.versions([run_id])]
-    claimed = claim(db, new_owner(), "cpu")
-    with Heartbeat(db, claimed.owner) as heartbeat:
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
         job.execute(
             claimed,
             heartbeat,
@@ -221,7 +234,7 @@ def set_row(db, run_id: int, **values: object) -> None:
 )
 def test_state_is_the_truth_and_status_what_was_written(db, queued, values, state):
     (run_id,) = queued()
-    claim(db, new_owner(), "cpu")
+    Store(db).jobs.claim(new_owner(), "cpu")
     set_row(db, run_id, **values)
     (run,) = Store(db).runs.get([run_id])
     assert run.state == state
@@ -234,7 +247,7 @@ def test_a_process_id_given_to_somebody_else_is_not_ours(db, queued):
     import psutil
 
     (run_id,) = queued()
-    claim(db, new_owner(), "cpu")
+    Store(db).jobs.claim(new_owner(), "cpu")
     started = psutil.Process().create_time()
     set_row(db, run_id, pid=os.getpid(), pid_started=started, heartbeat_at=time.time() - 3600)
     assert Store(db).runs.get([run_id])[0].state == "running"  # a sleeping laptop is not a dead one

@@ -30,12 +30,12 @@ from fedcore.engine.events import (
     Started,
 )
 from fedcore.engine.local import Stopped
-from fedcore.jobs import job, launcher, tasks
+from fedcore.jobs import job, launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs import training as job_training
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
-from fedcore.store.claims import TRAINING, Claim
+from fedcore.store.jobs import TRAINING, Claim
 
 CLIENTS = 3
 TOTAL = 1000
@@ -153,7 +153,7 @@ def handle(job: Job) -> Work[dict]:
 def start(claim: Claim, lane: str) -> subprocess.Popen:
     """Start this file as the process of a job."""
     arguments = ["job", str(claim.db), claim.kind, str(claim.id), claim.owner, str(claim.attempt)]
-    log = tasks.job_folder(claim) / launcher.PROCESS_LOG
+    log = claim.folder / launcher.PROCESS_LOG
     return launcher.start_detached(["tests.support.fake_engine", *arguments], log)
 
 

@@ -13,10 +13,9 @@ from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFi
 from fedcore.methods import registry
 from fedcore.seeds import numpy_generator
 from fedcore.store import Created, Store
-from fedcore.store.claims import claim
 from fedcore.store.database import writing
-from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
+from fedcore.store.run_writer import RunWriter
 
 CLIENTS = ("0°", "15°", "30°", "45°", "60°", "75°")
 TOTAL = 60
@@ -139,7 +138,7 @@ def start(db: Path, experiment: Experiment) -> tuple[Created, list[RunWriter]]:
     owner = new_owner()
     writers = []
     for _ in created.run_ids:
-        writer = RunWriter(claim(db, owner, "cpu", experiment_id=created.experiment_id))
+        writer = RunWriter(Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id))
         writer.claim.begin()
         writers.append(writer)
     return created, writers

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.store import Store
-from fedcore.store.claims import TASKS, claim
+from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,8 +58,8 @@ def plan_line(app: AppTest) -> str:
 def work_off(db: Path) -> list[str]:
     """Do all queued tasks here with their real handlers; how they ended."""
     ended = []
-    while (claimed := claim(db, new_owner(), "tasks", TASKS)) is not None:
-        with Heartbeat(db, claimed.owner) as heartbeat:
+    while (claimed := Store(db).jobs.claim(new_owner(), "tasks", TASKS)) is not None:
+        with Heartbeat(Store(db), claimed.owner) as heartbeat:
             ended.append(job.execute(claimed, heartbeat))
     return ended
 

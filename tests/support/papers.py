@@ -14,9 +14,8 @@ from fedcore.papers.published import PublishedValue
 from fedcore.papers.reproductions import Reproduction
 from fedcore.seeds import numpy_generator
 from fedcore.store import Store
-from fedcore.store.claims import claim
-from fedcore.store.lease import RunWriter
 from fedcore.store.liveness import new_owner
+from fedcore.store.run_writer import RunWriter
 from tests.support import fill
 
 PACS = ("art_painting", "cartoon", "photo", "sketch")
@@ -67,7 +66,7 @@ def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | N
     created = Store(db).experiments.create(experiment)
     owner = new_owner()
     for _ in created.run_ids:
-        writer = RunWriter(claim(db, owner, "cpu", experiment_id=created.experiment_id))
+        writer = RunWriter(Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id))
         writer.claim.begin()
         run = writer.config()
         if held_out is not None and run.held_out not in held_out:

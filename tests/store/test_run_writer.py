@@ -14,16 +14,16 @@ from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFi
 from fedcore.paths import PROJECT
 from fedcore.progress import Progress
 from fedcore.store import RoundRow, Store
-from fedcore.store.claims import LostClaim, claim
 from fedcore.store.database import reading
-from fedcore.store.lease import RunWriter
+from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
+from fedcore.store.run_writer import RunWriter
 
 
 @pytest.fixture
 def writer(db, queued) -> RunWriter:
     queued(rounds=5)
-    found = claim(db, new_owner(), "cpu")
+    found = Store(db).jobs.claim(new_owner(), "cpu")
     assert found is not None
     return RunWriter(found)
 
@@ -64,19 +64,19 @@ def test_claim_takes_by_priority_then_age_and_only_what_the_device_serves(db, qu
     a, b, c = queued(seeds=(1, 2, 3))
     (d,) = [*Store(db).experiments.create(Store(db).experiments.all()[0].config, device="GPU-1").run_ids][:1]
     Store(db).queue.set_priority([c], 5)
-    taken = [claim(db, "me", "cpu") for _ in range(3)]
+    taken = [Store(db).jobs.claim("me", "cpu") for _ in range(3)]
     assert [claimed.id for claimed in taken] == [c, a, b]
     assert {claimed.attempt for claimed in taken} == {1}
     Store(db).runs.stop([r.id for r in Store(db).runs.of_experiments([2]) if r.id != d])
-    assert claim(db, "me", "cpu", accepts=("GPU-1",)).id == d
-    assert claim(db, "me", "cpu", accepts=("auto", "cpu", "GPU-1")) is None
+    assert Store(db).jobs.claim("me", "cpu", accepts=("GPU-1",)).id == d
+    assert Store(db).jobs.claim("me", "cpu", accepts=("auto", "cpu", "GPU-1")) is None
 
 
 def test_two_processes_never_claim_the_same_run(db, queued):
     ids = queued(seeds=tuple(range(1, 41)))
     code = (
-        "import sys\nfrom fedcore.store.claims import claim\n"
-        "while (claimed := claim(sys.argv[1], sys.argv[2], 'cpu')): print(claimed.id)"
+        "import sys\nfrom fedcore.store import Store\njobs = Store(sys.argv[1]).jobs\n"
+        "while (claimed := jobs.claim(sys.argv[2], 'cpu')): print(claimed.id)"
     )
     racers = [
         subprocess.Popen(

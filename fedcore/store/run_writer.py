@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
-from fedcore.store.claims import Claim
-from fedcore.store.database import reading, run_folder
+from fedcore.store.database import reading
+from fedcore.store.jobs import Claim
 from fedcore.store.writer import delete_rounds_after, insert_entities, insert_round, update_summary
 
 if TYPE_CHECKING:
@@ -35,11 +34,6 @@ class RunWriter:
     def run_id(self) -> int:
         """The run's id."""
         return self.claim.id
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the run's checkpoints and log."""
-        return run_folder(self.claim.db, self.run_id)
 
     def config(self) -> RunConfig:
         """Read the config to train."""

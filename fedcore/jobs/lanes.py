@@ -1,0 +1,55 @@
+"""The lanes in which jobs run: the devices, whose memory runs share, and one for tasks."""
+
+from __future__ import annotations
+
+from fedcore.jobs import devices
+from fedcore.jobs.devices import Device
+from fedcore.store import Store
+from fedcore.store.jobs import RUNS, TASKS, Claim
+from fedcore.store.liveness import new_owner
+
+TASK_LANE, TASK_SLOTS = "tasks", 2
+"""The lane of the tasks, beside the devices, so that a check does not wait for hours of training."""
+UNMEASURED_SHARE = 0.5
+"""Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
+
+
+def claim_next(store: Store, lane: str, running: int, first_gpu: str | None) -> Claim | None:
+    """Claim the next job that may start on a lane; None when there is none, or no room.
+
+    Args:
+        lane: a device, or ``TASK_LANE``.
+        running: processes that work there already.
+        first_gpu: None on a machine without a GPU, whose CPU then serves runs for any device.
+    """
+    if lane == TASK_LANE:
+        return store.jobs.claim(new_owner(), lane, TASKS) if running < TASK_SLOTS else None
+    accepts = devices.accepts(lane, first_gpu)
+    if running and not _has_room(store, lane, running, accepts):
+        return None
+    return store.jobs.claim(new_owner(), lane, RUNS, accepts=accepts)
+
+
+def _has_room(store: Store, device: str, running: int, accepts: tuple[str, ...]) -> bool:
+    """Return whether the next queued run may start beside those that run on a device."""
+    if running >= store.queue.slots().get(device, 1):
+        return False
+    waiting = store.jobs.next_run(accepts)
+    facts = next((d for d in devices.list_devices() if d.id == device), None)
+    return waiting is not None and facts is not None and fits(store, facts, waiting)
+
+
+def fits(store: Store, device: Device, waiting: int) -> bool:
+    """Return whether a queued run fits into a device's memory beside those that run there.
+
+    A run needs what runs of its setting (its config but for the seed) have taken at most; where none was
+    measured, half of the device.
+
+    Args:
+        waiting: the queued run's id.
+    """
+    unmeasured = int(UNMEASURED_SHARE * device.memory_total)
+    needs = store.queue.memory_needs(device.id, waiting)
+    return sum(unmeasured if need is None else need for need in needs) <= (
+        device.memory_total - device.memory_used
+    )

@@ -1,0 +1,324 @@
+"""Jobs in the store: how a process claims one, writes to it, and gives it back.
+
+Runs and tasks are two tables of jobs. Every write carries owner and attempt, so that a process which has lost
+its job cannot write to it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcore.errors import FedLensError
+from fedcore.progress import Progress
+from fedcore.store.database import DatabaseFile, run_folder, task_folder, writing
+from fedcore.store.liveness import STALE_SECONDS, is_alive, this_process
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+TRAINING = "train"
+"""The kind of job that a run is; the kinds of tasks stand in their rows."""
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """A table of jobs; the attributes are what its columns differ in.
+
+    Attributes:
+        name: one row's, for messages.
+        kind: SQL for the kind of job, which says what its process does.
+        order: SQL, which queued row is claimed first.
+        progress: SQL assignments that record ``:message``, ``:done``, ``:total`` at the time ``:now``.
+        outcome: SQL assignments that record ``:error`` (one line), ``:traceback`` and ``:result`` (JSON).
+        remedy: what to do when its process is gone.
+    """
+
+    table: str
+    name: str
+    kind: str
+    order: str
+    progress: str
+    outcome: str
+    remedy: str
+
+    @property
+    def live(self) -> str:
+        """SQL that selects the rows which say ``running`` or ``stopping``."""
+        return (
+            f"SELECT id, status, owner, attempt, device, pid, pid_started, heartbeat_at FROM {self.table} "
+            "WHERE status IN ('running','stopping')"
+        )
+
+
+RUNS = JobTable(
+    table="runs",
+    name="run",
+    kind=f"'{TRAINING}'",
+    order="priority DESC, id",
+    # a requested stop stays to be read
+    progress="status_text = CASE status WHEN 'stopping' THEN status_text "
+    "ELSE :message || ' ' || :done || '/' || :total END",
+    outcome="status_text=:error, error=:traceback",
+    remedy="resume goes on after the last round",
+)
+TASKS = JobTable(
+    table="tasks",
+    name="task",
+    kind="kind",
+    order="created_at, id",
+    # the clock begins anew with each part of the work: each has its own pace
+    progress="started_at = CASE WHEN status_text IS NOT :message OR total IS NOT :total THEN :now "
+    "ELSE started_at END, done=:done, total=:total, status_text=:message",
+    outcome="status_text=NULL, error=:error, result=:result",
+    remedy="start it again",
+)
+JOB_TABLES = (RUNS, TASKS)
+
+
+class LostClaim(RuntimeError):
+    """This process no longer owns the job: it was declared dead, or given to another. It must not write."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to write to one row of ``runs`` or ``tasks``.
+
+    Raises (all methods that write):
+        LostClaim: when the row is no longer this owner's and attempt's.
+    """
+
+    db: Path
+    kind: str
+    id: int
+    owner: str
+    attempt: int
+
+    @property
+    def table(self) -> JobTable:
+        """The table that holds the job."""
+        return RUNS if self.kind == TRAINING else TASKS
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the job's files; it may not exist yet.
+
+        Raises:
+            FedLensError: when the job was deleted.
+        """
+        if self.table is RUNS:
+            return run_folder(self.db, self.id)
+        row = self._row("key, run_id")
+        return task_folder(self.db, self.kind, row["key"], row["run_id"])
+
+    def arguments(self) -> dict[str, Any]:
+        """Read the arguments of a task; a run has none beside its config.
+
+        Raises:
+            FedLensError: when the task was deleted.
+        """
+        return {} if self.table is RUNS else dict(json.loads(self._row("args")["args"]))
+
+    def status(self) -> str | None:
+        """Read the status of the job; None when it is no longer this owner's and attempt's."""
+        rows = DatabaseFile(self.db).rows(
+            f"SELECT status FROM {self.table.table} WHERE id=:id AND owner=:owner AND attempt=:attempt",
+            {"id": self.id, "owner": self.owner, "attempt": self.attempt},
+        )
+        return str(rows[0]["status"]) if rows else None
+
+    def _row(self, columns: str) -> sqlite3.Row:
+        rows = DatabaseFile(self.db).rows(
+            f"SELECT {columns} FROM {self.table.table} WHERE id=:id", {"id": self.id}
+        )
+        if not rows:
+            raise FedLensError(f"{self.table.name} {self.id} was deleted", "id")
+        return rows[0]
+
+    def set_process(self, pid: int, started: float) -> None:
+        """Record which process does it; ``started``: seconds since 1970."""
+        self.update("pid=:pid, pid_started=:started", pid=pid, started=started)
+
+    def begin(self) -> None:
+        """Record that this process starts the job, or goes on with it."""
+        pid, started = this_process()
+        self.update(
+            "pid=:pid, pid_started=:started, started_at=coalesce(started_at, :now), heartbeat_at=:now",
+            pid=pid, started=started, now=time.time(),
+        )  # fmt: skip
+
+    def progress(self, step: Progress) -> None:
+        """Record how far the job is."""
+        self.update(
+            f"{self.table.progress}, heartbeat_at=:now",
+            message=step.message, done=int(step.done), total=int(step.total), now=time.time(),
+        )  # fmt: skip
+
+    def finish(
+        self,
+        status: str,
+        error: str | None = None,
+        traceback: str | None = None,
+        result: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Give the job back.
+
+        Args:
+            status: ``done``, ``failed``, ``stopped`` or ``interrupted``.
+            error: why it did not end as asked, in one line.
+            traceback: of a failed run; a task's stands in its log alone.
+            result: JSON values, of a task; a run's results are its rounds.
+        """
+        self.update(
+            f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, "
+            "pid=NULL, pid_started=NULL",
+            status=status, error=error, traceback=traceback, now=time.time(),
+            result=None if result is None else json.dumps(result, allow_nan=False),
+        )  # fmt: skip
+
+    def update(self, assignments: str, **values: object) -> None:
+        """Change columns of the row, given as SQL assignments with named values."""
+        with self.writing(assignments, **values):
+            pass
+
+    @contextmanager
+    def writing(self, assignments: str, **values: object) -> Iterator[Database]:
+        """Open a transaction that changes the row first; the caller adds what belongs to it."""
+        key = {"id": self.id, "owner": self.owner, "attempt": self.attempt}
+        mine = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
+        with writing(self.db) as database:
+            statement = f"UPDATE {self.table.table} SET {assignments} WHERE {mine}"
+            if database.execute(statement, {**values, **key}).rowcount == 0:
+                name = f"{self.table.name} {self.id}, attempt {self.attempt}"
+                raise LostClaim(f"{name}, is no longer {self.owner}'s")
+            yield database
+
+
+class Jobs:
+    """The queued and running jobs of a store, runs and tasks alike (``Store.jobs``)."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def claim(
+        self,
+        owner: str,
+        device: str,
+        table: JobTable = RUNS,
+        *,
+        accepts: tuple[str, ...] = ("auto",),
+        experiment_id: int | None = None,
+        number: int | None = None,
+    ) -> Claim | None:
+        """Take the next queued job of a table, by its order; None when there is none.
+
+        Args:
+            device: where the job will run, for its row: ``cpu``, a GPU's UUID, or the lane of the tasks.
+            accepts: values of a run's ``requested_device`` that this device serves.
+            experiment_id: only runs of this experiment, and none while another's have a higher priority.
+            number: only the job with this id.
+        """
+        condition, values = _waiting(table, accepts, experiment_id, number)
+        values |= {"owner": owner, "device": device, "now": time.time()}
+        with self._file.writing() as database:
+            row = database.execute(
+                f"UPDATE {table.table} SET status='running', owner=:owner, attempt=attempt+1, "
+                "device=:device, heartbeat_at=:now, pid=NULL, pid_started=NULL, finished_at=NULL, "
+                "status_text='starting', error=NULL "
+                f"WHERE id=(SELECT id FROM {table.table} WHERE {condition} ORDER BY {table.order} LIMIT 1) "
+                "AND status='queued' "
+                f"RETURNING id, attempt, {table.kind} AS kind",
+                values,
+            ).fetchone()
+        return Claim(self._file.path, row["kind"], row["id"], owner, row["attempt"]) if row else None
+
+    def next_run(self, accepts: tuple[str, ...]) -> int | None:
+        """Return the id of the run that ``claim`` would take."""
+        condition, values = _waiting(RUNS, accepts)
+        rows = self._file.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values)
+        return int(rows[0]["id"]) if rows else None
+
+    def any_queued(self) -> bool:
+        """Return whether a job waits."""
+        return any(
+            self._file.rows(f"SELECT 1 FROM {table.table} WHERE status='queued' LIMIT 1")
+            for table in JOB_TABLES
+        )
+
+    def live(self, table: JobTable) -> list[dict[str, Any]]:
+        """Return the rows that say ``running`` or ``stopping`` (see ``JobTable.live``)."""
+        return [dict(row) for row in self._file.rows(table.live)]
+
+    def orphans(self, table: JobTable, stale: float = STALE_SECONDS) -> list[dict[str, Any]]:
+        """Return the rows that say ``running`` or ``stopping`` while their process is dead."""
+        return [row for row in self.live(table) if not is_alive(row, stale=stale)]
+
+    def beat(self, owner: str) -> None:
+        """Renew the heartbeat of an owner's jobs."""
+        with self._file.writing() as database:
+            for jobs in JOB_TABLES:
+                database.execute(
+                    f"UPDATE {jobs.table} SET heartbeat_at=? "
+                    "WHERE owner=? AND status IN ('running','stopping')",
+                    [time.time(), owner],
+                )
+
+    def reconcile(
+        self,
+        stale: float = STALE_SECONDS,
+        exit_reason: Callable[[str], str | None] = lambda owner: None,
+        table: JobTable = RUNS,
+    ) -> list[int]:
+        """Mark jobs whose process is gone as ``interrupted``, or ``stopped`` where a stop was asked for.
+
+        Cheap when there is nothing to do (one indexed read): pages call it at each poll.
+
+        Args:
+            stale: seconds, see ``is_alive``.
+            exit_reason: says what is known about the end of an owner's process.
+
+        Returns: ids of the rows that were marked. They are not queued again by themselves: a run that kills
+        its process (memory, a driver) would do so again and again; `resume` goes on from the last checkpoint.
+        """
+        dead = self.orphans(table, stale)
+        if not dead:
+            return []
+        marked = []
+        with self._file.writing() as database:
+            for row in dead:
+                reason = exit_reason(row["owner"]) or "its process ended unexpectedly (no exit status)"
+                cursor = database.execute(
+                    f"UPDATE {table.table} "
+                    "SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
+                    f"finished_at=:now, {table.outcome}, pid=NULL, pid_started=NULL "
+                    "WHERE id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')",
+                    {
+                        **row, "now": time.time(), "error": f"{reason}; {table.remedy}",
+                        "traceback": None, "result": None,
+                    },
+                )  # fmt: skip
+                marked += [row["id"]] if cursor.rowcount else []
+        return marked
+
+
+def _waiting(
+    table: JobTable, accepts: tuple[str, ...], experiment_id: int | None = None, number: int | None = None
+) -> tuple[str, dict[str, object]]:
+    """SQL condition and values for the queued rows that a process may claim."""
+    queued = "status='queued'"
+    if table is RUNS:
+        queued += " AND requested_device IN (SELECT value FROM json_each(:accepts))"
+    condition = queued
+    if experiment_id is not None:
+        condition += (
+            f" AND experiment_id=:experiment AND priority=(SELECT max(priority) FROM runs WHERE {queued})"
+        )
+    if number is not None:
+        condition += " AND id=:number"
+    return condition, {"accepts": json.dumps(accepts), "experiment": experiment_id, "number": number}

@@ -1,0 +1,225 @@
+"""The tasks of a store: work in the background other than training.
+
+A page submits a task and polls for its result; a process of the worker does it. The row of a task stays, so
+that its result is there after a reload, and for everybody who asks the same question.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from fedcore.errors import FedLensError
+from fedcore.store.database import DatabaseFile, task_folder
+from fedcore.store.jobs import TASKS, Claim, Jobs
+from fedcore.store.liveness import new_owner, state
+from fedcore.store.runs import LOG_NAME
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TaskKind = Literal["check", "encode", "download", "weights", "analyse", "import_file"]
+ARRAYS_NAME = "arrays.npz"
+"""The file of large results in a task's folder."""
+
+ENDED = ("done", "failed", "stopped", "interrupted")
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One task; ``status`` is true: ``interrupted`` as soon as its process is gone.
+
+    Attributes:
+        key: names the question among those of its kind; each has one row.
+        args: JSON values for the handler.
+        done, total: progress of the current part (``status_text``); total is None until it is known.
+        created_at, started_at, finished_at: seconds since 1970; started_at is that of the current part.
+        result: JSON values that the handler returned, once it is ``done``.
+        error: one line, of a task that did not end as asked; the traceback is in ``log``.
+        folder: the folder of its files; may not exist.
+    """
+
+    id: int
+    kind: str
+    key: str
+    run_id: int | None
+    args: dict[str, Any]
+    status: str
+    done: int
+    total: int | None
+    status_text: str | None
+    result: dict[str, Any] | None
+    error: str | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """The path of the task's log, which has the traceback of an error."""
+        return self.folder / LOG_NAME
+
+    @property
+    def ended(self) -> bool:
+        """Whether the task is neither queued nor running."""
+        return self.status in ENDED
+
+    @property
+    def share(self) -> float:
+        """Progress of the current part, between 0 and 1."""
+        return min(1.0, self.done / self.total) if self.total else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that the current part still needs at its pace so far; None while that is unknown."""
+        if self.status != "running" or not self.started_at or not self.done or not self.total:
+            return None
+        return (time.time() - self.started_at) * (self.total - self.done) / self.done
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Read the arrays beside the result; empty where there are none, or the file is gone."""
+        import numpy as np
+
+        path = self.folder / ARRAYS_NAME
+        if not path.is_file():
+            return {}
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+
+class Tasks:
+    """The tasks of a store (``Store.tasks``)."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def submit(
+        self,
+        kind: TaskKind,
+        key: str,
+        args: Mapping[str, Any],
+        run_id: int | None = None,
+        *,
+        again: bool = False,
+    ) -> int:
+        """Queue a task for the worker (``jobs.ensure_worker`` starts one).
+
+        One that is queued, running or done already is left as it is; one that failed, was stopped or
+        interrupted is queued again.
+
+        Args:
+            key: everything that the result depends on.
+            args: JSON values for the handler.
+            run_id: the run that it looks at; the task and its files are deleted with the run.
+            again: do it again although it is done.
+
+        Returns: the task's id.
+
+        Raises:
+            FedLensError: for an unknown kind.
+        """
+        if kind not in get_args(TaskKind):
+            kinds = ", ".join(get_args(TaskKind))
+            raise FedLensError(f"unknown kind of task '{kind}'; choose one of {kinds}", "kind")
+        Jobs(self._file).reconcile(table=TASKS)
+        redo = ("failed", "stopped", "interrupted", *(["done"] if again else []))
+        values = {"kind": kind, "key": key, "run": run_id, "args": json.dumps(dict(args)), "now": time.time()}
+        with self._file.writing() as database:
+            database.execute(
+                "INSERT INTO tasks(kind, key, run_id, args, status, created_at) "
+                "VALUES (:kind, :key, :run, :args, 'queued', :now) ON CONFLICT(kind, key) DO UPDATE SET "
+                "status='queued', args=excluded.args, run_id=excluded.run_id, "
+                "created_at=excluded.created_at, done=0, total=NULL, status_text=NULL, owner=NULL, "
+                "heartbeat_at=NULL, started_at=NULL, finished_at=NULL, result=NULL, error=NULL "
+                f"WHERE status IN ({','.join(map(repr, redo))})",
+                values,
+            )
+            row = database.execute("SELECT id FROM tasks WHERE kind=:kind AND key=:key", values).fetchone()
+        return int(row["id"])
+
+    def find(self, kind: TaskKind, key: str) -> TaskRow | None:
+        """Return the task that answers a question, None where nobody has asked yet."""
+        rows = self._file.rows(
+            "SELECT * FROM tasks WHERE kind=:kind AND key=:key", {"kind": kind, "key": key}
+        )
+        return self._row(rows[0]) if rows else None
+
+    def get(self, task_id: int) -> TaskRow:
+        """Return one task.
+
+        Raises:
+            FedLensError: when there is none with this id.
+        """
+        rows = self._file.rows("SELECT * FROM tasks WHERE id=:id", {"id": task_id})
+        if not rows:
+            raise FedLensError(f"no task {task_id}; `fedlens tasks` shows them", "id")
+        return self._row(rows[0])
+
+    def recent(self, kind: TaskKind | None = None, limit: int = 50) -> list[TaskRow]:
+        """Return the tasks of a kind (default: of all kinds), the newest first."""
+        rows = self._file.rows(
+            "SELECT * FROM tasks WHERE :kind IS NULL OR kind=:kind "
+            "ORDER BY created_at DESC, id DESC LIMIT :limit",
+            {"kind": kind, "limit": limit},
+        )
+        return [self._row(row) for row in rows]
+
+    def stop(self, task_id: int) -> bool:
+        """Stop a task: a queued one at once, a running one between two steps.
+
+        Returns: whether it was queued or running.
+        """
+        with self._file.writing() as database:
+            cursor = database.execute(
+                "UPDATE tasks SET finished_at = CASE status WHEN 'queued' THEN ? ELSE NULL END, "
+                "status = CASE status WHEN 'queued' THEN 'stopped' ELSE 'stopping' END "
+                "WHERE id=? AND status IN ('queued','running')",
+                [time.time(), task_id],
+            )
+        return bool(cursor.rowcount)
+
+    def delete(self, task_id: int) -> None:
+        """Delete a task with its files.
+
+        Raises:
+            FedLensError: while it runs, and when there is none with this id.
+        """
+        Jobs(self._file).reconcile(table=TASKS)
+        task = self.get(task_id)
+        with self._file.writing() as database:
+            deleted = database.execute(
+                "DELETE FROM tasks WHERE id=? AND status NOT IN ('running','stopping')", [task_id]
+            ).rowcount
+        if not deleted:
+            raise FedLensError(f"task {task_id} is running; stop it first", "id")
+        shutil.rmtree(task.folder, ignore_errors=True)
+
+    def claim(self, task_id: int, device: str = "cpu") -> Claim:
+        """Claim a certain queued task for this process.
+
+        Raises:
+            FedLensError: when there is no such task, or it is not queued.
+        """
+        task = self.get(task_id)
+        claim = Jobs(self._file).claim(new_owner(), device, TASKS, number=task_id)
+        if claim is None:
+            raise FedLensError(f"task {task_id} is {task.status}; only a queued one can be done", "id")
+        return claim
+
+    def folder(self, kind: TaskKind, key: str, run_id: int | None = None) -> Path:
+        """Return the folder of a task's files, submitted or not; it may not exist yet."""
+        return task_folder(self._file.path, kind, key, run_id)
+
+    def _row(self, row: sqlite3.Row) -> TaskRow:
+        values = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "folder"}
+        values["status"] = state(dict(row))
+        values["args"] = json.loads(row["args"])
+        values["result"] = json.loads(row["result"]) if row["result"] else None
+        return TaskRow(**values, folder=self.folder(row["kind"], row["key"], row["run_id"]))
