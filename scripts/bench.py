@@ -1,4 +1,4 @@
-"""How long things take on this machine: imports, data, the demo. Prints one line a figure.
+"""Measure the time of imports, data and the demo on this machine; print one line per value.
 
 python -m scripts.bench            # everything
 python -m scripts.bench --no-demo  # without training
@@ -22,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--no-demo", action="store_true", help="leave the demo out")
+    parser.add_argument("--no-demo", action="store_true", help="do not train the demo")
     options = parser.parse_args()
     measure_imports()
     measure_data()
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def measure_imports() -> None:
-    """Seconds until a fresh Python has imported what forms and pages need, and whether torch came along."""
+    """Seconds until a fresh Python has imported what the pages need, and whether that imported torch."""
     code = (
         "import sys, fedcore.store, fedcore.data.catalog as c, fedcore.methods.registry as r\n"
         "r.load_all(); c.facts('shapes'); print('torch._C' in sys.modules)"
@@ -47,7 +47,7 @@ def measure_imports() -> None:
 
 
 def measure_data() -> None:
-    """Seconds to load, split and partition the embedded data, and drawings a second."""
+    """Seconds to load, split and partition the embedded data, and drawings per second."""
     from fedcore.data import catalog
     from fedcore.data.partition import partition
     from fedcore.data.splits import split
@@ -60,26 +60,18 @@ def measure_data() -> None:
         for i in range(0, len(images), 10):
             images.read(i)
         rate = len(range(0, len(images), 10)) / (time.perf_counter() - start - ready)
-        print(f"{name}: loaded, split and partitioned in {ready:.2f} s; {rate:.0f} images drawn a second")
+        print(f"{name}: loaded, split and partitioned in {ready:.2f} s; {rate:.0f} images drawn per second")
 
 
 def measure_folder(folder: Path, images: int = 10_000) -> None:
     """Seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
-    import numpy as np
-    from PIL import Image
-
     from fedcore.data import catalog
+    from scripts.bench_encoding import draw
 
-    pixels = np.random.default_rng(0).integers(0, 256, (29, 29, 3), dtype=np.uint8)
-    Image.fromarray(pixels).resize((227, 227)).save(folder / "one.jpg")
-    content = (folder / "one.jpg").read_bytes()
-    for i in range(images):
-        path = folder / "set" / f"domain{i % 4}" / f"class{i // 4 % 7}" / f"{i}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    draw(folder / "set", images)
     start = time.perf_counter()
-    found = catalog.load("folder", str(folder / "set"))
-    print(f"folder of {len(found)} JPEG files checked in {time.perf_counter() - start:.2f} s")
+    data = catalog.load("folder", str(folder / "set"))
+    print(f"folder of {len(data)} JPEG files checked in {time.perf_counter() - start:.2f} s")
 
 
 def measure_demo(folder: Path) -> int:
@@ -99,7 +91,7 @@ def measure_demo(folder: Path) -> int:
             if first is None and has_rows(db):
                 first = time.perf_counter() - start
     total = time.perf_counter() - start
-    shown = "none seen" if first is None else f"after {first:.1f} s"
+    shown = "not seen" if first is None else f"after {first:.1f} s"
     print(f"demo: exit status {process.returncode}, {total:.1f} s, first accuracy row {shown}")
     if process.returncode:
         print(log.read_text()[-2000:], file=sys.stderr)
@@ -107,13 +99,13 @@ def measure_demo(folder: Path) -> int:
 
 
 def has_rows(db: Path) -> bool:
-    """Whether an accuracy row is there yet."""
+    """Whether the database has an accuracy row yet."""
     if not db.exists():
         return False
     try:
         with sqlite3.connect(f"file:{db}?mode=ro", uri=True, timeout=1) as connection:
             return connection.execute("SELECT 1 FROM accuracy LIMIT 1").fetchone() is not None
-    except sqlite3.OperationalError:  # the tables are being made
+    except sqlite3.OperationalError:  # the tables are being created
         return False
 
 

@@ -1,11 +1,11 @@
-"""How near encoding comes to what decoding and the image tower allow on this machine.
+"""Compare the rate of encoding with the rates of decoding and of the image tower on this machine.
 
 python -m scripts.bench_encoding                                    # 10,000 images, mini-vit
-python -m scripts.bench_encoding --backbone ViT-B-32 --images 1000  # random weights: speed does not ask
+python -m scripts.bench_encoding --backbone ViT-B-32 --images 1000  # random weights, the same speed
 
-Draws JPEG files of PACS' size, measures decoding alone and the image tower alone, before and after the whole
-pipeline (another process may begin or end meanwhile), and prints the pipeline's rate as a share of
-1 / (1/decode + 1/encode): what one would reach who did the two in turn, each with all cores.
+The script draws JPEG files of PACS' size and measures decoding alone and the image tower alone, before and
+after the whole pipeline (another process may start or end meanwhile). It prints the pipeline's rate as a
+share of 1 / (1/decode + 1/encode), the rate of doing the two one after the other, each with all cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as jobs run; it counts only before torch is loaded
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in jobs; it has no effect once torch is loaded
 
 import numpy as np
 import psutil
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fedcore.data.images import ImageSet
 
 DISTINCT = 200
-"""Different pictures that are drawn; the rest are copies, which cost the decoder as much."""
+"""Number of different pictures; the rest are copies, which take the decoder as long."""
 
 
 def main() -> int:
@@ -43,9 +43,9 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=10_000, help="PACS has 9,991")
     parser.add_argument("--backbone", default="mini-vit", help="any open_clip model")
     parser.add_argument("--reads", default="embedding", help="'embedding', 'layer:k' or 'patches'")
-    parser.add_argument("--workers", type=int, default=None, help="decoding threads (default: one a core)")
+    parser.add_argument("--workers", type=int, default=None, help="decoding threads (default: one per core)")
     parser.add_argument(
-        "--folder", type=Path, default=None, help="where to draw (default: a temporary folder)"
+        "--folder", type=Path, default=None, help="folder for the pictures (default: a temporary one)"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-", dir=options.folder) as folder:
@@ -54,20 +54,20 @@ def main() -> int:
 
 
 def measure(folder: Path, options: argparse.Namespace) -> None:
-    """Draw, then time the parts, the pipeline and a second run."""
+    """Draw the pictures, then measure the parts, the pipeline and a second run."""
     from fedcore.clip import decoding, encodings, features
     from fedcore.data import catalog
 
     draw(folder / "set", options.images)
     begun = time.perf_counter()
     images = catalog.load("folder", str(folder / "set"))
-    found = time.perf_counter() - begun
+    listing = time.perf_counter() - begun
     backbone = load(options.backbone, folder)
     workers = decoding.default_workers(len(images)) if options.workers is None else options.workers
     size = encodings.estimate(backbone.facts, len(images), options.reads)
     print(f"{conditions()}; {workers} decoding threads; load {os.getloadavg()[0]:.1f}")
     print(
-        f"{len(images):,} JPEG files of 227 x 227 found and checked in {found:.1f} s, "
+        f"{len(images):,} JPEG files of 227 x 227 found and checked in {listing:.1f} s, "
         f"{size / 1e6:.1f} MB to write"
     )
 
@@ -80,8 +80,8 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     alone.append((decode_rate(images, backbone, workers), encode_rate(backbone, options.reads, len(images))))
     decode, encode = (statistics.harmonic_mean(rates) for rates in zip(*alone, strict=True))
     possible = 1 / (1 / decode + 1 / encode)
-    for what, rates in zip(("decoding", "encoding"), zip(*alone, strict=True), strict=True):
-        print(f"{what} alone: {rates[0]:.0f} images/s before the pipeline, {rates[1]:.0f} after")
+    for part, rates in zip(("decoding", "encoding"), zip(*alone, strict=True), strict=True):
+        print(f"{part} alone: {rates[0]:.0f} images/s before the pipeline, {rates[1]:.0f} after")
     print(
         f"pipeline: {rate:.0f} images/s, {100 * rate / possible:.0f} % of "
         f"1/(1/decode + 1/encode) = {possible:.0f}"
@@ -90,14 +90,14 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
 
     begun = time.perf_counter()
     again = catalog.load("folder", str(folder / "set"))
-    found = time.perf_counter() - begun
+    listing = time.perf_counter() - begun
     features.encode(backbone, again, options.reads, folder / "cache")
-    cached = time.perf_counter() - begun - found
-    print(f"second run: files found again in {found:.2f} s, their encoding in the cache in {cached:.3f} s")
+    cached = time.perf_counter() - begun - listing
+    print(f"second run: files found again in {listing:.2f} s, their encoding in the cache in {cached:.3f} s")
 
 
 def conditions() -> str:
-    """What the figures depend on."""
+    """The conditions that the rates depend on."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -105,7 +105,7 @@ def conditions() -> str:
 
 
 def draw(root: Path, count: int) -> None:
-    """Four domains of seven classes, as PACS has."""
+    """Draw ``count`` JPEG files of 227 x 227 in four domains of seven classes, as in PACS."""
     contents = []
     for i in range(min(count, DISTINCT)):
         rough = np.random.default_rng(i).integers(0, 256, (29, 29, 3), dtype=np.uint8)
@@ -121,7 +121,7 @@ def draw(root: Path, count: int) -> None:
 
 
 def load(name: str, folder: Path) -> Backbone:
-    """A backbone by name, with random weights where it has none of its own."""
+    """Load a backbone, with random weights unless it is an embedded one."""
     from fedcore.clip import backbone
     from fedcore.clip.facts import MINI_MODELS
 
@@ -135,7 +135,7 @@ def load(name: str, folder: Path) -> Backbone:
 
 
 def decode_rate(images: ImageSet, backbone: Backbone, workers: int) -> float:
-    """Images a second, decoded and preprocessed by the same threads as in the pipeline, then dropped."""
+    """Images per second that the pipeline's threads decode and preprocess."""
     from fedcore.clip.decoding import batches
 
     begun = time.perf_counter()
@@ -145,7 +145,7 @@ def decode_rate(images: ImageSet, backbone: Backbone, workers: int) -> float:
 
 
 def encode_rate(backbone: Backbone, reads: str, count: int) -> float:
-    """Images a second through the image tower, from pixels in memory."""
+    """Images per second through the image tower, from pixels in memory."""
     import torch
 
     from fedcore.clip.decoding import BATCH
@@ -163,19 +163,19 @@ def encode_rate(backbone: Backbone, reads: str, count: int) -> float:
 
 @contextmanager
 def memory() -> Iterator[dict[str, int]]:
-    """Resident bytes of this process: before, and the most while the block runs."""
+    """Resident bytes of this process: at the start, and the maximum while the block runs."""
     process, stop = psutil.Process(), threading.Event()
     now = process.memory_info().rss
-    found = {"start": now, "most": now}
+    resident = {"start": now, "most": now}
 
     def watch() -> None:
         while not stop.wait(0.05):
-            found["most"] = max(found["most"], process.memory_info().rss)
+            resident["most"] = max(resident["most"], process.memory_info().rss)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield found
+        yield resident
     finally:
         stop.set()
         watcher.join()

@@ -1,15 +1,13 @@
-"""What the Live page costs: seconds until it can be read, and processor time while rounds arrive.
+"""Measure the Live page: seconds until it can be read, and processor time while rounds arrive.
 
 ``python -m scripts.bench_live`` fills a database with four runs of 20 clients, opens the page in Chromium,
-records a round of every run each ten seconds as a training would, and prints one line a figure.
+records a round of every run every ten seconds as a training run would, and prints one line per value.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +21,7 @@ import psutil
 from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
 from fedcore.store import Recorder
-from scripts.screenshots import FLAGS, start
+from scripts.screenshots import FLAGS, chromium, free_port, start
 
 ROUND_SECONDS = 10
 CLIENTS = [f"client {i:02d}" for i in range(20)]
@@ -45,7 +43,7 @@ VIEWS = ("Client by round", "Model by test set")
 
 
 def record(run: Recorder, round_: int) -> None:
-    """One round with the whole matrix, as a method of this repository writes it."""
+    """Record one round with the whole accuracy matrix, as a method of this repository does."""
     cells = {}
     for i, model in enumerate(CLIENTS):
         for j, test_set in enumerate(CLIENTS):
@@ -57,10 +55,10 @@ def record(run: Recorder, round_: int) -> None:
 
 
 def fill(db: Path) -> list[Recorder]:
-    """Four runs that have done most of their rounds."""
-    found: list[Recorder] = []
+    """Record four runs that have done most of their rounds."""
+    runs: list[Recorder] = []
     for i in range(RUNS):
-        experiment = found[0].experiment_id if found else "Bench"
+        experiment = runs[0].experiment_id if runs else "Bench"
         run = Recorder(
             db,
             method=f"m{i}",
@@ -71,12 +69,12 @@ def fill(db: Path) -> list[Recorder]:
         )
         for round_ in range(FILLED + 1):
             record(run, round_)
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 def open_page(context: BrowserContext, url: str, name: str) -> Page:
-    """Open Live as a reader does; prints how long the text took."""
+    """Open Live as a reader does, and print the seconds until its text is there."""
     page = context.new_page()
     page.add_init_script(CLOCK)
     page.goto(url)
@@ -85,20 +83,18 @@ def open_page(context: BrowserContext, url: str, name: str) -> Page:
     return page
 
 
-def time_charts(playwright: Playwright, chromium: str, url: str) -> None:
-    """Print how long the charts take in a profile that has never seen the page, and each time after.
+def time_charts(playwright: Playwright, browser_path: str, url: str) -> None:
+    """Print the seconds until the charts are there, in a fresh browser profile and on later visits.
 
-    Nobody looks on: with a debugger, and Playwright is one, V8 works out the source positions of every error
-    that plotly.js throws and catches as it starts, which takes 0.6 s. The times are read once all is drawn.
+    Playwright connects only when everything is drawn: with a debugger attached, V8 computes the source
+    position of every error that plotly.js throws and catches as it starts, which takes 0.6 s.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     here = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-", ignore_cleanup_errors=True) as profile:
         flags = [*FLAGS, f"--remote-debugging-port={port}", f"--user-data-dir={profile}"]
         process = subprocess.Popen(
-            [chromium, *flags, "--window-size=1440,1600", "about:blank"], stderr=subprocess.DEVNULL
+            [browser_path, *flags, "--window-size=1440,1600", "about:blank"], stderr=subprocess.DEVNULL
         )
         try:
             _answers(f"{here}/json/version")
@@ -128,8 +124,8 @@ def _answers(url: str) -> None:
     raise SystemExit(f"nothing answers at {url}")
 
 
-def come_back(page: Page) -> None:
-    """To another page of the app and back, as its navigation does; prints how long the charts took."""
+def leave_and_return(page: Page) -> None:
+    """Go to another page of the app and back, and print the seconds until the charts are there."""
     page.get_by_role("link", name="Experiments", exact=True).click()
     page.wait_for_function("!document.querySelector('.fl-chart')", timeout=120_000)
     began = time.perf_counter()
@@ -146,13 +142,13 @@ def browser_seconds() -> float:
             if "chrom" in child.name():
                 times = child.cpu_times()
                 spent += times.user + times.system
-        except psutil.NoSuchProcess:  # a helper of the browser that has gone
+        except psutil.NoSuchProcess:  # a helper process of the browser that has ended
             continue
     return spent
 
 
 def measure(server: psutil.Process, seconds: float, name: str) -> None:
-    """Processor time of server and browser over some seconds, per cent of one core."""
+    """Print the processor time of server and browser over some seconds, in per cent of one core."""
     times = server.cpu_times()
     before, browser, began = times.user + times.system, browser_seconds(), time.monotonic()
     time.sleep(seconds)
@@ -167,24 +163,23 @@ def measure(server: psutil.Process, seconds: float, name: str) -> None:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="how long each reading takes")
+    parser.add_argument("--seconds", type=float, default=60, help="length of each measurement")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
         db = Path(folder) / "runs.db"
-        found = fill(db)
+        runs = fill(db)
         process, url = start(db)
         over = threading.Event()
-        writer = threading.Thread(target=train, args=(found, over))
+        writer = threading.Thread(target=train, args=(runs, over))
         try:
             with sync_playwright() as playwright:
-                names = ("chromium", "google-chrome", "chromium-browser")
-                path = next(p for n in names if (p := shutil.which(n)))
+                path = chromium()
                 browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-                live = f"{url}/live?id={found[0].experiment_id}"
+                live = f"{url}/live?id={runs[0].experiment_id}"
                 reader = browser.new_context(viewport={"width": 1440, "height": 1600})
                 for name in ("first page of a cold server and browser", "again", "and again"):
                     page = open_page(reader, live, name)
-                    come_back(page)
+                    leave_and_return(page)
                     page.close()
                 time_charts(playwright, path, live)
                 writer.start()
@@ -193,7 +188,7 @@ def main() -> int:
                     page = open_page(reader, f"{live}&live_view={view.replace(' ', '+')}", view)
                     time.sleep(5)
                     measure(
-                        server, options.seconds, f"{view}, {RUNS} heatmaps, a round each {ROUND_SECONDS} s"
+                        server, options.seconds, f"{view}, {RUNS} heatmaps, a round every {ROUND_SECONDS} s"
                     )
                     page.close()
                 browser.close()
@@ -203,15 +198,15 @@ def main() -> int:
                 writer.join()
             process.send_signal(signal.SIGINT)
             process.wait(30)
-        for run in found:
+        for run in runs:
             run.finish()
     return 0
 
 
-def train(found: list[Recorder], over: threading.Event) -> None:
-    """A round of every run each ten seconds."""
+def train(runs: list[Recorder], over: threading.Event) -> None:
+    """Record a round of every run every ten seconds."""
     for round_ in range(FILLED + 1, TOTAL_ROUNDS + 1):
-        for run in found:
+        for run in runs:
             record(run, round_)
         if over.wait(ROUND_SECONDS):
             return

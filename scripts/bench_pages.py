@@ -1,6 +1,6 @@
-"""What every page costs the server over a million accuracy rows: data and script, without the browser's part.
+"""Measure the server's time for every page over a million accuracy rows, without the browser's part.
 
-python -m scripts.bench_pages               # makes the store in a temporary folder first
+python -m scripts.bench_pages               # writes the store to a temporary folder first
 python -m scripts.bench_pages million.db    # an existing one (see scripts.million)
 """
 
@@ -35,11 +35,11 @@ VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
 
 
 def measure(db: Path) -> bool:
-    """Print the median of each page, caches emptied and warm; True when all stay within the limit."""
+    """Print each page's median time with cold and warm caches; True when all stay within the limit."""
     import streamlit as st
     from streamlit.testing.v1 import AppTest
 
-    for name in list(logging.root.manager.loggerDict):  # it warns that there is no browser
+    for name in list(logging.root.manager.loggerDict):  # Streamlit warns that there is no browser
         if name.startswith("streamlit"):
             logging.getLogger(name).setLevel(logging.ERROR)
     os.environ["FEDLENS_DB"] = str(db)
@@ -64,12 +64,12 @@ def measure(db: Path) -> bool:
                 warm.append(timed(app))
             first, then = statistics.median(cold), statistics.median(warm)
             good = good and first <= LIMIT_MS
-            print(f"{name:26} caches empty {first:6.0f} ms   warm {then:6.0f} ms", flush=True)
+            print(f"{name:26} cold caches {first:6.0f} ms   warm {then:6.0f} ms", flush=True)
     return good
 
 
 def timed(app: object) -> float:
-    """Milliseconds of one run of the page's script, drawing of its elements as messages included."""
+    """Milliseconds of one run of the page's script, including the messages for its elements."""
     start = time.perf_counter()
     app.run()  # type: ignore[attr-defined]
     return 1000 * (time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""A store of a million made-up accuracy rows, to see what pages cost when a group has worked for a year.
+"""Write a store of a million invented accuracy rows, as a group has after a year of work.
 
 python -m scripts.million million.db    # 4 experiments, 5 methods, 4 seeds, 50 rounds, 10 clients, 30 s
 """
@@ -17,10 +17,10 @@ EXPERIMENTS, SEEDS, ROUNDS = 4, 4, 50
 
 
 def make(db: Path) -> int:
-    """Write the store as jobs would, round by round. Returns the number of accuracy rows."""
+    """Write the store as jobs would, round by round; return the number of accuracy rows."""
     for number in range(1, EXPERIMENTS + 1):
         experiment = fill.an_experiment(
-            f"Made up, {number} of {EXPERIMENTS}", seeds=tuple(range(1, SEEDS + 1)), rounds=ROUNDS
+            f"Invented, {number} of {EXPERIMENTS}", seeds=tuple(range(1, SEEDS + 1)), rounds=ROUNDS
         )
         _, writers = fill.start(db, experiment)
         for writer in writers:
@@ -31,7 +31,7 @@ def make(db: Path) -> int:
 
 
 def main() -> int:
-    """Make the store, say how large it is."""
+    """Write the store and print its size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
-"""Pictures of the running app for the documentation: docs/screenshots/*.png, light and dark, wide and narrow.
+"""Take screenshots of the running app for docs/screenshots: light and dark, wide and narrow.
 
 ``python -m scripts.screenshots`` runs the demonstration into a database of its own, starts the app on it and
-photographs every page: every number in the pictures was measured. ``--db runs.db`` shows the runs of another
-database; ``--made-up`` shows invented runs in every state, for work on the pages.
+takes a picture of every page: every number in the pictures was measured. ``--db runs.db`` shows the runs of
+another database; ``--made-up`` shows invented runs in every state, for work on the pages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from fedcore.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 TELEPHONE = "Mozilla/5.0 (Linux; Android 14) AppleWebKit/537.36 Chrome/130 Mobile Safari/537.36"
 CHART = ".js-plotly-plot .main-svg"
@@ -33,7 +32,7 @@ WIDE, NARROW = 1440, 390
 
 
 def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]]:
-    """Name of the picture -> (address, what must be there before it is taken)."""
+    """Name of the picture -> its address, and the element that must be there before it is taken."""
     return {
         "experiments": ("/", "canvas"),
         "new": ("/new?preset=demo", "[role=img] span[title]"),
@@ -48,11 +47,28 @@ def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]
     }
 
 
-def start(db: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """The app on a free port; returns its process and address."""
+def free_port() -> int:
+    """A port of this machine that nothing uses."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def chromium() -> str:
+    """The path of the installed Chromium.
+
+    Raises:
+        SystemExit: when none is installed.
+    """
+    for name in ("chromium", "google-chrome", "chromium-browser"):
+        if path := shutil.which(name):
+            return path
+    raise SystemExit("no Chromium found; install one")
+
+
+def start(db: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start the app on a free port; return its process and address."""
+    port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
     process = subprocess.Popen(
         [*command, "--server.headless", "true"],
@@ -71,8 +87,8 @@ def start(db: Path) -> tuple[subprocess.Popen[bytes], str]:
     raise SystemExit("the app did not start; run `streamlit run app.py` to see why")
 
 
-def photograph(browser: Browser, url: str, wanted: str | None, path: Path, width: int, dark: bool) -> None:
-    """One page in one look, as tall as its content."""
+def take_picture(browser: Browser, url: str, wanted: str | None, path: Path, width: int, dark: bool) -> None:
+    """Take a picture of one page, as tall as its content."""
     context = browser.new_context(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if dark else "light",
@@ -101,7 +117,7 @@ def photograph(browser: Browser, url: str, wanted: str | None, path: Path, width
 
 
 def settle(page: Page) -> None:
-    """Wait until nothing is computed and the charts have their size."""
+    """Wait until the page is computed and its charts have their size."""
     page.wait_for_function("!document.querySelector('[data-testid=stStatusWidget]')")
     page.wait_for_timeout(1500)
 
@@ -129,8 +145,8 @@ def main() -> int:
     return 0
 
 
-def look_into(db: Path, run: int) -> None:
-    """Have the analyses done that pictures are taken of."""
+def run_analyses(db: Path, run: int) -> None:
+    """Run the analyses that the pictures show."""
     from fedcore.jobs import analysis
 
     for task in (
@@ -142,25 +158,23 @@ def look_into(db: Path, run: int) -> None:
 
 
 def take(db: Path, out: Path, only: list[str] | None) -> None:
-    """Photograph every page of the app on one database."""
-
+    """Take a picture of every page of the app on one database."""
     experiments = Store(db).experiments.all()
     second, first = experiments[0], experiments[min(1, len(experiments) - 1)]
     run = next(r for r in first.runs if r.method != "zero-shot").id
-    look_into(db, run)
+    run_analyses(db, run)
     process, url = start(db)
-    chromium = next(p for n in ("chromium", "google-chrome", "chromium-browser") if (p := shutil.which(n)))
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+            browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
             for name, (address, wanted) in shots(first.id, second.id, run).items():
-                for look, width, dark in (
+                for theme, width, dark in (
                     ("light", WIDE, False),
                     ("dark", WIDE, True),
                     ("narrow", NARROW, False),
                 ):
                     if not only or name in only:
-                        photograph(browser, url + address, wanted, out / f"{name}-{look}.png", width, dark)
+                        take_picture(browser, url + address, wanted, out / f"{name}-{theme}.png", width, dark)
             browser.close()
     finally:
         process.send_signal(signal.SIGINT)

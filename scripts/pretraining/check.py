@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import open_clip
 import torch
-from open_clip.transform import PreprocessCfg, image_transform_v2
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedcore.clip import mini
+from fedcore.clip import backbone, mini, prompts
+from fedcore.clip.backbone import Backbone
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import ImageSet
 
-# open_clip warns that it has no weights of its own for these names
-logging.getLogger().setLevel(logging.ERROR)
 STYLE_DOMAINS = (
     "photo",
     "cartoon",
@@ -64,42 +60,28 @@ class EncodedData:
         return torch.from_numpy(np.flatnonzero(np.isin(self.data.domain, wanted)))
 
 
-class Model:
-    """An embedded model and differentiable prompts for it."""
+def encode(model: Backbone, data: ImageSet) -> EncodedData:
+    """Encode a data set's images."""
+    pixels = torch.stack([model.preprocess(data.read(i)) for i in range(len(data))])
+    with torch.no_grad():
+        features = torch.cat([model.embed_images(x) for x in pixels.split(256)])
+    return EncodedData(data, pixels, nn.functional.normalize(features, dim=-1))
 
-    def __init__(self, name: str) -> None:
-        self.clip = mini.load(name).requires_grad_(False)
-        self.tokenize = open_clip.get_tokenizer(name)
-        self.preprocess = image_transform_v2(PreprocessCfg(**self.clip.visual.preprocess_cfg), is_train=False)
-        self.scale = self.clip.logit_scale.exp()
 
-    def encode(self, data: ImageSet) -> EncodedData:
-        pixels = torch.stack([self.preprocess(data.read(i)) for i in range(len(data))])
-        with torch.no_grad():
-            features = torch.cat([self.clip.encode_image(x, normalize=True) for x in pixels.split(256)])
-        return EncodedData(data, pixels, features)
+def classes(model: Backbone, data: ImageSet, template: str | None = None) -> Tensor:
+    """Class features of a template, of the data set's own unless given. Shape: -> (classes, d)."""
+    return prompts.class_features(model, data.classes, template or data.template)
 
-    def classes(self, data: ImageSet, template: str | None = None) -> Tensor:
-        with torch.no_grad():
-            texts = [(template or data.template).format(c) for c in data.classes]
-            return self.clip.encode_text(self.tokenize(texts), normalize=True)
 
-    def prompt(self, data: ImageSet) -> Callable[[Tensor], Tensor]:
-        """Class features of ``[SOS] context class . [EOT]``. Shape: ([classes,] n, width) -> (classes, d)."""
-        tokens = self.tokenize([f"{c}." for c in data.classes])
-        ends = tokens.argmax(1)
-        tokens = tokens[:, : int(ends.max()) + 1]
-        embedded, clip = self.clip.token_embedding(tokens), self.clip
+def prompt(model: Backbone, data: ImageSet) -> Callable[[Tensor], Tensor]:
+    """Class features of ``[SOS] context class . [EOT]``. Shape: ([classes,] n, width) -> (classes, d)."""
+    suffix = prompts.class_suffix(model, data.classes)
 
-        def features(context: Tensor) -> Tensor:
-            context = context.expand(len(tokens), -1, -1)
-            x = torch.cat([embedded[:, :1], context, embedded[:, 1:]], 1)
-            n = x.shape[1]
-            x = clip.transformer(x + clip.positional_embedding[:n], attn_mask=clip.attn_mask[:n, :n])
-            x = clip.ln_final(x[torch.arange(len(x)), ends + context.shape[1]]) @ clip.text_projection
-            return nn.functional.normalize(x, dim=-1)
+    def features(context: Tensor) -> Tensor:
+        encoder = prompts.encode_class_context if context.ndim == 3 else prompts.encode_context
+        return nn.functional.normalize(encoder(model, context[None], suffix)[0], dim=-1)
 
-        return features
+    return features
 
 
 def accuracy(features: Tensor, classes: Tensor, labels: Tensor) -> float:
@@ -107,17 +89,17 @@ def accuracy(features: Tensor, classes: Tensor, labels: Tensor) -> float:
     return 100 * (features @ classes.T).argmax(1).eq(labels).float().mean().item()
 
 
-def zero_shot(model: Model, seen: EncodedData) -> dict[str, float]:
+def zero_shot(model: Backbone, seen: EncodedData) -> dict[str, float]:
     """Accuracy of the data set's own prompt in each domain, in percent."""
-    text = model.classes(seen.data)
+    text = classes(model, seen.data)
     return {
         d: accuracy(seen.features[seen.rows(d)], text, seen.labels[seen.rows(d)]) for d in seen.data.domains
     }
 
 
-def random_context(model: Model, seen: EncodedData, rows: Tensor, length: int, draws: int = 8) -> float:
+def random_context(model: Backbone, seen: EncodedData, rows: Tensor, length: int, draws: int = 8) -> float:
     """Mean accuracy under contexts N(0, 0.02)."""
-    features, width = model.prompt(seen.data), model.clip.positional_embedding.shape[1]
+    features, width = prompt(model, seen.data), model.facts.token_width
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         texts = [features(torch.randn(length, width, generator=g) * 0.02) for _ in range(draws)]
@@ -125,7 +107,7 @@ def random_context(model: Model, seen: EncodedData, rows: Tensor, length: int, d
 
 
 def train_context(
-    model: Model,
+    model: Backbone,
     seen: EncodedData,
     rows: Tensor,
     per_class: bool,
@@ -134,7 +116,7 @@ def train_context(
     length: int = 16,
 ) -> tuple[float, float]:
     """Train a prompt centrally on cached features: training accuracy (%) of the template, and after it."""
-    features, width = model.prompt(seen.data), model.clip.positional_embedding.shape[1]
+    features, width = prompt(model, seen.data), model.facts.token_width
     g = torch.Generator().manual_seed(0)
     lead = (len(seen.data.classes),) if per_class else ()
     context = (torch.randn(*lead, length, width, generator=g) * 0.02).requires_grad_()
@@ -144,23 +126,23 @@ def train_context(
     x, y = seen.features[rows], seen.labels[rows]
     for _ in range(epochs):
         for part in torch.randperm(len(x), generator=g).split(32):
-            loss = nn.functional.cross_entropy(model.scale * x[part] @ features(context).T, y[part])
+            loss = nn.functional.cross_entropy(model.logit_scale * x[part] @ features(context).T, y[part])
             steps.zero_grad()
             loss.backward()
             steps.step()
     with torch.no_grad():
-        return accuracy(x, model.classes(seen.data), y), accuracy(x, features(context), y)
+        return accuracy(x, classes(model, seen.data), y), accuracy(x, features(context), y)
 
 
 def train_lora(
-    model: Model, seen: EncodedData, domain: str, rank: int = 4, rounds: int = 10
+    model: Backbone, seen: EncodedData, domain: str, rank: int = 4, rounds: int = 10
 ) -> tuple[float, float]:
     """Train LoRA on q, k, v of all layers of the ViT: accuracy (%) before and after, on 40 % held out."""
     g = torch.Generator().manual_seed(0)
     rows = seen.rows(domain)
     rows = rows[torch.randperm(len(rows), generator=g)]
     train, test = rows[: int(0.6 * len(rows))], rows[int(0.6 * len(rows)) :]
-    visual, text = model.clip.visual, model.classes(seen.data)
+    visual, text = model.model.visual, classes(model, seen.data)
     weights = {k: v for k, v in visual.named_parameters() if k.endswith("in_proj_weight")}
     down = {
         k: (torch.randn(3, rank, v.shape[1], generator=g) / rank**0.5 * 0.5).requires_grad_()
@@ -168,7 +150,7 @@ def train_lora(
     }
     up = {k: torch.zeros(3, v.shape[1], rank, requires_grad=True) for k, v in weights.items()}
 
-    def encode(x: Tensor) -> Tensor:
+    def adapted(x: Tensor) -> Tensor:
         changed = {k: v + 0.25 * (up[k] @ down[k]).reshape(v.shape) for k, v in weights.items()}
         return nn.functional.normalize(functional_call(visual, changed, (x,)), dim=-1)
 
@@ -176,13 +158,13 @@ def train_lora(
     for _ in range(rounds):
         for part in train[torch.randperm(len(train), generator=g)].split(32):
             loss = nn.functional.cross_entropy(
-                model.scale * encode(seen.pixels[part]) @ text.T, seen.labels[part]
+                model.logit_scale * adapted(seen.pixels[part]) @ text.T, seen.labels[part]
             )
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
     with torch.no_grad():
-        after = accuracy(encode(seen.pixels[test]), text, seen.labels[test])
+        after = accuracy(adapted(seen.pixels[test]), text, seen.labels[test])
     return accuracy(seen.features[test], text, seen.labels[test]), after
 
 
@@ -201,11 +183,11 @@ def probe(seen: EncodedData, domain: str) -> float:
 def check(name: str) -> dict[str, dict[str, float]]:
     """Print the values of one model and return its zero-shot accuracies."""
     start = time.time()
-    model = Model(name)
-    drawn = model.encode(shapes.load(domains=STYLE_DOMAINS + TURNED, per_class=PER_CLASS))
-    real = model.encode(digits.load())
+    model = backbone.load(name)
+    drawn = encode(model, shapes.load(domains=STYLE_DOMAINS + TURNED, per_class=PER_CLASS))
+    real = encode(model, digits.load())
     zero = {"shapes": zero_shot(model, drawn), "rotated-digits": zero_shot(model, real)}
-    print(f"\n## {name}: logit scale {model.scale:.1f}, encoding took {time.time() - start:.0f} s")
+    print(f"\n## {name}: logit scale {model.logit_scale:.1f}, encoding took {time.time() - start:.0f} s")
     for data, accuracies in zero.items():
         print(
             f"zero-shot {data}: "
@@ -218,11 +200,11 @@ def check(name: str) -> dict[str, dict[str, float]]:
             + ", ".join(f"{d} {probe(seen, d):.0f}" for d in domains if d in seen.data.domains)
         )
     any_turn = accuracy(
-        real.features, model.classes(real.data, "at any angle, a picture of the number: {}."), real.labels
+        real.features, classes(model, real.data, "at any angle, a picture of the number: {}."), real.labels
     )
     print(f"digits with 'at any angle': {any_turn:.1f}")
     photo = drawn.rows("photo")
-    bare = accuracy(drawn.features[photo], model.classes(drawn.data), drawn.labels[photo])
+    bare = accuracy(drawn.features[photo], classes(model, drawn.data), drawn.labels[photo])
     for length in (16, 63):
         print(
             f"random context of {length} on photo: "
