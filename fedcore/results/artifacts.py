@@ -198,7 +198,7 @@ def delete_encoding(store: Store, name: str) -> float:
         FedLensError: when there is none of that name, or a run reads or writes it.
     """
     if name not in {e.name for e in cached_encodings(store)}:
-        raise FedLensError(f"encoding '{name}' no longer exists; reload the page")
+        raise FedLensError(f"no encoding '{name}'; it may have been deleted: reload the page")
     return arrays.delete(_encodings_folder(store) / f"{name}.npy") / 1e6
 
 

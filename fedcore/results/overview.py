@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from fedcore.config.field_names import data_title
 from fedcore.data.split_codes import VALIDATION
+from fedcore.results.metrics import is_own
+from fedcore.results.panels import mean_share
 from fedcore.results.progress import elapsed
-from fedcore.results.statistics import spread
+from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
 _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
@@ -16,11 +18,14 @@ _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """Accuracies are per cent, of the method that is best on validation; means over seeds.
+    """One row of the list of experiments.
+
+    Accuracies are per cent, of the method that is best on validation, mean over seeds.
 
     Attributes:
-        state: the one that matters most: something running, then waiting, then gone wrong.
-        curve: that method's mean personal accuracy by round.
+        state: the most important state of its runs: running, then waiting, then ended without success.
+        share: of all rounds done, 0 to 1.
+        curve: the method's mean personal accuracy by round.
     """
 
     row: ExperimentRow
@@ -40,30 +45,27 @@ class ExperimentSummary:
 
 
 def experiment_summaries(store: Store, archived: bool = False) -> list[ExperimentSummary]:
-    """All experiments, newest first."""
+    """Return all experiments, newest first."""
     rows = store.experiments.all(include_archived=archived)
-    curves: dict[int, list[float]] = {}
     validated = _validated(store, [r for e in rows for r in e.runs])
     best = {e.id: _best_label(e.runs, validated) for e in rows}
     drawn = [r.id for e in rows for r in e.runs if r.label == best[e.id]]
-    for point in store.rounds.mean_accuracy(drawn):
-        if point.personal_mean is not None:
-            curves.setdefault(point.run_id, []).append(100 * point.personal_mean)
+    curves: dict[int, list[float]] = {}
+    for row in store.rounds.mean_accuracy(drawn):
+        if row.personal_mean is not None:
+            curves.setdefault(row.run_id, []).append(100 * row.personal_mean)
     return [_summary(e, best[e.id], curves) for e in rows]
 
 
 def _validated(store: Store, runs: Sequence[RunRow]) -> dict[int, float]:
-    """Mean validation accuracy of the clients' own models at each run's best round; not where none is."""
-    shares: dict[int, list[float]] = {}
-    at = {r.id: r.best_round for r in runs if r.best_round is not None}
-    for c in store.cells.at_rounds(at, VALIDATION):
-        if c.model_kind == c.test_set_kind == "client" and c.model == c.test_set:
-            shares.setdefault(c.run_id, []).append(c.correct / c.total)
-    return {run: sum(values) / len(values) for run, values in shares.items()}
+    """Mean validation accuracy of the clients' own models at the best round of each run that has one."""
+    best = {r.id: r.best_round for r in runs if r.best_round is not None}
+    own = group_by(filter(is_own, store.cells.at_rounds(best, VALIDATION)), lambda c: c.run_id)
+    return {run: mean_share(cells)[0] for run, cells in own.items()}
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
-    """The method to show. Never chosen by test accuracy: without validation only where it is the only one."""
+    """The method to show, selected on validation; without validation only where there is just one."""
     labels = tuple(dict.fromkeys(r.label for r in runs))
     if len(labels) == 1:
         return labels[0]
@@ -104,7 +106,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
 
 
 def matches(item: ExperimentSummary, text: str, states: Sequence[str]) -> bool:
-    """Whether an experiment has all words of ``text`` somewhere, and a run in one of ``states``."""
+    """Whether an experiment contains all words of ``text``, and a run in one of ``states`` if there are any."""
     content = " ".join([item.row.name, item.data, *item.methods, *item.row.tags, item.row.notes]).lower()
     return all(word in content for word in text.lower().split()) and (
         not states or any(item.states[s] for s in states)
