@@ -106,7 +106,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
 
 
 def matches(item: ExperimentSummary, text: str, states: Sequence[str]) -> bool:
-    """Whether an experiment contains all words of ``text``, and a run in one of ``states`` if there are any."""
+    """Whether an experiment contains all words of ``text``, and a run in one of ``states`` (none: in any)."""
     content = " ".join([item.row.name, item.data, *item.methods, *item.row.tags, item.row.notes]).lower()
     return all(word in content for word in text.lower().split()) and (
         not states or any(item.states[s] for s in states)
