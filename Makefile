@@ -37,10 +37,11 @@ run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first 
 
 test: lint unit browser ## what must pass: lint, unit tests, browser tests
 
-lint: $(VENV)/.installed-dev ## ruff, rules and format
+lint: $(VENV)/.installed-dev ## ruff (rules and format), imports between rooms
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-#	$(MAKE) layers types   # off until both are green
+	$(VENV)/bin/lint-imports
+#	$(VENV)/bin/mypy   # off until it is green
 
 layers: $(VENV)/.installed-dev ## which room may import which (pyproject.toml, tool.importlinter)
 	$(VENV)/bin/lint-imports

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,8 +22,10 @@ from fedcore.cli.options import (
     writable,
 )
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
-from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
+
+if TYPE_CHECKING:
+    from fedcore.config import Experiment, RunConfig
 
 commands = typer.Typer()
 
