@@ -128,7 +128,7 @@ def here(entry: Entry, roots: list[str]) -> str:
         return "✓ comes with FedLens"
     if roots:
         return f"✓ {common.esc(', '.join(roots))}"
-    how = _CODE.sub(r"<code>\1</code>", common.esc(entry.how))
+    how = _CODE.sub(r"<code>\1</code>", common.esc(entry.how_to_get))
     return f'<span class="fl-faint">{how}</span>'
 
 

@@ -41,12 +41,12 @@ class Entry:
         source: what it is and where it comes from.
         citation: the reference to give.
         licence: what is known of its terms; a note, not advice.
-        how: how to get it, for the error message and the page.
+        how_to_get: instructions, for the error message and the page.
         embedded: it comes with FedLens and needs no folder.
         loader: name of the reader (a key of ``loaders.LOADERS``) that knows its layout.
         counts: images of each domain where the literature agrees on them; empty where it does not.
         class_count: number of classes, where ``classes`` are read from the folder.
-        official: a description of its own split; empty where it has none.
+        official_split: a description of its own split; empty where it has none.
         aliases: other spelling of a domain or class -> the data set's own name.
         subset: its folder may hold more classes than the data set uses.
         torchvision: class of ``torchvision.datasets`` that downloads it; empty where there is none.
@@ -60,13 +60,13 @@ class Entry:
     template: str
     source: str
     licence: str
-    how: str
+    how_to_get: str
     citation: str = ""
     embedded: bool = False
     loader: str = "domains"
     counts: Mapping[str, int] = field(default_factory=dict)
     class_count: int | None = None
-    official: str = ""
+    official_split: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
     subset: bool = False
     torchvision: str = ""

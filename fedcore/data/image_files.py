@@ -68,10 +68,7 @@ def decode(path: Path, side: int | None = None) -> Image.Image:
         FedLensError: naming the file, when it has become unreadable since it was checked.
     """
     try:
-        with Image.open(path) as image:
-            if side is not None:
-                image.draft(None, (side, side))
-            return upright(image)
+        return decode_content(path, side)
     except BROKEN as error:
         raise FedLensError(
             f"{path}: cannot be decoded any more ({error}); restore or remove it, "
@@ -80,9 +77,12 @@ def decode(path: Path, side: int | None = None) -> Image.Image:
         ) from error
 
 
-def upright(image: Image.Image) -> Image.Image:
-    """Convert an opened image to RGB, with its EXIF orientation applied."""
-    return to_rgb(ImageOps.exif_transpose(image))
+def decode_content(source: Path | bytes, side: int | None = None) -> Image.Image:
+    """Decode a file or its content as ``decode`` does, but raise Pillow's own errors (``BROKEN``)."""
+    with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        if side is not None:
+            image.draft(None, (side, side))
+        return to_rgb(ImageOps.exif_transpose(image))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -92,7 +92,7 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
                     value=draft.root or "",
                     key=f"{key}.root",
                     placeholder=EXAMPLES.get(entry.name, f"/data/{entry.name}"),
-                    help=entry.how,
+                    help=entry.how_to_get,
                 ).strip()
                 or None
             )

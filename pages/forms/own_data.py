@@ -9,8 +9,8 @@ import streamlit as st
 
 from fedcore.config import DataConfig
 from fedcore.data import catalog
-from fedcore.data.catalog.entries import Entry
 from fedcore.data.check.findings import KINDS, CheckReport
+from fedcore.data.entry import Entry
 from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
 from fedcore.store import TaskRow

@@ -32,7 +32,7 @@ def overview() -> str:
     """Return a table of all data sets."""
     rows = ["| `data.name` | images | classes | domains | official split |", "|---|---|---|---|---|"]
     for entry in named_entries():
-        official = "✓" if entry.official else "-"
+        official = "✓" if entry.official_split else "-"
         cells = f"`{entry.name}`", _images(entry), _classes(entry), _domains(entry), official
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
@@ -46,11 +46,11 @@ def about(name: str) -> str:
         "Domains": ", ".join(f"{d} ({entry.counts[d]:,})" if d in entry.counts else d for d in entry.domains)
         if len(entry.domains) > 1
         else "",
-        "Official split": entry.official,
+        "Official split": entry.official_split,
         "Prompt": f"`{entry.template}`",
         "Citation": entry.citation,
         "Licence": entry.licence,
-        "Get it": entry.how,
+        "Get it": entry.how_to_get,
     }
     return "\n".join(f"- {title}: {text}" for title, text in facts.items() if text) + "\n"
 

@@ -26,7 +26,7 @@ def fetch(entry: Entry, root: str | Path) -> Work[None]:
     if not entry.torchvision:
         if entry.embedded:
             raise FedLensError(f"{entry.title} comes with FedLens; there is nothing to download", "data.name")
-        raise FedLensError(f"{entry.title} cannot be downloaded automatically. {entry.how}", "data.name")
+        raise FedLensError(f"{entry.title} has no automatic download. {entry.how_to_get}", "data.name")
     folder = Path(root).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The data sets by name: what each is, where it comes from and under which terms. Nothing is loaded."""
+"""The entries of all data sets: content, source and terms of each; nothing is loaded."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from fedcore.data.catalog.entries_domains import DOMAIN_SETS
 from fedcore.data.catalog.entries_single import SINGLE_SETS
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.entry import PICTURE, Entry
-
-__all__ = ["ENTRIES", "Entry"]
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -20,7 +18,7 @@ ENTRIES: tuple[Entry, ...] = (
         citation="Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning "
         "Repository, 1998",
         licence="CC BY 4.0 (UCI Machine Learning Repository)",
-        how="Comes with FedLens.",
+        how_to_get="Comes with FedLens.",
         embedded=True,
     ),
     Entry(
@@ -31,7 +29,7 @@ ENTRIES: tuple[Entry, ...] = (
         template=shapes.TEMPLATE,
         source="drawn by FedLens, in several styles and rotations",
         licence="Apache-2.0, as FedLens",
-        how="Comes with FedLens.",
+        how_to_get="Comes with FedLens.",
         embedded=True,
     ),
     Entry(
@@ -42,7 +40,7 @@ ENTRIES: tuple[Entry, ...] = (
         template=PICTURE,
         source="any images",
         licence="yours to know",
-        how="Give a folder of domain/class/image or class/image.",
+        how_to_get="Give a folder of domain/class/image or class/image.",
         loader="folder",
     ),
     Entry(
@@ -53,8 +51,8 @@ ENTRIES: tuple[Entry, ...] = (
         template=PICTURE,
         source="any images, named in a CSV file by path and label; with domain, client and split if known",
         licence="yours to know",
-        how="Give a CSV file with the columns path and label (domain, client, split), beside its images or "
-        "above them.",
+        how_to_get="Give a CSV file with the columns path and label (domain, client, split), beside its "
+        "images or above them.",
         loader="manifest",
     ),
     Entry(
@@ -65,10 +63,10 @@ ENTRIES: tuple[Entry, ...] = (
         template=PICTURE,
         source="any images, saved with save_to_disk of the datasets library",
         licence="that of the data set; see its card",
-        how="Give the folder that save_to_disk wrote; the package 'datasets' reads it.",
+        how_to_get="Give the folder that save_to_disk wrote; the package 'datasets' reads it.",
         loader="hf",
     ),
     *DOMAIN_SETS,
     *SINGLE_SETS,
 )
-"""The embedded ones first."""
+"""All data sets, the embedded ones first."""

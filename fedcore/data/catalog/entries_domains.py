@@ -42,7 +42,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="7 classes in photos, art, cartoons and sketches; 9,991 images",
         citation="Li et al., Deeper, Broader and Artier Domain Generalization, ICCV 2017",
         licence="no licence stated by its authors; research use",
-        how=f"{_DOMAINBED} Give the folder that holds art_painting, cartoon, photo and sketch.",
+        how_to_get=f"{_DOMAINBED} Give the folder that holds art_painting, cartoon, photo and sketch.",
         counts={"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929},
         aliases={"art": "art_painting"},
     ),
@@ -55,8 +55,8 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="65 classes of everyday things in four styles; 15,588 images",
         citation="Venkateswara et al., Deep Hashing Network for Unsupervised Domain Adaptation, CVPR 2017",
         licence="its authors grant non-commercial research and teaching use",
-        how="Its authors hand it out at hemanthdv.org/officeHomeDataset.html. Give the folder that holds "
-        "Art, Clipart, Product and Real World.",
+        how_to_get="Its authors hand it out at hemanthdv.org/officeHomeDataset.html. Give the folder that "
+        "holds Art, Clipart, Product and Real World.",
         counts={"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357},
         aliases={"real": "Real World"},
     ),
@@ -69,8 +69,8 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="5 classes of four photo collections; 10,729 images",
         citation="Fang et al., Unbiased Metric Learning, ICCV 2013",
         licence="the terms of Caltech101, LabelMe, SUN09 and VOC2007 apply",
-        how=f"{_DOMAINBED} Give the folder that holds Caltech101, LabelMe, SUN09 and VOC2007, each with its "
-        "class folders.",
+        how_to_get=f"{_DOMAINBED} Give the folder that holds Caltech101, LabelMe, SUN09 and VOC2007, each "
+        "with its class folders.",
         counts={"Caltech101": 1415, "LabelMe": 2656, "SUN09": 3282, "VOC2007": 3376},
         aliases={
             "caltech": "Caltech101",
@@ -100,7 +100,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="10 classes from camera traps at four places, as DomainBed cuts it",
         citation="Beery et al., Recognition in Terra Incognita, ECCV 2018",
         licence="Community Data License Agreement, permissive variant (LILA)",
-        how=f"{_DOMAINBED} Give the folder that holds location_100, location_38, location_43 and "
+        how_to_get=f"{_DOMAINBED} Give the folder that holds location_100, location_38, location_43 and "
         "location_46.",
         aliases={f"L{place}": f"location_{place}" for place in (100, 38, 43, 46)},
     ),
@@ -114,7 +114,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="345 classes in six styles; 586,575 images in the cleaned version",
         citation="Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
         licence="its authors' fair use notice; non-commercial research",
-        how="Its authors hand it out at ai.bu.edu/M3SDA (cleaned version). Give the folder that holds "
+        how_to_get="Its authors hand it out at ai.bu.edu/M3SDA (cleaned version). Give the folder that holds "
         "clipart, infograph, painting, quickdraw, real and sketch, or their zip files.",
         loader="lists",
         counts={
@@ -125,7 +125,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
             "real": 172947,
             "sketch": 69128,
         },
-        official="clipart_train.txt, clipart_test.txt and so on, where they lie in the folder",
+        official_split="clipart_train.txt, clipart_test.txt and so on, where they lie in the folder",
     ),
     Entry(
         name="domainnet-126",
@@ -137,11 +137,11 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         citation="Saito et al., Semi-supervised Domain Adaptation via Minimax Entropy, ICCV 2019; "
         "Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
         licence="as DomainNet: its authors' fair use notice; non-commercial research",
-        how="Give DomainNet's folder (ai.bu.edu/M3SDA, cleaned version). With clipart_list.txt, "
+        how_to_get="Give DomainNet's folder (ai.bu.edu/M3SDA, cleaned version). With clipart_list.txt, "
         "painting_list.txt, real_list.txt and sketch_list.txt in it, as work on domain adaptation has them, "
         "the images are those listed; else all of the 126 classes.",
         loader="lists",
-        official="DomainNet's txt files, where they lie in the folder without the four lists",
+        official_split="DomainNet's txt files, where they lie in the folder without the four lists",
         subset=True,
     ),
     Entry(
@@ -153,8 +153,8 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="31 classes of office things from a shop and two cameras; 4,110 images",
         citation="Saenko et al., Adapting Visual Category Models to New Domains, ECCV 2010",
         licence="no licence stated by its authors; research use",
-        how="Its authors hand it out at faculty.cc.gatech.edu/~judy/domainadapt. Give the folder that holds "
-        "amazon, dslr and webcam.",
+        how_to_get="Its authors hand it out at faculty.cc.gatech.edu/~judy/domainadapt. Give the folder "
+        "that holds amazon, dslr and webcam.",
         counts={"amazon": 2817, "dslr": 498, "webcam": 795},
         aliases={"backpack": "back_pack", "laptop": "laptop_computer"},
     ),
@@ -167,7 +167,8 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="the 10 classes that Office-31 and Caltech-256 share; 2,533 images",
         citation="Gong et al., Geodesic Flow Kernel for Unsupervised Domain Adaptation, CVPR 2012",
         licence="no licence stated by its authors; research use",
-        how="Give the folder that holds amazon, caltech, dslr and webcam, each with its class folders.",
+        how_to_get="Give the folder that holds amazon, caltech, dslr and webcam, each with its class "
+        "folders.",
         counts={"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295},
         aliases={
             "caltech10": "caltech",
@@ -194,11 +195,11 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         citation="Li et al., Diagnostic Assessment of Deep Learning Algorithms for Diabetic Retinopathy "
         "Screening, Information Sciences 501, 2019",
         licence="its authors grant non-commercial research use",
-        how="Its authors hand it out at github.com/nkicsl/DDR-dataset. Give the folder DR_grading, with "
-        "train, valid, test and their txt files.",
+        how_to_get="Its authors hand it out at github.com/nkicsl/DDR-dataset. Give the folder DR_grading, "
+        "with train, valid, test and their txt files.",
         loader="ddr",
         counts={"all": 12522},
-        official="train.txt, valid.txt and test.txt: 6,260, 2,503 and 3,759 graded images",
+        official_split="train.txt, valid.txt and test.txt: 6,260, 2,503 and 3,759 graded images",
     ),
     Entry(
         name="femnist",
@@ -209,9 +210,9 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source=f"62 classes: {_LEAF_SOURCE}",
         citation=_LEAF_CITATION,
         licence="NIST's data are in the public domain; LEAF's code is BSD",
-        how=_LEAF,
+        how_to_get=_LEAF,
         loader="leaf",
-        official=_LEAF_SPLIT,
+        official_split=_LEAF_SPLIT,
     ),
     Entry(
         name="femnist-digits",
@@ -222,8 +223,8 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source=f"the digits 0 to 9 only, as FedOT has it: {_LEAF_SOURCE}",
         citation=_LEAF_CITATION,
         licence="NIST's data are in the public domain; LEAF's code is BSD",
-        how=_LEAF,
+        how_to_get=_LEAF,
         loader="leaf",
-        official=_LEAF_SPLIT,
+        official_split=_LEAF_SPLIT,
     ),
 )

@@ -7,15 +7,37 @@ from fedcore.data.entry import ONE_DOMAIN, PHOTO, Entry, known_classes
 _GET = "`fedlens data get {name} --root FOLDER` fetches it through torchvision; or give a folder with {what}."
 
 
-def _single(name: str, title: str, images: int, what: str, **more: object) -> Entry:
-    """An entry that torchvision can fetch."""
-    fields = {
-        "classes": known_classes(name),
-        "template": PHOTO,
-        "how": _GET.format(name=name, what=what),
-        "counts": {ONE_DOMAIN: images},
-    }
-    return Entry(name=name, title=title, domains=(ONE_DOMAIN,), **(fields | more))  # type: ignore[arg-type]
+def _single(
+    name: str,
+    title: str,
+    images: int,
+    what: str,
+    *,
+    source: str,
+    citation: str,
+    licence: str,
+    loader: str,
+    torchvision: str,
+    megabytes: int,
+    official_split: str = "",
+) -> Entry:
+    """Return the entry of a data set that torchvision can download; ``what`` names the folder's content."""
+    return Entry(
+        name=name,
+        title=title,
+        domains=(ONE_DOMAIN,),
+        classes=known_classes(name),
+        template=PHOTO,
+        source=source,
+        licence=licence,
+        how_to_get=_GET.format(name=name, what=what),
+        citation=citation,
+        loader=loader,
+        counts={ONE_DOMAIN: images},
+        official_split=official_split,
+        torchvision=torchvision,
+        megabytes=megabytes,
+    )
 
 
 SINGLE_SETS: tuple[Entry, ...] = (
@@ -28,7 +50,7 @@ SINGLE_SETS: tuple[Entry, ...] = (
         citation="Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         licence="no licence stated by its authors; research use",
         loader="cifar",
-        official="50,000 train, 10,000 test",
+        official_split="50,000 train, 10,000 test",
         torchvision="CIFAR10",
         megabytes=171,
     ),
@@ -41,7 +63,7 @@ SINGLE_SETS: tuple[Entry, ...] = (
         citation="Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         licence="no licence stated by its authors; research use",
         loader="cifar",
-        official="50,000 train, 10,000 test",
+        official_split="50,000 train, 10,000 test",
         torchvision="CIFAR100",
         megabytes=169,
     ),
@@ -67,7 +89,7 @@ SINGLE_SETS: tuple[Entry, ...] = (
         citation="Parkhi et al., Cats and Dogs, CVPR 2012",
         licence="CC BY-SA 4.0",
         loader="pets",
-        official="trainval.txt, 3,680 images, and test.txt, 3,669",
+        official_split="trainval.txt, 3,680 images, and test.txt, 3,669",
         torchvision="OxfordIIITPet",
         megabytes=811,
     ),
@@ -80,7 +102,7 @@ SINGLE_SETS: tuple[Entry, ...] = (
         citation="Bossard et al., Food-101: Mining Discriminative Components with Random Forests, ECCV 2014",
         licence="images from Foodspotting, not the authors' property; scientific fair use",
         loader="food",
-        official="meta/train.json, 75,750 images, and meta/test.json, 25,250",
+        official_split="meta/train.json, 75,750 images, and meta/test.json, 25,250",
         torchvision="Food101",
         megabytes=4996,
     ),
@@ -94,7 +116,8 @@ SINGLE_SETS: tuple[Entry, ...] = (
         "ICVGIP 2008",
         licence="no licence stated by its authors; research use",
         loader="flowers",
-        official="setid.mat: 1,020 train, 1,020 validation, 6,149 test; 'swapped' trains on the last two",
+        official_split="setid.mat: 1,020 train, 1,020 validation, 6,149 test; 'swapped' trains on the "
+        "last two",
         torchvision="Flowers102",
         megabytes=345,
     ),
@@ -107,7 +130,7 @@ SINGLE_SETS: tuple[Entry, ...] = (
         citation="Cimpoi et al., Describing Textures in the Wild, CVPR 2014",
         licence="made available for research purposes",
         loader="dtd",
-        official="labels/train1.txt, val1.txt and test1.txt, 1,880 images each",
+        official_split="labels/train1.txt, val1.txt and test1.txt, 1,880 images each",
         torchvision="DTD",
         megabytes=625,
     ),
@@ -134,10 +157,10 @@ SINGLE_SETS: tuple[Entry, ...] = (
         source="200 of ImageNet's classes, 64 x 64",
         citation="Le and Yang, Tiny ImageNet Visual Recognition Challenge, CS 231N, 2015",
         licence="ImageNet's terms: non-commercial research and teaching",
-        how="Get cs231n.stanford.edu/tiny-imagenet-200.zip and give it, or its folder.",
+        how_to_get="Get cs231n.stanford.edu/tiny-imagenet-200.zip and give it, or its folder.",
         loader="tiny",
         counts={ONE_DOMAIN: 110_000},
-        official="train, 100,000 images, and val, 10,000, which is the test set here: the set's own test "
-        "images have no labels",
+        official_split="train, 100,000 images, and val, 10,000, which is the test set here: the set's own "
+        "test images have no labels",
     ),
 )

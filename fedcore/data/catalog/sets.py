@@ -252,7 +252,7 @@ def read_descriptions(content: bytes, where: str) -> dict[str, list[str]]:
 
 def _root(entry: Entry, root: str | None) -> str:
     if not root:
-        raise FedLensError(f"{entry.title} needs its folder on this machine. {entry.how}", "data.root")
+        raise FedLensError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}", "data.root")
     return root
 
 

@@ -1,4 +1,4 @@
-"""Rotated digits: scikit-learn's 1,797 real digits, each turned by one of six angles (a domain each)."""
+"""Rotated digits: scikit-learn's 1,797 real digits, each rotated by one of six angles (the domains)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 ANGLES = (0, 15, 30, 45, 60, 75)  # degrees, counter-clockwise
 DOMAINS = tuple(f"rot{a}" for a in ANGLES)
 TEMPLATE = "a picture of the number: {}."
-_SEED = 20_250_601  # which image is turned by which angle; part of the data set, so never a run's choice
+_SEED = 20_250_601  # assigns images to angles; part of the data set, so it does not depend on a run
 _VERSION = 1
-_MARGIN = 2  # pixels around the 8 x 8 image: room to turn
+_MARGIN = 2  # pixels around the 8 x 8 image, so that rotation cuts nothing off
 
 
 def enlarge(grey: np.ndarray, angle: float, size: int = 64) -> Image.Image:
-    """Turn a low-resolution digit and enlarge it.
+    """Enlarge a low-resolution digit and rotate it.
 
     Args:
         grey: (8, 8) counts in 0..16, as ``sklearn.datasets.load_digits`` gives them.
         angle: degrees, counter-clockwise.
-        size: pixels a side of the result.
+        size: side of the result, pixels.
     """
     padded = np.pad(np.asarray(grey, dtype=float) * (255 / 16), _MARGIN)
     image = Image.fromarray((padded + 0.5).clip(0, 255).astype(np.uint8)).resize(
@@ -39,7 +39,7 @@ def enlarge(grey: np.ndarray, angle: float, size: int = 64) -> Image.Image:
 
 
 def _bundled() -> tuple[np.ndarray, np.ndarray]:
-    """What ``sklearn.datasets.load_digits`` gives, from its file: importing scikit-learn takes seconds.
+    """Read the file of ``sklearn.datasets.load_digits``, since importing scikit-learn takes seconds.
 
     Shape: pixels (1797, 8, 8) float64, labels (1797,) int64.
     """
@@ -51,17 +51,17 @@ def _bundled() -> tuple[np.ndarray, np.ndarray]:
 
 
 def load(size: int = 64) -> ImageSet:
-    """Real digits in six rotations, about 300 images a domain, every image in one domain only.
+    """Load real digits in six rotations: about 300 images per domain, and each image in one domain only.
 
-    Within each class the images are shuffled (by a fixed seed) and dealt to the angles in turn, so that all
-    domains have the same classes in nearly the same numbers.
+    Within each class the images are shuffled (by a fixed seed) and assigned to the angles in turn, so that
+    all domains have the same classes in nearly the same numbers.
     """
     pixels, labels = _bundled()
     rng = np.random.default_rng(_SEED)
     domain = np.empty(len(labels), dtype=np.int64)
     for c in range(len(CLASSES)):
         members = rng.permutation(np.flatnonzero(labels == c))
-        # Each class starts its deal at another angle, so that the remainders do not pile up in the first.
+        # each class starts at another angle, so that the remainders are not all in the first domains
         domain[members] = (np.arange(len(members)) + c) % len(ANGLES)
     content = hashlib.sha256(
         pixels.astype(np.uint8).tobytes() + domain.tobytes() + f"{_VERSION}:{size}".encode()

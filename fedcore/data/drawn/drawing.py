@@ -1,8 +1,7 @@
-"""Shapes drawn from primitives, with the attributes that a caption can name; deterministic by seed.
+"""Draws shapes from primitives, with attributes that a caption can name; deterministic by seed.
 
-A drawing is a mask (where the shape is) that a style of :mod:`fedcore.data.drawn.drawing_styles` paints. The
-same code draws the
-embedded data set :mod:`fedcore.data.drawn.shapes` and the images on which
+A drawing is a mask (the area of the shape) that a style of :mod:`fedcore.data.drawn.drawing_styles` paints.
+The same code draws the embedded data set :mod:`fedcore.data.drawn.shapes` and the images on which
 ``scripts/pretraining/train.py`` trains the embedded CLIP.
 """
 
@@ -18,8 +17,8 @@ from fedcore.data.drawn.drawing_styles import BACKGROUNDS, COLOURS, paint
 
 # Part of the data set's fingerprint: raise it with any change that moves a pixel.
 DRAWING_VERSION = 1
-CANVAS = 64  # pixels a side
-_OVERSAMPLE = 3  # masks are drawn this much larger and averaged down: smooth edges
+CANVAS = 64  # side of a drawing, pixels
+_OVERSAMPLE = 3  # masks are drawn this much larger and averaged down, for smooth edges
 
 SIZES = {"small": 16.0, "medium": 20.0, "large": 26.0}  # half extent in pixels on a canvas of 64
 PLACES = {
@@ -39,7 +38,7 @@ def _p(*xy: float) -> Points:
 
 
 def _regular(n: int, radius: float = 1.0, start: float = -90.0) -> Points:
-    """Corners of a regular polygon, the first one at ``start`` degrees (-90 is the top)."""
+    """Return the corners of a regular polygon, the first one at ``start`` degrees (-90 is the top)."""
     a = np.deg2rad(start + 360.0 / n * np.arange(n))
     return radius * np.stack([np.cos(a), np.sin(a)], 1)
 
@@ -178,7 +177,7 @@ PERIODS = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn, in words a caption can use.
+    """The attributes of a drawing, in words that a caption can use.
 
     Attributes:
         style: a key of ``drawing_styles.STYLES``.
@@ -195,7 +194,7 @@ class Drawing:
 
 
 def visible_angle(shape: str, angle: float) -> float:
-    """The angle that a viewer sees, within half of the shape's period: a star turned by 72 is upright."""
+    """Reduce an angle to half of the shape's period, as a viewer sees it: a star at 72 degrees is upright."""
     period = PERIODS.get(shape, 360)
     return 0.0 if period == 0 else float((angle + period / 2) % period - period / 2)
 
@@ -216,7 +215,7 @@ def choose(rng: np.random.Generator, shape: str, style: str, angle: float) -> Dr
 
 
 def mask_of(parts: Sequence[Part], warp: Callable[[Points], Points]) -> np.ndarray:
-    """Coverage of each pixel, in 0..1. Shape: -> (64, 64); ``warp`` maps unit coordinates to pixels."""
+    """Return each pixel's coverage, 0..1. Shape: -> (64, 64); ``warp`` maps unit coordinates to pixels."""
     big = Image.new("L", (CANVAS * _OVERSAMPLE,) * 2)
     pen = ImageDraw.Draw(big)
     for points, fill in parts:
@@ -225,16 +224,15 @@ def mask_of(parts: Sequence[Part], warp: Callable[[Points], Points]) -> np.ndarr
 
 
 def placement(drawing: Drawing, rng: np.random.Generator) -> Callable[[Points], Points]:
-    """The map from unit coordinates to pixels: size, angle, place, and a little jitter of each."""
+    """Return the map from unit coordinates to pixels: size, angle and place, each with a little jitter."""
     radius = SIZES[drawing.size] * rng.uniform(0.92, 1.08)
     stretch = np.array([rng.uniform(0.88, 1.12), 1.0]) * radius
     a = np.deg2rad(drawing.angle)
-    turn = np.array(
-        [[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]
-    )  # counter-clockwise on a canvas whose y points down
+    # counter-clockwise on a canvas whose y axis points down
+    rotation = np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]])
     room = min(9.0, CANVAS / 2 - radius - 1)
     centre = CANVAS / 2 + room * np.array(PLACES[drawing.place]) + rng.uniform(-1.5, 1.5, 2)
-    return lambda points: (points * stretch) @ turn.T + centre
+    return lambda points: (points * stretch) @ rotation.T + centre
 
 
 def draw(drawing: Drawing, rng: np.random.Generator) -> np.ndarray:

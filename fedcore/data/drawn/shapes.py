@@ -1,7 +1,7 @@
-"""Shapes: ten classes of drawings in several styles and rotations, made on demand, the same on every machine.
+"""Shapes: ten classes of drawings in several styles and rotations, drawn on demand, the same everywhere.
 
-A domain is a style, or a style and an angle: ``sketch``,
-``sketch+30`` (30 degrees counter-clockwise), ``mosaic-30``.
+A domain is a style, or a style and an angle: ``sketch``, ``sketch+30`` (30 degrees counter-clockwise),
+``mosaic-30``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NAME = re.compile(r"([a-z]+)([+-]\d+)?")
 
 
 def parse_domain(name: str) -> tuple[str, int]:
-    """Style and angle (degrees, counter-clockwise) of a domain name.
+    """Split a domain name into style and angle (degrees, counter-clockwise).
 
     Raises:
-        ValueError: naming what can stand there.
+        ValueError: listing the valid styles.
     """
     match = _NAME.fullmatch(name)
     if match is None or match[1] not in STYLES:
@@ -41,27 +41,26 @@ def parse_domain(name: str) -> tuple[str, int]:
 
 
 def draw_key(key: str) -> np.ndarray:
-    """The drawing that a key names, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
+    """Draw the image of a key, e.g. ``sketch+30/star/007``. Shape: -> (64, 64, 3) uint8.
 
-    All choices come from a generator seeded by the key's CRC
-    (never Python's hash, which changes between processes).
+    All choices come from a generator seeded by the key's CRC (Python's hash changes between processes).
     """
     domain, name, _ = key.split("/")
     style, angle = parse_domain(domain)
     rng = np.random.default_rng([drawing.DRAWING_VERSION, zlib.crc32(key.encode())])
-    tilt = angle + float(np.clip(rng.normal(0, 4), -8, 8))  # nobody draws exactly upright
+    tilt = angle + float(np.clip(rng.normal(0, 4), -8, 8))  # drawings are never exactly upright
     return drawing.draw(drawing.choose(rng, name, style, drawing.visible_angle(name, tilt)), rng)
 
 
 def load(
     domains: Sequence[str] = DOMAINS, per_class: int = PER_CLASS, size: int = drawing.CANVAS
 ) -> ImageSet:
-    """The drawn multi-domain data set; pixels are made by ``read``.
+    """Return the drawn multi-domain data set; its ``read`` draws the pixels.
 
     Args:
         domains: names as :func:`parse_domain` reads them.
         per_class: images of each class in each domain.
-        size: pixels a side of what ``read`` returns.
+        size: side of the images, pixels.
     """
     for name in domains:
         parse_domain(name)

@@ -50,7 +50,9 @@ def _folder(entry: Entry, root: Path, roots: Sequence[Path], domain: str) -> Pat
         for folder in (base / domain / domain, base / domain):
             if folder.is_dir():
                 return folder
-    raise NotInFolder(f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how}", "data.root")
+    raise NotInFolder(
+        f"{roots[0]}: no domain folder '{domain}' beside its list. {entry.how_to_get}", "data.root"
+    )
 
 
 def _listed(

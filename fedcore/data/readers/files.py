@@ -32,7 +32,7 @@ def locate(entry: Entry, roots: Sequence[Path], *needles: str) -> Path:
                 return folder
         level = [folder / name for folder in level for name in folders_in(folder, folder)]
     wanted = " and ".join(f"'{n}'" for n in needles)
-    raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how}", "data.root")
+    raise NotInFolder(f"{roots[0]}: no folder with {wanted} in it. {entry.how_to_get}", "data.root")
 
 
 def read_lines(path: Path) -> list[str]:

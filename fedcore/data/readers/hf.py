@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data.entry import ONE_DOMAIN, select_domains
-from fedcore.data.image_files import BROKEN, unusable_reasons, upright
+from fedcore.data.image_files import BROKEN, decode_content, unusable_reasons
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import existing_folder
 from fedcore.data.readers.layout import prompt_names
@@ -352,10 +351,7 @@ def _content(path: Path, cell: dict[str, Any] | None, key: str) -> Path | bytes:
 def _decode(path: Path, part: _Part, row: int, key: str, side: int | None) -> Image.Image:
     content = _content(path, part.images[row][part.columns["image"]], key)
     try:
-        with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
-            if side is not None:
-                image.draft(None, (side, side))
-            return upright(image)
+        return decode_content(content, side)
     except BROKEN as error:
         raise FedLensError(
             f"{path}: {key} cannot be decoded any more ({error}); remove it and save the data set again",

@@ -107,7 +107,7 @@ def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] |
     if missing:
         present = ", ".join(sorted(tops) or folders_in(roots[0], roots[0])[:12]) or "nothing"
         raise NotInFolder(
-            f"{roots[0]}: no domain folder '{missing[0]}' ({present} found). {entry.how}", "data.root"
+            f"{roots[0]}: no domain folder '{missing[0]}' ({present} found). {entry.how_to_get}", "data.root"
         )
     base = {d: next(b for b in roots if tops[d][0].path.is_relative_to(b)) for d in wanted}
     known = _spellings(entry, entry.classes)
@@ -129,7 +129,9 @@ def class_folder_layout(entry: Entry, roots: Sequence[Path]) -> Layout:
     """
     tops = _search(roots, _spellings(entry, entry.classes))
     if not tops:
-        raise NotInFolder(f"{roots[0]}: no class folder of {entry.title} in it. {entry.how}", "data.root")
+        raise NotInFolder(
+            f"{roots[0]}: no class folder of {entry.title} in it. {entry.how_to_get}", "data.root"
+        )
     refuse_other_classes(entry, roots[0], (*tops, *_unknown_folders(entry, roots, tops)))
     sources = {(ONE_DOMAIN, name): tuple(tops[name]) for name in entry.classes}
     return Layout(roots[0], (ONE_DOMAIN,), entry.classes, sources)

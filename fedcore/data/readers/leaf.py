@@ -169,7 +169,7 @@ def _files(entry: Entry, roots: Sequence[Path]) -> list[tuple[Path, int]]:
             if whole:
                 return [(path, -1) for path in whole]
         level = [folder / name for folder in level for name in folders_in(folder, folder)]
-    raise NotInFolder(f"{roots[0]}: no json files of LEAF in it. {entry.how}", "data.root")
+    raise NotInFolder(f"{roots[0]}: no json files of LEAF in it. {entry.how_to_get}", "data.root")
 
 
 def _json_in(folder: Path) -> list[Path]:

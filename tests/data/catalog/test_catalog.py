@@ -31,7 +31,7 @@ def test_entries_are_complete_and_named_once():
     own = {"folder", "manifest", "hf-dataset"}
     for e in entries:
         assert e.template.count("{}") == 1
-        assert all((e.title, e.source, e.licence, e.how))
+        assert all((e.title, e.source, e.licence, e.how_to_get))
         assert e.citation or e.name in (*own, "shapes")
         assert e.embedded or list(e.domains) == sorted(e.domains)
         assert len(set(e.classes)) == len(e.classes) and len({squash(c) for c in e.classes}) == len(e.classes)

@@ -21,7 +21,7 @@ def test_the_page_is_up_to_date():
 def test_every_data_set_has_its_section(name: str):
     entry = catalog.entry(name)
     assert f"### {entry.title}\n\n<!-- entry: {name} -->" in PAGE
-    for said in (entry.citation, entry.licence, entry.how, entry.official, *entry.domains[1:]):
+    for said in (entry.citation, entry.licence, entry.how_to_get, entry.official_split, *entry.domains[1:]):
         assert said in PAGE
 
 

@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path):
 def test_other_sets_say_how_to_get_them(entry, tmp_path: Path, capsys):
     assert cli.main(["data", "get", entry.name, "--root", str(tmp_path)]) != 0
     error = capsys.readouterr().err
-    assert ("comes with FedLens" if entry.embedded else entry.how) in error
+    assert ("comes with FedLens" if entry.embedded else entry.how_to_get) in error
     assert not list(tmp_path.iterdir())
 
 
