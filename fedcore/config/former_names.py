@@ -1,6 +1,6 @@
-"""Names that hyper-parameters had in earlier releases; files and stored runs that use them still read.
+"""Former names of hyper-parameters: files and stored runs that use them can still be read.
 
-The identity of a run (its group, its checkpoints) is computed with the former names, so that it lasts.
+The identity of a run (its group, its checkpoints) is computed with the former names, so that it stays.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _VALUES = {"gt": "description", "st": "template"}
 
 
 def current_config(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's hyper-parameters with the names and values of this release."""
+    """Return a method's hyper-parameters with the names and values of this release."""
     return _renamed(method, config, _FORMER, _CURRENT, _VALUES)
 
 
 def former_config(method: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's hyper-parameters with the names and values of the first release that had them."""
+    """Return a method's hyper-parameters with the names and values of the first release that had them."""
     return _renamed(method, config, _CURRENT, _FORMER, {new: old for old, new in _VALUES.items()})
 
 
 def current_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
-    """A sweep with dotted paths, with the names and values of this release."""
+    """Return a sweep of dotted paths with the names and values of this release."""
     paths = {f"methods.{method}.{_FORMER}": method for method in (*_METHODS, "*")}
     return {
         (path.removesuffix(_FORMER) + _CURRENT if path in paths else path): (
@@ -35,7 +35,7 @@ def current_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notice(content: Mapping[str, Any]) -> str:
-    """A line for the user of a file whose plain values use a former name; empty: none does."""
+    """Return a line that tells the user of former names in a file, or an empty text."""
     methods = content.get("methods")
     entries = methods if isinstance(methods, (list, tuple)) else ()
     configs = [e.get("config") for e in entries if isinstance(e, dict) and e.get("name") in _METHODS]

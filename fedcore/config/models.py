@@ -317,8 +317,8 @@ class Experiment(_Part):
 
 def backbones(run: RunConfig | Experiment) -> tuple[BackboneConfig, ...]:
     """Return the CLIP models that a run uses, each once, in client order."""
-    found = [c.backbone or run.backbone for c in run.cohorts] or [run.backbone]
-    return tuple(dict.fromkeys(found))
+    used = [c.backbone or run.backbone for c in run.cohorts] or [run.backbone]
+    return tuple(dict.fromkeys(used))
 
 
 def backbone_names(run: RunConfig | Experiment) -> str:

@@ -116,7 +116,7 @@ def _values(path: str, values: object) -> tuple[Any, ...]:
     odd = [v for v in values if not isinstance(v, (bool, int, float, str))]
     if odd:
         raise FedLensError(
-            f"a sweep takes numbers, words and truth values, not {type(odd[0]).__name__}", field
+            f"a sweep takes numbers, texts, true and false, not {type(odd[0]).__name__}", field
         )
     adapter = _type_of(path)
     converted = tuple(values) if adapter is None else tuple(_convert(adapter, v, field) for v in values)
@@ -134,7 +134,9 @@ def _type_of(path: str) -> TypeAdapter[Any] | None:
     """
     part, _, name = path.partition(".")
     if path in FIXED:
-        raise FedLensError(f"{path} is the same for a whole experiment; make one for each", f"sweep.{path}")
+        raise FedLensError(
+            f"{path} is the same for a whole experiment; make an experiment for each value", f"sweep.{path}"
+        )
     if _of_method(path):
         if path.count(".") < 2:
             raise FedLensError(

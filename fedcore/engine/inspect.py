@@ -148,34 +148,34 @@ def _without_notices(steps: Generator[Progress | Notice, None, RunSetup]) -> Wor
             yield step
 
 
-def predictions(at: Snapshot) -> Work[Arrays]:
+def predictions(snapshot: Snapshot) -> Work[Arrays]:
     """Predict every client's own test samples with its model, and all domains' test sets with the global one.
 
     Returns:
         sample (pool row), label, predicted, model and test_set as entity codes. Shape: (predictions,) each.
     """
-    clients = len(at.federation.problem.clients)
+    clients = len(snapshot.federation.problem.clients)
     pairs = [(code, code) for code in range(1, clients + 1)]
-    if at.has_global:
-        pairs += [(GLOBAL, code) for code in range(clients + 1, len(at.federation.test_sets) + 1)]
-    found: dict[str, list[np.ndarray]] = {
+    if snapshot.has_global:
+        pairs += [(GLOBAL, code) for code in range(clients + 1, len(snapshot.federation.test_sets) + 1)]
+    arrays: dict[str, list[np.ndarray]] = {
         n: [] for n in ("sample", "label", "predicted", "model", "test_set")
     }
     with torch.no_grad():
         for done, (model, test_set) in enumerate(pairs):
             yield Progress("predicting", done, len(pairs))
-            rows = at.test_rows(test_set)
-            predicted = at.model(model).predict(rows)
+            rows = snapshot.test_rows(test_set)
+            predicted = snapshot.model(model).predict(rows)
             rows = rows[0]
-            found["sample"].append(rows.numpy())
-            found["label"].append(at.federation.pool.y(rows).cpu().numpy())
-            found["predicted"].append(predicted.numpy())
-            found["model"].append(np.full(len(rows), model))
-            found["test_set"].append(np.full(len(rows), test_set))
-    return {name: np.concatenate(parts).astype(np.int32) for name, parts in found.items()}
+            arrays["sample"].append(rows.numpy())
+            arrays["label"].append(snapshot.federation.pool.y(rows).cpu().numpy())
+            arrays["predicted"].append(predicted.numpy())
+            arrays["model"].append(np.full(len(rows), model))
+            arrays["test_set"].append(np.full(len(rows), test_set))
+    return {name: np.concatenate(parts).astype(np.int32) for name, parts in arrays.items()}
 
 
-def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
+def feature_space(snapshot: Snapshot, model: int, test_set: int, most: int = 600) -> Work[Arrays]:
     """Embed one model's image features, class features and centroids in a plane by t-SNE (FedDEAP, Figure 4).
 
     Features are normalised, as cosines compare them; a centroid is the mean of a class's images among
@@ -194,25 +194,26 @@ def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> W
     from sklearn.manifold import TSNE
 
     yield Progress("reading features", 0, 2)
-    rows = at.test_rows(test_set)[:, :most]
-    seen = at.model(model)
+    rows = snapshot.test_rows(test_set)[:, :most]
+    inspected = snapshot.model(model)
     with torch.no_grad():
-        pair = seen.method.features(seen.params, seen.head, seen.federation.pool.x(rows))
+        pair = inspected.method.features(inspected.params, inspected.head, inspected.federation.pool.x(rows))
         if pair is None:
             raise FedLensError(
-                f"{seen.method.about.title} compares no image features with class features: no such picture"
+                f"{inspected.method.about.title} compares no image features with class features, so it has "
+                "no feature space to show"
             )
         images, classes = (F.normalize(part[0].double(), dim=-1).cpu() for part in pair)
-        predicted = seen.predict(rows)
-    labels = at.federation.pool.y(rows)[0].cpu()
+        predicted = inspected.predict(rows)
+    labels = snapshot.federation.pool.y(rows)[0].cpu()
     present = labels.unique()
     centroids = F.normalize(torch.stack([images[labels == c].mean(0) for c in present]), dim=-1)
     points = torch.cat([images, classes, centroids]).numpy()
     if len(points) < 8:
-        raise FedLensError(f"{len(points)} points are too few for a picture; choose a larger test set")
+        raise FedLensError(f"{len(points)} points are too few to embed; choose a larger test set")
     yield Progress("embedding", 1, 2)
     perplexity = min(30.0, (len(points) - 1) / 4)
-    seed = at.federation.problem.seed % 2**32
+    seed = snapshot.federation.problem.seed % 2**32
     xy = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(
         points.astype(np.float32)
     )
@@ -229,7 +230,7 @@ def feature_space(at: Snapshot, model: int, test_set: int, most: int = 600) -> W
     }
 
 
-def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:
+def evidence(snapshot: Snapshot, model: int, test_set: int, count: int = 8) -> Work[Arrays]:
     """Compute Grad-CAM maps (Selvaraju et al., 2017) of a model's prediction and of a method's own networks.
 
     The map is relu(sum_c a_c A_c) with a_c the mean gradient of the score over positions. A are the tokens
@@ -243,31 +244,31 @@ def evidence(at: Snapshot, model: int, test_set: int, count: int = 8) -> Work[Ar
     Raises:
         FedLensError: for image towers without a map of positions.
     """
-    rows = at.test_rows(test_set)[0, :count]
-    seen = at.model(model)
-    backbone, method = seen.federation.problem.backbone, seen.method
+    rows = snapshot.test_rows(test_set)[0, :count]
+    inspected = snapshot.model(model)
+    backbone, method = inspected.federation.problem.backbone, inspected.method
     yield Progress("reading images", 0, 2)
-    pixels = torch.stack([backbone.preprocess(at.images.read(int(i)).convert("RGB")) for i in rows])
+    pixels = torch.stack([backbone.preprocess(snapshot.images.read(int(i)).convert("RGB")) for i in rows])
     pixels = pixels.to(backbone.device, backbone.dtype)
     hidden, finish = _split(backbone, method.reads(method.config, backbone.facts), pixels)
     hidden = hidden.detach().requires_grad_(True)
     x = finish(hidden)[None]
     yield Progress("explaining", 1, 2)
-    logits = method.logits(seen.params, seen.head, x)
+    logits = method.logits(inspected.params, inspected.head, x)
     scores = {"prediction": logits.amax(-1)}
     if isinstance(method, GradCAMScores):
-        scores |= method.gradcam_scores(seen.params, seen.head, x)
+        scores |= method.gradcam_scores(inspected.params, inspected.head, x)
     predicted = logits.detach().argmax(-1)[0]
-    found = {
+    arrays = {
         "pixels": _shown(backbone, pixels),
-        "label": at.federation.pool.y(rows).cpu().numpy(),
+        "label": snapshot.federation.pool.y(rows).cpu().numpy(),
         "predicted": predicted.cpu().numpy(),
         "sample": rows.numpy(),
     }
     for name, score in scores.items():
         (gradient,) = torch.autograd.grad(score.sum(), hidden, retain_graph=True)
-        found[f"map/{name}"] = _map(hidden.detach(), gradient, pixels.shape[-1])
-    return found
+        arrays[f"map/{name}"] = _map(hidden.detach(), gradient, pixels.shape[-1])
+    return arrays
 
 
 def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -309,7 +310,7 @@ def _shown(backbone: Backbone, pixels: Tensor) -> np.ndarray:
     return (255 * (pixels * std + mean)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
 
 
-def nearest_words(at: Snapshot, model: int, top: int = 5) -> list[dict[str, object]]:
+def nearest_words(snapshot: Snapshot, model: int, top: int = 5) -> list[dict[str, object]]:
     """Find the tokens nearest to each learned prompt vector, by Euclidean distance (as in CoOp).
 
     Returns:
@@ -319,13 +320,15 @@ def nearest_words(at: Snapshot, model: int, top: int = 5) -> list[dict[str, obje
     Raises:
         FedLensError: for a method without prompts.
     """
-    seen = at.model(model)
+    inspected = snapshot.model(model)
     prompts = {}
-    if isinstance(seen.method, LearnedPrompts):
-        prompts = seen.method.prompts(seen.params, None if model == GLOBAL else torch.tensor([model - 1]))
+    if isinstance(inspected.method, LearnedPrompts):
+        prompts = inspected.method.prompts(
+            inspected.params, None if model == GLOBAL else torch.tensor([model - 1])
+        )
     if not prompts:
-        raise FedLensError(f"{seen.method.about.title} learns no prompts; there are no words near them")
-    backbone = seen.federation.problem.backbone
+        raise FedLensError(f"{inspected.method.about.title} learns no prompts; there are no words near them")
+    backbone = inspected.federation.problem.backbone
     clip: Any = backbone.model
     table = clip.token_embedding.weight.detach().double().cpu()
     rows: list[dict[str, object]] = []
@@ -339,7 +342,7 @@ def nearest_words(at: Snapshot, model: int, top: int = 5) -> list[dict[str, obje
             rows.append(
                 {
                     "prompt": name,
-                    "class": at.federation.problem.classes[label] if per_class else None,
+                    "class": snapshot.federation.problem.classes[label] if per_class else None,
                     "position": position + 1,
                     "words": [backbone.word(token) for token in ids],
                     "distances": [round(d, 4) for d in far],

@@ -142,40 +142,40 @@ def _refuse_repeated(names: Sequence[str], field: str) -> None:
 
 def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignment]) -> tuple[str, ...]:
     """Say what is unusual in the experiment as a whole."""
-    found = []
+    warnings = []
     if "80/20" in (experiment.data.split, *experiment.sweep.get("data.split", ())):
-        found.append("80/20 has no validation split: the last round is reported, no round is chosen")
+        warnings.append("80/20 has no validation split: the last round is reported, none is selected")
     elif not any(len(rows) for a in assignments for rows in a.validation):
-        found.append(
-            f"{experiment.data.split} has no validation split: the last round is reported, no round is chosen"
+        warnings.append(
+            f"{experiment.data.split} has no validation split: the last round is reported, none is selected"
         )
     labels = [(e.label or e.name, e.config) for e in experiment.methods]
     if len({label for label, _ in labels}) < len(labels):
-        found.append("two methods have the same name; give them labels to tell them apart")
-    found += _unused_fields(experiment)
+        warnings.append("two methods have the same name; give them labels to tell them apart")
+    warnings += _unused_fields(experiment)
     few = min(int(assignment.counts.sum(1).min()) for assignment in assignments)
     if few < 5:
-        found.append(f"the smallest client has {few} training samples")
+        warnings.append(f"the smallest client has {few} training samples")
     unassigned = len(assignments[0].unassigned)
     if unassigned and experiment.data.shots is None:  # with shots, most of them are merely not trained on
-        why = {"pathological": "classes left over; leftover = spread deals them out"}.get(
+        why = {"pathological": "classes left over; leftover = spread shares them out"}.get(
             experiment.partition.kind, "their clients are too small, not named or not chosen"
         )
-        found.append(f"{unassigned} samples belong to no client ({why}); the global test keeps its part")
-    return tuple(found)
+        warnings.append(f"{unassigned} samples belong to no client ({why}); the global test keeps its part")
+    return tuple(warnings)
 
 
 def _unused_fields(experiment: Experiment) -> list[str]:
     """Name the fields that are set although nothing reads them."""
     part, kinds = experiment.partition, experiment.sweep.get("partition.kind", (experiment.partition.kind,))
-    found = [
+    unused = [
         f"partition.{name} = {getattr(part, name)} is not used by kind '{kinds[0]}'"
         for name, info in PartitionConfig.model_fields.items()
         if name != "kind" and getattr(part, name) != info.default and not set(kinds_using(name)) & set(kinds)
         if (name, part.kind) != ("clients", "domain")  # compared with the number of domains
     ]
     mini = [b.name for b in backbones(experiment) if b.pretrained is not None and b.name in MINI_MODELS]
-    return found + [f"{name} brings its own weights; pretrained is not used" for name in mini]
+    return unused + [f"{name} brings its own weights; pretrained is not used" for name in mini]
 
 
 def encoding_files(runs: Sequence[RunConfig], data: str, images: int) -> tuple[EncodingFile, ...]:
