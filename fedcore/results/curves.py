@@ -66,10 +66,10 @@ def run_labels(runs: Iterable[RunRow]) -> dict[int, str]:
 
 
 def accuracy_by_round(
-    store: Store, until: Until, metric: Metric = "personal", split: int = TEST, point: int = AFTER_AGGREGATION
+    store: Store, until: Until, metric: Metric = "personal", split: int = TEST, stage: int = AFTER_AGGREGATION
 ) -> list[Series]:
     """Return the accuracy of some runs by round, per cent."""
-    return _series_per_run(store, until, _scores(store, until, metric, split, point))
+    return _series_per_run(store, until, _scores(store, until, metric, split, stage))
 
 
 def loss_by_round(store: Store, until: Until) -> list[Series]:
@@ -88,12 +88,12 @@ def traffic_by_round(store: Store, until: Until) -> list[Series]:
 
 
 def _scores(
-    store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, point: int = AFTER_AGGREGATION
+    store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, stage: int = AFTER_AGGREGATION
 ) -> ByRound:
     """Accuracy of some runs, per cent."""
     ids = list(run_ids)
     scores: ByRound = {i: {} for i in ids}
-    for row in store.rounds.mean_accuracy(ids, split, point):
+    for row in store.rounds.mean_accuracy(ids, split, stage):
         share = getattr(row, SCORE_COLUMNS[metric])
         if share is not None:
             scores[row.run_id][row.round] = 100 * share

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedcore.data.split_codes import SPLITS
+from fedcore.data.split_codes import SPLITS, TEST, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import (
     Comparison,
@@ -25,7 +25,7 @@ from fedcore.results.comparison import (
 from fedcore.results.metrics import BREAKDOWNS, METRIC_HEADINGS, METRICS, RULES, Metric, Rule, value_per_seed
 from fedcore.results.printed import PrintedLookup, PrintedValue, PrintedValues, nothing_printed
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
-from fedcore.store import ExperimentRow, Store
+from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, Store
 
 SUMMARY_FIELDS = (
     "setting", "method", "metric", "of", "selection_rule", "mean", "std", "n", "seeds", "runs",
@@ -41,13 +41,16 @@ CLIENT_FIELDS = (
     "training_samples", "took_part", "steps", "train_loss", "bytes_up", "bytes_down", "own_correct",
     "own_total", "own_accuracy",
 )  # fmt: skip
-POINTS = {0: "local", 1: "broadcast"}
+STAGES = {BEFORE_AGGREGATION: "local", AFTER_AGGREGATION: "broadcast"}
+"""Stages as the column ``point`` of the rounds names them."""
+EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
+"""Splits and stages of the rounds' file, in its order."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 
 
 def guarded(value: object) -> object:
-    """Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay numbers."""
+    """Put an apostrophe before text that a spreadsheet would run as a formula; numbers stay numbers."""
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.match(value):
         return "'" + value
     return value
@@ -59,13 +62,13 @@ def summary_rows(
     test: Test = "t",
     printed: PrintedValues | None = None,
 ) -> list[dict[str, Any]]:
-    """A row per setting, method and metric, then per domain, client and held-out domain (column ``of``).
+    """Return a row per setting, method and metric, then per domain, client and held-out domain.
 
-    Numbers have two decimals, p-values three significant digits.
+    The column ``of`` names the latter. Accuracies have two decimals, p-values three significant digits.
 
     Args:
-        baseline: label of the row that differences are taken to.
-        printed: what papers print; of several values for one cell the one that is named first.
+        baseline: label of the row from which differences are taken.
+        printed: values of papers; of several for one cell the first is written.
     """
     rows, printed = [], printed or PrintedValues()
     for setting, title in comparison.settings.items():
@@ -105,7 +108,7 @@ def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, 
 
 
 def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
-    """The first printed value with the round that its paper reports: the row may report another."""
+    """Columns of the first printed value, with the round that its paper reports."""
     if not values:
         return {}
     first = values[0]
@@ -114,7 +117,7 @@ def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
 
 
 def _tested(found: PairedTest | None, caveat: str) -> dict[str, Any]:
-    """Columns of a test. caveat: what else is to be remarked of the row."""
+    """Columns of a test; its remark is joined with the row's caveat."""
     if found is None:
         return {}
     p, adjusted = ("" if p is None else f"{p:.3g}" for p in (found.p, found.adjusted))
@@ -136,32 +139,32 @@ def summary_csv(
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
 ) -> str:
-    """Mean, spread and n of every method and metric, by each rule that selects a round.
+    """Return mean, spread and n of every method and metric, for each rule that selects a round.
 
     Raises:
         FedLensError: field ``baseline``, when no row has that label.
     """
     ids = list(experiment_ids)
-    found = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
-    labels = dict.fromkeys(g.label for comparison in found for g in comparison.groups)
+    comparisons = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
+    labels = dict.fromkeys(g.label for c in comparisons for g in c.groups)
     if baseline is not None and baseline not in labels:
         raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
-    rows = [row for c in found for row in summary_rows(c, baseline, test, printed(c))]
+    rows = [row for c in comparisons for row in summary_rows(c, baseline, test, printed(c))]
     return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
 
 
 def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
-    """Long: a row per run, round, split, point, model and test set, with counts."""
+    """Return a row per run, round, split, stage, model and test set, with counts."""
     runs = {r.id: r for r in store.runs.of_experiments(experiment_ids)}
     names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
     def rows() -> Iterable[list[object]]:
-        for split, point in ((2, 1), (2, 0), (1, 1)):
-            for c in store.cells.of_runs(runs, split, point):
+        for split, stage in EXPORTED:
+            for c in store.cells.of_runs(runs, split, stage):
                 run = runs[c.run_id]
                 yield [
                     names[run.experiment_id], run.id, run.method, run.label, run.seed, run.held_out or "",
-                    c.round, SPLITS[split], POINTS[point], c.model, c.model_kind, c.test_set,
+                    c.round, SPLITS[split], STAGES[stage], c.model, c.model_kind, c.test_set,
                     c.test_set_kind, c.correct, c.total, f"{100 * c.correct / c.total:.2f}",
                     "" if c.loss is None else f"{c.loss:.4f}",
                 ]  # fmt: skip
@@ -170,7 +173,7 @@ def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
 
 
 def clients_csv(store: Store, experiment_ids: Iterable[int]) -> str:
-    """Long: a row per run, round and client: whether it took part, loss, traffic, its own test accuracy."""
+    """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
     runs = store.runs.of_experiments(experiment_ids)
     names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
@@ -214,10 +217,10 @@ def summary_latex(
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
 ) -> str:
-    """A booktabs table per setting: best bold, second underlined, spread in small type.
+    """Return a booktabs table per setting: best bold, second underlined, spread in small type.
 
     Args:
-        printed: finds what papers print, which gets columns of its own beside ours.
+        printed: finds the values of papers, which have columns of their own beside ours.
     """
     comparison = compare(store, experiment_ids, rule, unfinished=unfinished)
     values, tables = printed(comparison), []
@@ -269,7 +272,7 @@ def _latex_table(
 
 
 def _latex_n(group: Group, metrics: Sequence[Metric]) -> str:
-    """Seeds in the means: one number, or one per metric in the columns' order where they differ."""
+    """Number of seeds in the means; one per metric in the order of the columns where they differ."""
     counts = [group.stats[m].n if m in group.stats else 0 for m in metrics]
     several = {n for n in counts if n}
     return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
@@ -298,7 +301,7 @@ def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequen
 
 
 def _latex_printed(values: Sequence[PrintedValue]) -> str:
-    """What papers print of one number; several where they print it several times and not alike."""
+    """Printed values of one cell; several where papers print different ones."""
     texts = [
         f"{v.value:.2f}" + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}") for v in values
     ]
@@ -306,7 +309,7 @@ def _latex_printed(values: Sequence[PrintedValue]) -> str:
 
 
 def tex(text: str) -> str:
-    """Text as LaTeX prints it."""
+    """Escape text for LaTeX."""
     special = {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
         "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "·": r"$\cdot$", "°": r"$^\circ$",
@@ -323,7 +326,7 @@ def summary_json(
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
 ) -> str:
-    """The summary with the config and environment of every run."""
+    """Return the summary with the config and environment of every run."""
     ids = list(experiment_ids)
     comparisons = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
     runs = store.runs.of_experiments(ids)
@@ -344,10 +347,10 @@ def summary_json(
 
 
 def file_name(name: str, table: str, suffix: str, mark: str = "") -> str:
-    """``fedlens-rotated-digits-summary-20261121-1f0c2a7b.csv``: safe on every file system.
+    """Return a file name such as ``fedlens-digits-summary-20261121-1f0c2a7b.csv``, safe on every system.
 
     Args:
-        mark: of the data in it, see ``fingerprint``.
+        mark: fingerprint of the data in the file, see ``fingerprint``.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60].strip("-") or "experiments"
     return (
@@ -356,7 +359,7 @@ def file_name(name: str, table: str, suffix: str, mark: str = "") -> str:
 
 
 def fingerprint(experiments: Iterable[ExperimentRow]) -> str:
-    """Eight letters that change when the recorded data does: two files with the same ones agree."""
+    """Return eight letters that change with the recorded data."""
     content = [
         [e.uuid, *([r.group_hash, r.label, r.seed, r.held_out, r.state, r.rounds_done] for r in e.runs)]
         for e in experiments

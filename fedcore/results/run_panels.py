@@ -50,7 +50,7 @@ def run_panels(
     runs: Sequence[RunRow],
     view: View = "matrix",
     split: int = TEST,
-    point: int = AFTER_AGGREGATION,
+    stage: int = AFTER_AGGREGATION,
     until: Mapping[int, int] | None = None,
 ) -> list[Panel]:
     """Return a panel per run; of held-out domains one per method, of a recorded matrix only where it exists.
@@ -62,9 +62,9 @@ def run_panels(
     if view not in VIEWS:
         runs = [r for r in runs if view in store.diagnostics.names(r.id)] or runs
     if view != "held_out":
-        return [run_panel(store, r, view, split, point, until.get(r.id)) for r in runs]
+        return [run_panel(store, r, view, split, stage, until.get(r.id)) for r in runs]
     methods = group_by((r for r in runs if r.held_out is not None), lambda r: (r.label, r.group_hash))
-    return [_held_out_panel(store, same, split, point, until) for same in methods.values()]
+    return [_held_out_panel(store, same, split, stage, until) for same in methods.values()]
 
 
 def run_panel(
@@ -72,7 +72,7 @@ def run_panel(
     run: RunRow,
     view: View = "matrix",
     split: int = TEST,
-    point: int = AFTER_AGGREGATION,
+    stage: int = AFTER_AGGREGATION,
     until: int | None = None,
 ) -> Panel:
     """Return the panel of a run at its last evaluated round, or of its clients over all rounds.
@@ -81,35 +81,35 @@ def run_panel(
         until: the last round to be shown; default: all.
     """
     entities = store.cells.entities(run.id)
-    evaluated = store.rounds.evaluated(run.id, split, point)
+    evaluated = store.rounds.evaluated(run.id, split, stage)
     rounds = [r for r in evaluated if until is None or r <= until]
     last = rounds[-1] if rounds else None
     if view not in VIEWS:
         return _matrix_panel(store, run, diagnostics.matrix_charts([run])[view], entities, last)
     if view == "clients":
-        return _clients_panel(store, run, entities, split, point, rounds)
+        return _clients_panel(store, run, entities, split, stage, rounds)
     title = round_title(run, last)
     if view == "domains":
-        cells = store.cells.at_rounds({run.id: last}, split, point) if last is not None else []
+        cells = store.cells.at_rounds({run.id: last}, split, stage) if last is not None else []
         shares = shares_by_domain(cells, client_domains(entities))
         domains = domain_names(entities) if shares else []
         panel = panel_of_shares(title, run.method, domains, domains, shares)
         return replace(panel, empty_text="no domains recorded") if cells else panel
-    heat = store.cells.heatmap(run.id, last, split, point) if last is not None else []
+    heat = store.cells.heatmap(run.id, last, split, stage) if last is not None else []
     names = {e.entity: (e.name, e.kind) for e in entities}
     matrix = {(names[c.model], names[c.test_set]): (c.correct / c.total, c.correct, c.total) for c in heat}
     return accuracy_panel(title, run.method, matrix, list(names.values()))
 
 
 def _clients_panel(
-    store: Store, run: RunRow, entities: Sequence[EntityRow], split: int, point: int, rounds: Sequence[int]
+    store: Store, run: RunRow, entities: Sequence[EntityRow], split: int, stage: int, rounds: Sequence[int]
 ) -> Panel:
     """Clients down, rounds across: own models on own samples, where the client took part in the round."""
     clients = {e.entity: e.name for e in entities if e.kind == "client"}
     absent = absent_clients(store, run.id)
     shares = {
         (o.client, o.round): (o.correct / o.total, o.correct, o.total)
-        for o in store.cells.own_accuracy(run.id, split, point)
+        for o in store.cells.own_accuracy(run.id, split, stage)
         if o.client not in absent.get(o.round, ())
     }
     return Panel(
@@ -144,14 +144,14 @@ def _matrix_panel(
 
 
 def _held_out_panel(
-    store: Store, runs: Sequence[RunRow], split: int, point: int, until: Mapping[int, int]
+    store: Store, runs: Sequence[RunRow], split: int, stage: int, until: Mapping[int, int]
 ) -> Panel:
     """The matrix of held-out domain by domain of one method's runs, a row per run, at its last round."""
     last = {}
     for run in runs:
-        rounds = store.rounds.evaluated(run.id, split, point)
+        rounds = store.rounds.evaluated(run.id, split, stage)
         last[run.id] = [r for r in rounds if r <= until.get(run.id, r)][-1:]
-    cells = group_by(store.cells.own_and_domains(last, split, point), lambda c: c.run_id)
+    cells = group_by(store.cells.own_and_domains(last, split, stage), lambda c: c.run_id)
     shares = {
         (run.held_out or "", domain): share
         for run in runs
