@@ -23,7 +23,8 @@ def solve(a: Tensor, b: Tensor) -> Tensor:
     Shape: a (..., n, n), b (..., n, k) -> (..., n, k).
     """
     if a.device.type != "cpu" or a.shape[-1] <= _SAFE_BATCH:
-        return torch.linalg.solve(a, b)
+        solved: Tensor = torch.linalg.solve(a, b)
+        return solved
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     pairs = zip(
         a.expand(*batch, *a.shape[-2:]).flatten(0, -3),

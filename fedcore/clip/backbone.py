@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcore.clip import tags
 from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts, weights_source
@@ -38,8 +38,8 @@ class Backbone:
     """
 
     facts: BackboneFacts
-    model: torch.nn.Module
-    tokenizer: Callable[[list[str]], Tensor]
+    model: Any  # open_clip has no types
+    tokenizer: Any
     preprocess: Callable[[Image.Image], Tensor]
     device: torch.device
     fingerprint: str
@@ -142,7 +142,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     )
 
 
-def _create(name: str, pretrained: str | None) -> torch.nn.Module:
+def _create(name: str, pretrained: str | None) -> Any:
     import open_clip
 
     from fedcore.clip import weights
@@ -176,7 +176,7 @@ def _create(name: str, pretrained: str | None) -> torch.nn.Module:
     return model
 
 
-def _empty(name: str, **options: object) -> torch.nn.Module:
+def _empty(name: str, **options: object) -> Any:
     """The model without weights yet; open_clip's warning that it is random is kept out of the log."""
     import open_clip
 
@@ -228,6 +228,6 @@ def wants_quick_gelu(name: str, pretrained: str) -> bool:
     return bool(tags.config(name, pretrained).get("quick_gelu", False))
 
 
-def _activation(model: torch.nn.Module) -> str:
+def _activation(model: Any) -> str:
     """Name of the towers' activation (part of the fingerprint: it changes every feature)."""
     return type(model.transformer.resblocks[0].mlp.gelu).__name__ if hasattr(model, "transformer") else "own"

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedcore.clip import tags
 from fedcore.errors import FedLensError
@@ -135,7 +135,7 @@ def facts(name: str) -> BackboneFacts:
     )
 
 
-def _family(vision: dict) -> Literal["vit", "resnet", "other"]:
+def _family(vision: dict[str, Any]) -> Literal["vit", "resnet", "other"]:
     """ "vit" only for what ``ImageTower`` can take apart: open_clip's own transformer, pooled at [CLS]."""
     if isinstance(vision.get("layers"), list):
         return "resnet"
@@ -147,7 +147,7 @@ def _side(size: int | list[int]) -> int:
     return size if isinstance(size, int) else size[0]
 
 
-def _prompt_obstacle(config: dict) -> str | None:
+def _prompt_obstacle(config: dict[str, Any]) -> str | None:
     text = config["text_cfg"]
     if "hf_model_name" in text:
         return "its text tower is not CLIP's own transformer"

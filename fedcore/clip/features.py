@@ -125,7 +125,8 @@ def _write(
     what = f"{total:,} images of {images.name} with {backbone.facts.name} ('{reads}')"
     encodings.check_disk_space(size, what, path.parent, arrays.unfinished_bytes(path))
     dtype = encodings.stored_dtype(total, row, reads)
-    description = {"key": _key(backbone, images, reads), **_describe(backbone, images, reads)}
+    description: dict[str, object] = {"key": _key(backbone, images, reads)}
+    description |= _describe(backbone, images, reads)
     writer = arrays.ArrayWriter(path, total, row, dtype, description)
     try:
         if writer.done:

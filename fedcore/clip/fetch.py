@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -15,12 +16,12 @@ from fedcore.errors import FedLensError
 LOOK_SECONDS = 0.25
 
 
-class _Quiet(tqdm):
-    """Keeps count of the bytes without drawing a bar."""
+class _Quiet(tqdm):  # type: ignore[type-arg]  # tqdm is generic in its stubs alone
+    """Counts the bytes without drawing a bar."""
 
     latest: _Quiet | None = None
 
-    def __init__(self, *args: object, **options: object) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "disable": False, "file": _Nowhere()})
         _Quiet.latest = self
 

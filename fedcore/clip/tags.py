@@ -33,7 +33,7 @@ def _table() -> types.ModuleType:
     hub = sys.modules.get("safetensors.torch")
     try:
         if hub is None:  # it would import torch; `None` makes open_clip go on without it
-            sys.modules["safetensors.torch"] = None
+            sys.modules["safetensors.torch"] = None  # type: ignore[assignment]  # how Python marks "not there"
         return importlib.import_module(f"{_ALIAS}.pretrained")
     finally:
         if hub is None:

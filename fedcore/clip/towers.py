@@ -6,7 +6,7 @@ classes is computed once instead of once per class, and the last block runs only
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from fedcore.clip.lora import Lora
 
 
-def _project(
-    block: torch.nn.Module, layer: int, x: Tensor, lora: Lora | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v of one layer. Shape: x (clients, sequences,
-    tokens, width) -> three (..., tokens, heads, width/heads).
+def _project(block: Any, layer: int, x: Tensor, lora: Lora | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The q, k and v of one layer.
+
+    Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
     qkv = F.linear(x, block.attn.in_proj_weight, block.attn.in_proj_bias)
     delta = lora.delta(layer, x) if lora is not None else None
@@ -32,9 +31,10 @@ def _project(
     return q, k, v
 
 
-def _finish(block: torch.nn.Module, x: Tensor, attended: Tensor) -> Tensor:
-    """Residual, output projection and MLP of a block. Shape: x
-    (..., width), attended (..., heads, width/heads).
+def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
+    """Residual, output projection and MLP of a block.
+
+    Shape: x (..., width), attended (..., heads, width/heads) -> like x.
     """
     x = x + block.ls_1(block.attn.out_proj(attended.flatten(-2)))
     return x + block.ls_2(block.mlp(block.ln_2(x)))
@@ -43,7 +43,7 @@ def _finish(block: torch.nn.Module, x: Tensor, attended: Tensor) -> Tensor:
 class ImageTower:
     """A CLIP ViT (class-token pooling) in two halves: what is encoded once, and what may be adapted."""
 
-    def __init__(self, visual: torch.nn.Module) -> None:
+    def __init__(self, visual: Any) -> None:
         """Wrap an open_clip VisionTransformer.
 
         Raises:
@@ -57,8 +57,9 @@ class ImageTower:
         self.blocks = visual.transformer.resblocks
 
     def patches(self, pixels: Tensor) -> Tensor:
-        """Patch tokens before class token and positions. Shape: pixels
-        (images, 3, side, side) -> (images, patches, width).
+        """Patch tokens before class token and positions.
+
+        Shape: pixels (images, 3, side, side) -> (images, patches, width).
         """
         return self.visual.conv1(pixels).flatten(2).transpose(1, 2)
 
@@ -93,7 +94,8 @@ class ImageTower:
             q, k, v = _project(block, layer, block.ln_1(x), lora)
             if layer == last:  # only the class token is pooled: the others need no query and no MLP
                 q, x = q[:, :, :1], x[:, :, :1]
-            attended = F.scaled_dot_product_attention(*(t.flatten(0, 1).transpose(1, 2) for t in (q, k, v)))
+            q, k, v = (t.flatten(0, 1).transpose(1, 2) for t in (q, k, v))
+            attended = F.scaled_dot_product_attention(q, k, v)
             x = _finish(block, x, attended.transpose(1, 2).unflatten(0, x.shape[:2]))
         pooled = self.visual.ln_post(x[:, :, 0])
         if projection is not None:
@@ -104,7 +106,7 @@ class ImageTower:
 class TextTower:
     """CLIP's causal text transformer on token embeddings, so that contexts can be learned."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         """Wrap the text part of an open_clip model, which some keep as a module of its own."""
         self.model = model = getattr(model, "text", model)
         self.blocks = model.transformer.resblocks
@@ -154,9 +156,8 @@ class TextTower:
                 qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
                 masks = (masks[0], masks[1][eot][:, None])
             else:
-                own = F.scaled_dot_product_attention(
-                    *(t[:, 0].transpose(1, 2) for t in (qp, kp, vp)), is_causal=True
-                )
+                q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
+                own = F.scaled_dot_product_attention(q, k, v, is_causal=True)
                 p = _finish(block, p, own.transpose(1, 2)[:, None])
             s = _finish(block, s, _attend(qs, (kp, vp), (ks, vs), masks))
         pooled = self.model.ln_final(s[:, :, 0])
@@ -167,8 +168,9 @@ class TextTower:
 
     @staticmethod
     def _masks(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Additive masks: prefix rows beyond a client's length
-        (clients, 1, 1, 1, P), causal suffix (steps, steps).
+        """Additive masks of prefix rows beyond a client's length, and of later suffix tokens.
+
+        Shape: -> (clients, 1, 1, 1, P), (steps, steps).
         """
         low = torch.finfo(dtype).min
         beyond = torch.arange(width_p, device=lengths.device) >= lengths[:, None]

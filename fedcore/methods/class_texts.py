@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, BeforeValidator, Field
+from pydantic.config import JsonDict
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import spoken
@@ -81,7 +82,7 @@ Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_val
 
 def class_text_field(default: ClassText, description: str) -> Any:
     """The field ``class_text`` of a config: written descriptions of the classes, or the prompt template."""
-    words = {"description": "written descriptions", "template": "from the prompt"}
+    words: JsonDict = {"description": "written descriptions", "template": "from the prompt"}
     return Field(default, title="class texts", description=description, json_schema_extra={"words": words})
 
 
@@ -136,7 +137,7 @@ def descriptions_by_class(
     return {name: tidy.get(spoken(name), ()) for name in classes}
 
 
-class Described(Method):
+class Described(Method[Any]):
     """Base of methods whose config has ``class_text`` and ``descriptions``.
 
     Attributes:

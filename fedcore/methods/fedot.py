@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -96,7 +96,7 @@ def rotate(x: Tensor, h: Tensor) -> Tensor:
     """
     blocks, n = x.shape[1:3]
     eye = torch.eye(n, dtype=x.dtype, device=x.device)
-    columns = h.unflatten(-1, (blocks, n)).permute(0, 2, 3, 1)  # (clients, r, n, samples)
+    columns: Tensor = h.unflatten(-1, (blocks, n)).permute(0, 2, 3, 1)  # (clients, r, n, samples)
     turned = 2 * solve(eye - skew(x), columns) - columns
     return turned.permute(0, 3, 1, 2).flatten(2).contiguous()  # memory order decides the last bits of sums
 
@@ -106,7 +106,7 @@ def apply_blocks(matrix: Tensor, h: Tensor) -> Tensor:
 
     Shape: matrix (clients, r, n, n), h (clients, samples, r n) -> like h.
     """
-    rows = h.unflatten(-1, matrix.shape[1:3]).transpose(1, 2)  # (clients, r, samples, n)
+    rows: Tensor = h.unflatten(-1, matrix.shape[1:3]).transpose(1, 2)  # (clients, r, samples, n)
     return (rows @ matrix.transpose(-1, -2)).transpose(1, 2).flatten(2).contiguous()
 
 
@@ -117,7 +117,7 @@ def nearest_divisors(d: int, r: int) -> tuple[int, int]:
 
 
 @method
-class FedOT(Method):
+class FedOT(Method[FedOTConfig]):
     """tau w_g Q h / |Q h|: the classifier w_g is shared, the rotation Q = cayley(X) each client's own."""
 
     name = "fedot"
@@ -153,7 +153,7 @@ class FedOT(Method):
         ),
     )
     Config = FedOTConfig
-    shared = ("classifier",)
+    shared: tuple[str, ...] = ("classifier",)
 
     def __init__(self, config: FedOTConfig, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -164,7 +164,7 @@ class FedOT(Method):
         self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: FedOTConfig, context: RunContext) -> None:
         """Refuse blocks that do not divide the embedding.
 
         Raises:

@@ -10,6 +10,7 @@ import os
 import pkgutil
 import sys
 from pathlib import Path
+from typing import cast
 
 from pydantic import ValidationError
 
@@ -153,7 +154,7 @@ def build_config(name: str, values: dict[str, object], field: str = "methods") -
     """
     cls = get(name, field)
     try:
-        return cls.Config(**values)
+        return cast("MethodConfig", cls.Config(**values))  # only methods that train read its fields
     except ValidationError as error:
         raise first_error(error, field) from error
 

@@ -45,7 +45,7 @@ class CLIPFCConfig(MethodConfig):
 
 
 @method
-class CLIPFC(Method):
+class CLIPFC(Method[CLIPFCConfig]):
     """W h + b with W and b learned by all clients."""
 
     name = "clip-fc"

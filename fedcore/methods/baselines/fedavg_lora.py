@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -81,7 +81,7 @@ class FedProxLoRAConfig(FedAvgLoRAConfig):
 
 
 @method
-class FedAvgLoRA(Method):
+class FedAvgLoRA(Method[FedAvgLoRAConfig]):
     """W0 + gamma B A on q, k and v of the image tower; A and B are averaged apart."""
 
     name = "fedavg-lora"
@@ -107,7 +107,7 @@ class FedAvgLoRA(Method):
         self.text = problem.class_features
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: FedAvgLoRAConfig, context: RunContext) -> None:
         """Refuse backbones without attention layers, and ranks that they cannot have.
 
         Raises:
@@ -123,7 +123,7 @@ class FedAvgLoRA(Method):
             )
 
     @classmethod
-    def reads(cls, config: Any, facts: BackboneFacts) -> str:
+    def reads(cls, config: FedAvgLoRAConfig, facts: BackboneFacts) -> str:
         """The activations entering the first adapted layer: what lies below never changes."""
         return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
 

@@ -88,7 +88,7 @@ def contrastive(image_to_text: Tensor, mask: Tensor) -> Tensor:
 
 
 @method
-class FedCLIP(Method):
+class FedCLIP(Method[FedCLIPConfig]):
     """cos(A(h) * h, class prompt), where A weighs the embedding's dimensions."""
 
     name = "fedclip"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -48,7 +48,7 @@ class PromptFLConfig(MethodConfig):
 
 
 @method
-class PromptFL(Method):
+class PromptFL(Method[PromptFLConfig]):
     """[SOS] context class name . [EOT] with one context for all classes, learned by all clients."""
 
     name = "promptfl"
@@ -67,7 +67,7 @@ class PromptFL(Method):
     clients_use_global = True
     backbones = "equal token widths"
     Config = PromptFLConfig
-    shared = ("context",)
+    shared: tuple[str, ...] = ("context",)
 
     def __init__(self, config: PromptFLConfig, problem: Problem) -> None:
         """Prepare the class names.
@@ -80,7 +80,7 @@ class PromptFL(Method):
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: PromptFLConfig, context: RunContext) -> None:
         """Refuse text towers without prompts, and contexts that leave a class name no room.
 
         Raises:

@@ -193,7 +193,7 @@ class FedAlign(Described):
         """Train the text tower, then mix the image updates; who sat out keeps what it last received."""
         text = self._train_text(parts_of("text", state.server), uploads, generator)
         weights, average = uploads.weights(self.config.weighting), self.config.average
-        trained = parts_of("image", uploads.values)
+        trained = parts_of("image", {n: v for n, v in uploads.values.items() if isinstance(v, torch.Tensor)})
         common = mix_parts(trained, weights[None], average)  # Eq. 14
         start, serve, _ = self._attention(uploads)
         server = named("text", text) | named("global", {part: value[0] for part, value in common.items()})
@@ -233,14 +233,14 @@ class FedAlign(Described):
         return {
             "attention": start,
             "attention_serving": serve,
-            "prototypes": uploads.values["prototypes"].lengths,
-            "uploaded_features": uploads.values["features"].lengths,
+            "prototypes": uploads.ragged("prototypes").lengths,
+            "uploaded_features": uploads.ragged("features").lengths,
             "global_fallback": alone,
         }
 
     def round_log(self, uploads: Uploads) -> list[str]:
         """Names the clients without a prototype, which take the global mean in all layers."""
-        found = uploads.values["prototypes"].lengths.tolist()
+        found = uploads.ragged("prototypes").lengths.tolist()
         return [
             f"client '{self.problem.clients[c]}' predicted nothing correctly and takes the global mean"
             for c, n in zip(uploads.clients.tolist(), found, strict=True)
@@ -250,8 +250,8 @@ class FedAlign(Described):
     def _train_text(self, parts: Params, uploads: Uploads, generator: Generators) -> Params:
         """Cross-entropy of all uploaded pairs against the texts (Eq. 10); Adam is made anew every round."""
         parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
-        features = torch.cat(unpack(uploads.values["features"]))
-        labels = torch.cat(unpack(uploads.values["labels"]))
+        features = torch.cat(unpack(uploads.ragged("features")))
+        labels = torch.cat(unpack(uploads.ragged("labels")))
         optimiser = torch.optim.Adam(parts.values(), lr=self.config.server_lr)
         for epoch in range(self.config.server_epochs if len(labels) else 0):
             order = torch.randperm(len(labels), generator=generator("text", epoch)).to(labels.device)
@@ -265,8 +265,8 @@ class FedAlign(Described):
 
     def _attention(self, uploads: Uploads) -> tuple[Tensor, Tensor, Tensor]:
         """alpha of the next start and of prediction, and who has none. Shape: (participants, ...)."""
-        prototypes = uploads.values["prototypes"]
-        scores = relevance(self.config, prototypes, uploads.values["counts"])
+        prototypes = uploads.ragged("prototypes")
+        scores = relevance(self.config, prototypes, uploads.ragged("counts"))
         mean = uploads.weights(self.config.weighting).to(scores.device)
         start, alone = attend(scores, prototypes.lengths > 0, self.config.ex_query, mean)
         serve, _ = attend(scores, prototypes.lengths > 0, False, mean)

@@ -1,4 +1,4 @@
-"""FedAlign's uploads, and what its server makes of them: who listens to whom, means of low-rank updates."""
+"""FedAlign's uploads and its server's attention: which client learns from which, and means of updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROW_NORM = 3**-0.5
 
 
 def pack(values: Tensor, keep: Tensor) -> Ragged:
-    """The kept rows moved to the front, in their order; everything else is zero, so that it cannot leave.
+    """Move the kept rows to the front, in their order, and make all others zero, so that they cannot leave.
 
     Shape: values (clients, n, ...), keep (clients, n) bool -> Ragged of values (clients, longest, ...).
     """
@@ -36,7 +36,7 @@ def unpack(ragged: Ragged) -> list[Tensor]:
 
 
 def chosen_hits(problem: Problem, ratio: float, correct: Tensor, data: LocalData) -> Tensor:
-    """Which hits are uploaded: the first in an order of the client's samples drawn once by seed.
+    """Choose the hits to upload: the first in an order of the client's samples drawn once by seed.
 
     Shape: correct (clients, samples) bool -> the same.
     """
@@ -54,11 +54,12 @@ def chosen_hits(problem: Problem, ratio: float, correct: Tensor, data: LocalData
 def similarity(config: FedAlignConfig, query: Tensor, keys: Tensor) -> Tensor:
     """sim(u_k,c, u_j,c'), Appendix C.3. Shape: query (n, d), keys (clients, m, d) -> (n, clients, m)."""
     if config.similarity == "euclidean":
-        distance = torch.linalg.vector_norm(query[:, None, None] - keys, dim=-1)
+        distance: Tensor = torch.linalg.vector_norm(query[:, None, None] - keys, dim=-1)
         return -distance if config.euclidean == "negated" else distance
     if config.similarity == "cosine":
         query, keys = F.normalize(query, dim=-1), F.normalize(keys, dim=-1)
-    return torch.einsum("nd,jmd->njm", query, keys)
+    cosines: Tensor = torch.einsum("nd,jmd->njm", query, keys)
+    return cosines
 
 
 def relevance(config: FedAlignConfig, prototypes: Ragged, counts: Ragged) -> Tensor:
@@ -140,7 +141,7 @@ def mix_parts(parts: Params, weights: Tensor, average: Literal["product", "facto
 def personalise(
     parts: Params, common: Params, alpha: Tensor, low: int, average: Literal["product", "factors"]
 ) -> Params:
-    """The global mean in the ``low`` lowest adapted layers, attention from there on (Section 4.4).
+    """Mix the ``low`` lowest adapted layers by the global mean and the others by attention (Section 4.4).
 
     Of what else is trained, the embeddings lie below all layers and take the mean; the projection lies above
     and takes attention, unless no layer does.

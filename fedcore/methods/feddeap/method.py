@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import check_room, class_suffix, encode_class_context
@@ -53,7 +53,7 @@ SHORTEST_SUFFIX = 8
 
 
 @method
-class FedDEAP(Method):
+class FedDEAP(Method[FedDEAPConfig]):
     """[SOS] p_s (mean(h) * p_d) "a photo of a {class}." [EOT], with p_s shared and p_d private."""
 
     name = "feddeap"
@@ -129,7 +129,7 @@ class FedDEAP(Method):
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: FedDEAPConfig, context: RunContext) -> None:
         """Refuse backbones and federations that the equations do not fit.
 
         Raises:
@@ -195,7 +195,8 @@ class FedDEAP(Method):
         weight = batch.mask.to(batch.x.dtype)[..., None]
         text = self._text(params, (batch.x * weight).sum(1) / weight.sum(1))
         contrast = cross_entropy(cosine_logits(batch.x, text, self.scale), batch.labels, batch.mask)
-        losses, terms = {("p_s",): contrast}, {"contrastive": contrast}
+        losses: dict[tuple[str, ...], Tensor] = {("p_s",): contrast}
+        terms = {"contrastive": contrast}
         if self.config.personal_prompt:
             losses[("p_d",)] = contrast
         if "phi_s" in self.etf:
@@ -264,7 +265,7 @@ class FedDEAP(Method):
             own = cosine.gather(2, target[..., None])[..., 0]
             found[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(own, data.mask)
             names = [f"{net}_{part}" for part in LAYERS]
-            shared = {n: weighted_mean(uploads.values[n], weights).expand_as(trained[n]) for n in names}
+            shared = {n: weighted_mean(uploads.dense(n), weights).expand_as(trained[n]) for n in names}
             nearest = {"network": cosine, "shared": self._etf_logits(shared, net, batch.x)}
             for kind, scores in nearest.items():
                 right = (scores.argmax(-1) == target).double()

@@ -30,7 +30,8 @@ def simplex_etf(columns: int, width: int, generator: Generator) -> Tensor:
     """
     u, _ = torch.linalg.qr(torch.randn(width, columns, generator=generator, dtype=torch.float64))
     centred = torch.eye(columns, dtype=torch.float64) - 1 / columns
-    return math.sqrt(columns / (columns - 1)) * (u @ centred).T
+    vectors: Tensor = math.sqrt(columns / (columns - 1)) * (u @ centred).T
+    return vectors
 
 
 def frame(problem: Problem, net: str, columns: int) -> Tensor:

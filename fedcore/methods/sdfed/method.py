@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from functools import reduce
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
@@ -157,7 +158,7 @@ def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tens
 
 
 @method
-class SDFed(Method):
+class SDFed(Method[SDFedConfig]):
     """A shared prompt G_s and a private G_c per client; only G_s is sent, only G_c predicts."""
 
     name = "sdfed"
@@ -221,7 +222,7 @@ class SDFed(Method):
         self.held = held if config.label_space == "client" else torch.ones_like(held)
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: SDFedConfig, context: RunContext) -> None:
         """Refuse a list of lengths that does not fit the clients, and text towers without prompts.
 
         Raises:
@@ -287,7 +288,7 @@ class SDFed(Method):
             terms["stretch"] = stretch(text_local, self._refined(params, const, lengths), held)
         if self.config.components in ("all", "pfhf+irdc"):
             terms["separate"] = separate(text_local, text_common, held, self.config.margin)
-        return Step({("global_prompt", "local_prompt"): sum(terms.values())}, terms=terms)
+        return Step({("global_prompt", "local_prompt"): reduce(torch.add, terms.values())}, terms=terms)
 
     def _projector(self, params: Params, const: Params) -> Tensor:
         return (
@@ -314,9 +315,8 @@ class SDFed(Method):
         longest = max(prompt.shape[1] for prompt, _ in contexts)
         prompts = torch.cat([F.pad(p, (0, 0, 0, longest - p.shape[1])) for p, _ in contexts])
         lengths = torch.cat([n for _, n in contexts])
-        if bool((lengths == longest).all()):
-            lengths = None
-        text = encode_context(self.problem.backbone, prompts, self.suffix, lengths)
+        full = bool((lengths == longest).all())
+        text = encode_context(self.problem.backbone, prompts, self.suffix, None if full else lengths)
         return F.normalize(text, dim=-1).chunk(len(contexts))
 
     def _common_lengths(self, prompts: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def projectors(prompt: Tensor, removed: int, noise: Tensor | None = None) -> Ten
     work, place = prompt.detach().to("cpu", torch.float64).unique(dim=0, return_inverse=True)
     if noise is None:
         kept = torch.linalg.svd(work, full_matrices=True).Vh[:, removed:]  # rows are the columns of X_2
-        r = kept.transpose(1, 2) @ kept
+        r: Tensor = kept.transpose(1, 2) @ kept
     else:
         r = torch.stack([_seeded_projector(one, removed, noise) for one in work])
     return r[place].to(prompt.device, prompt.dtype)
