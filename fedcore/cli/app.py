@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, Database, common
+from fedcore.cli.options import DONE, Database, with_common_options
 from fedcore.paths import PROJECT
 
 commands = typer.Typer()
 
 
 @commands.command("app")
-@common
+@with_common_options
 def app(
     port: Annotated[
         int | None,

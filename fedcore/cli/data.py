@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import DONE, Database, common, note
+from fedcore.cli.options import DONE, Database, print_note, with_common_options
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedcore.data.check.findings import CheckReport
 
 MOST_LINES = 40
-"""Clients or classes that a table lists; the rest are counted."""
+"""Tables list this many clients or classes, and only count the others."""
 
 commands = typer.Typer()
 data = typer.Typer(help="List, download, check, encode or partition data sets.")
@@ -34,7 +34,7 @@ Columns = Annotated[
 
 
 @data.command("list")
-@common
+@with_common_options
 def list_data_sets() -> int:
     """List the built-in data sets."""
     from fedcore.data import catalog
@@ -45,10 +45,10 @@ def list_data_sets() -> int:
 
 
 @data.command("get")
-@common
+@with_common_options
 def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None) -> int:
     """Download a built-in data set, and read it as a run does."""
-    from fedcore.cli.progress import prepared
+    from fedcore.cli.progress import with_preparation
     from fedcore.data import catalog
 
     entry = catalog.entry(name)
@@ -61,15 +61,15 @@ def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None)
         if step.message != last:
             last = step.message
             print(last, file=sys.stderr)
-    images, warnings = prepared(lambda: catalog.load_checked(name, root))
+    images, warnings = with_preparation(lambda: catalog.load_checked(name, root))
     for warning in warnings:
-        note(warning)
+        print_note(warning)
     print(f'{len(images):,} images of {entry.title}; in an experiment: name = "{name}", root = "{root}"')
     return DONE
 
 
 @data.command("check")
-@common
+@with_common_options
 def check(
     path: Annotated[
         str,
@@ -97,14 +97,14 @@ def check(
         )
     name, where = (path, root) if built_in else (detect_format(path), path)
     report = track(check_dataset(name, where, columns=_columns(columns)))
-    print(report.to_json() if json else text(report))
+    print(report.to_json() if json else report_text(report))
     if report.error:
         raise FedLensError(report.error, "data.root")
     return DONE
 
 
 @data.command("encode")
-@common
+@with_common_options
 def encode(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Data set, as an experiment names it")],
     root: Root = None,
@@ -124,7 +124,7 @@ def encode(
 ) -> int:
     """Encode a data set before any run needs it."""
     from fedcore import config
-    from fedcore.cli.progress import prepared, track
+    from fedcore.cli.progress import track, with_preparation
     from fedcore.clip.facts import facts
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
@@ -132,9 +132,9 @@ def encode(
     from fedcore.store import Store, database
 
     wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
-    images, warnings = prepared(lambda: read_images(wanted, facts(backbone).image_size))
+    images, warnings = with_preparation(lambda: read_images(wanted, facts(backbone).image_size))
     for warning in warnings:
-        note(warning)
+        print_note(warning)
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
     folder = Store(db or database.default_path()).artifacts / "encodings"
     track(setup.encode(encoder, images, reads, folder))
@@ -143,10 +143,10 @@ def encode(
 
 
 def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
-    """``label=diagnosis`` as ``data.columns`` has it.
+    """Parse ``label=diagnosis`` pairs into the field ``data.columns``.
 
     Raises:
-        FedLensError: for one without its ``=``.
+        FedLensError: if a pair lacks its ``=``.
     """
     columns = {}
     for pair in pairs or ():
@@ -157,8 +157,8 @@ def _columns(pairs: Sequence[str] | None) -> dict[str, str]:
     return columns
 
 
-def text(report: CheckReport) -> str:
-    """A report as it is printed: counts, then the findings."""
+def report_text(report: CheckReport) -> str:
+    """Return a report as text: counts first, then the findings."""
     lines = []
     if report.images:
         width = max(map(len, (*report.domains, "domain")))
@@ -176,17 +176,17 @@ def text(report: CheckReport) -> str:
 
 
 @data.command("partition")
-@common
+@with_common_options
 def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
     """Show how an experiment's data is divided among its clients.
 
     The last line says how much the clients' labels differ.
     """
-    from fedcore.cli.progress import prepared
+    from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
 
     experiment = load_experiment(file, preset)
-    planned = prepared(lambda: plan(experiment))
+    planned = with_preparation(lambda: plan(experiment))
     width = max(map(len, (*planned.clients, "client")))
     print(f"{'client':<{width}}  samples  classes  entropy (bits)")
     for name, samples, classes, entropy in planned.client_statistics()[:MOST_LINES]:
@@ -198,5 +198,5 @@ def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
         f"bits; mean Jensen-Shannon distance {planned.heterogeneity:.2f} (0 equal, 1 disjoint)"
     )
     for warning in planned.warnings:
-        note(warning)
+        print_note(warning)
     return DONE

@@ -1,4 +1,4 @@
-"""The command line ``fedlens``. It only calls the library: parse, call, print."""
+"""The command ``fedlens`` parses its arguments, calls the library and prints the result."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typer.main import get_command
 
 import fedcore
 from fedcore.cli import app, data, methods, presets, published, queue, results, run, store
-from fedcore.cli.options import BAD_INPUT, DONE, complain
+from fedcore.cli.options import BAD_INPUT, DONE, print_error
 
-SEVERAL = ("--seed", "--columns")
+MULTI_VALUE_OPTIONS = ("--seed", "--columns")
 """Options that take several values at once: ``--seed 1 2 3``."""
 
-top = typer.Typer(
+application = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for noun in (run, queue, results, store, data, methods, presets, published, app):
-    top.add_typer(noun.commands)
+    application.add_typer(noun.commands)
 
 
 def _print_versions(wanted: bool) -> None:
@@ -36,7 +36,7 @@ def _print_versions(wanted: bool) -> None:
         raise typer.Exit
 
 
-@top.callback()
+@application.callback()
 def fedlens(
     version: Annotated[
         bool,
@@ -61,22 +61,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        status = get_command(top).main(list(_one_value_each(given)), "fedlens", standalone_mode=False)
+        status = get_command(application).main(
+            list(_repeat_option_names(given)), "fedlens", standalone_mode=False
+        )
     except typer.TyperException as error:  # the arguments cannot be parsed
         command = getattr(error, "ctx", None)
         message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
         path = command.command_path if command else "fedlens"
-        return complain(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", BAD_INPUT)
+        return print_error(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", BAD_INPUT)
     return status if isinstance(status, int) else DONE
 
 
-def _one_value_each(arguments: Sequence[str]) -> Iterator[str]:
-    """``--seed 1 2`` as ``--seed 1 --seed 2``, which is what the parser understands."""
+def _repeat_option_names(arguments: Sequence[str]) -> Iterator[str]:
+    """Turn ``--seed 1 2`` into ``--seed 1 --seed 2``, which the parser understands."""
     option, values = "", 0
     for argument in arguments:
         is_option = argument.startswith("-") and not argument[1:].isdigit()
         if is_option:
-            option, values = argument if argument in SEVERAL else "", 0
+            option, values = argument if argument in MULTI_VALUE_OPTIONS else "", 0
         elif option:
             values += 1
             if values > 1:

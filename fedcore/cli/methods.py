@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, common
+from fedcore.cli.options import DONE, with_common_options
 
 commands = typer.Typer()
 
 
 @commands.command("methods")
-@common
+@with_common_options
 def list_methods(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One of the methods")] = None,
 ) -> int:

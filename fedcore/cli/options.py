@@ -1,4 +1,4 @@
-"""What all commands share: the options that each of them has, and errors in one line."""
+"""Options that all commands share, and errors printed in one line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OfExperiments = Annotated[
 ]
 
 
-def common(command: Callable[..., int]) -> Callable[..., int]:
+def with_common_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options ``--methods`` and ``--debug``, and print its errors in one line.
 
     Args:
@@ -52,15 +52,15 @@ def common(command: Callable[..., int]) -> Callable[..., int]:
             _load(methods or [])
             return command(**options)
         except FedLensError as error:
-            return complain(error.line(), BAD_INPUT, debug)
+            return print_error(error.line(), BAD_INPUT, debug)
         except KeyboardInterrupt:
-            return complain("interrupted", INTERRUPTED, debug)
+            return print_error("interrupted", INTERRUPTED, debug)
         except BrokenPipeError:  # `... | head` is no error; keep Python from flushing into the closed pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return NOT_DONE
         except Exception as error:  # noqa: BLE001 - the last resort: one line, the traceback with --debug
             line = f"{type(error).__name__}: {error}".splitlines()[0]
-            return complain(f"{line}; --debug shows where", NOT_DONE, debug)
+            return print_error(f"{line}; --debug shows where", NOT_DONE, debug)
 
     own = inspect.signature(command, eval_str=True)
     shared = [
@@ -79,29 +79,29 @@ def _load(files: list[Path]) -> None:
             registry.load_file(file)
 
 
-def complain(line: str, status: int, debug: bool = False) -> int:
-    """Print an error, with ``debug`` its traceback before it, and return the exit status."""
+def print_error(line: str, status: int, debug: bool = False) -> int:
+    """Print an error, after its traceback if ``debug`` is set, and return the exit status."""
     if debug:
         traceback.print_exc()
     print(f"error: {line}", file=sys.stderr)
     return status
 
 
-def note(line: str) -> None:
-    """Print a remark that is no error."""
+def print_note(line: str) -> None:
+    """Print a remark that is not an error."""
     print(f"note: {line}", file=sys.stderr)
 
 
-def renamed(old: str, new: str) -> None:
-    """Warn that an option has another name by now."""
-    note(f"{old} is now called {new}; the old name goes on working")
+def warn_renamed(old: str, new: str) -> None:
+    """Warn that an option has been renamed."""
+    print_note(f"{old} is now called {new}; the old name still works")
 
 
 def writable(db: Path | None) -> Path:
     """Create or migrate the database, and return its path.
 
     Raises:
-        FedLensError: field ``db``, where it cannot be written.
+        FedLensError: field ``db``, if it cannot be written.
     """
     from fedcore.store import Store, database
 

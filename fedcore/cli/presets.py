@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, common
+from fedcore.cli.options import DONE, with_common_options
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def load_experiment(file: Path | None, preset: str | None) -> Experiment:
 
 
 @commands.command("presets")
-@common
+@with_common_options
 def presets(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Only these presets (default: all)")

@@ -1,4 +1,4 @@
-"""Progress bars of the command line; one line per round where the output is no terminal."""
+"""Progress bars for a terminal, and lines of text where the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LINE_SECONDS = 10.0
 _Result = TypeVar("_Result")
 
 
-class Bars:
-    """A bar per run: rounds done, and the personal test accuracy of the last one."""
+class RunBars:
+    """One bar per run, with the rounds done and the latest personal test accuracy."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -36,7 +36,7 @@ class Bars:
         self._tasks: dict[int, rich.TaskID] = {}
         self._names: dict[int, str] = {}
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> RunBars:
         self._progress.start()
         return self
 
@@ -45,7 +45,7 @@ class Bars:
     ) -> None:
         self._progress.stop()
 
-    def begun(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
+    def add_runs(self, experiment_id: int, runs: dict[int, RunConfig]) -> None:
         """Draw an empty bar for each run."""
         for run_id, run in runs.items():
             name = f"{run.method.label or run.method.name}, seed {run.seed}"
@@ -55,7 +55,7 @@ class Bars:
             )
         self._line(f"experiment {experiment_id}: {len(runs)} runs")
 
-    def event(self, run_id: int, event: Event) -> None:
+    def show(self, run_id: int, event: Event) -> None:
         """Draw an event of a run."""
         task = self._tasks[run_id]
         if isinstance(event, Started):
@@ -88,7 +88,7 @@ def _personal_accuracy(cells: Iterable[Cell]) -> str:
 
 
 def track(work: Work[_Result], console: Console | None = None) -> _Result:
-    """Do slow work with a bar, or with a line every ten seconds where the output is no terminal."""
+    """Do slow work with a bar, or with a line every ten seconds if the output is not a terminal."""
     console = console or Console(stderr=True)
     columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn()
     bar = rich.Progress(*columns, console=console, disable=not console.is_terminal)
@@ -97,7 +97,7 @@ def track(work: Work[_Result], console: Console | None = None) -> _Result:
 
     def show(step: Progress) -> None:
         nonlocal printed
-        bar.start()  # only here: work that turns out to need no step draws no bar
+        bar.start()  # not earlier: work that needs no step draws no bar
         bar.update(task, description=step.message, completed=step.done, total=step.total)
         if not console.is_terminal and time.monotonic() - printed > _LINE_SECONDS:
             printed = time.monotonic()
@@ -112,8 +112,8 @@ def track(work: Work[_Result], console: Console | None = None) -> _Result:
             bar.stop()
 
 
-def prepared(attempt: Callable[[], _Result]) -> _Result:
-    """Do something with a data set, with a bar where it must be unpacked, converted or measured first."""
+def with_preparation(attempt: Callable[[], _Result]) -> _Result:
+    """Use a data set, with a bar if it must be unpacked, converted or measured first."""
     from fedcore.data.slow_work import prepare_then
 
     return track(prepare_then(attempt))

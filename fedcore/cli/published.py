@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, Database, common
+from fedcore.cli.options import DONE, Database, with_common_options
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 
@@ -19,7 +19,7 @@ commands = typer.Typer()
 
 
 @commands.command("published")
-@common
+@with_common_options
 def published(
     file: ExperimentFile = None,
     preset: PresetName = None,

@@ -1,4 +1,4 @@
-"""``queue``, ``worker``, ``tasks`` and ``task``: what waits, and the background work."""
+"""``queue``, ``worker``, ``tasks`` and ``task``: queued runs, and work in the background."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import DONE, NOT_DONE, Database, common, renamed
+from fedcore.cli.options import DONE, NOT_DONE, Database, warn_renamed, with_common_options
 from fedcore.errors import FedLensError
 
 commands = typer.Typer()
 
 
 @commands.command("worker")
-@common
+@with_common_options
 def worker(
     idle: Annotated[
         float, typer.Option(metavar="SECONDS", help="Leave after so many seconds without work")
@@ -36,7 +36,7 @@ def worker(
 
 
 @commands.command("queue")
-@common
+@with_common_options
 def queue(
     ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="Runs to move")] = None,
     move: Annotated[
@@ -64,7 +64,7 @@ def queue(
 
 
 @commands.command("tasks")
-@common
+@with_common_options
 def list_tasks(
     cancel: Annotated[int | None, typer.Option(metavar="ID", help="Stop a task between two steps")] = None,
     delete: Annotated[
@@ -80,7 +80,7 @@ def list_tasks(
     from fedcore.store import Store
 
     if forget is not None:
-        renamed("--forget", "--delete")
+        warn_renamed("--forget", "--delete")
         delete = forget
     tasks = Store(db).tasks
     if cancel is not None and not tasks.stop(tasks.get(cancel).id):
@@ -95,7 +95,7 @@ def list_tasks(
 
 
 @commands.command("task")
-@common
+@with_common_options
 def task(
     task_id: Annotated[int, typer.Argument(metavar="ID")],
     device: Annotated[str, typer.Option(help="cpu, or the UUID of a GPU")] = "cpu",
@@ -111,7 +111,7 @@ def task(
 
 
 @commands.command("job", hidden=True)
-@common
+@with_common_options
 def job(
     kind: Annotated[str, typer.Option(help="train, or the kind of a task")],
     number: Annotated[int, typer.Option("--id", help="The run or task")],

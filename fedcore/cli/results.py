@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import DONE, Database, common
+from fedcore.cli.options import DONE, Database, with_common_options
 from fedcore.errors import FedLensError
 
 commands = typer.Typer()
 
 
 @commands.command("export")
-@common
+@with_common_options
 def export(
     ids: Annotated[list[int], typer.Argument(metavar="ID", help="Experiments")],
     table: Annotated[

@@ -16,9 +16,9 @@ from fedcore.cli.options import (
     Database,
     OfExperiments,
     RunIds,
-    common,
-    note,
-    renamed,
+    print_note,
+    warn_renamed,
+    with_common_options,
     writable,
 )
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
@@ -31,7 +31,7 @@ commands = typer.Typer()
 
 
 @commands.command("run")
-@common
+@with_common_options
 def run(
     file: ExperimentFile = None,
     preset: PresetName = None,
@@ -58,7 +58,7 @@ def run(
 ) -> int:
     """Train an experiment here, with progress bars."""
     from fedcore import config
-    from fedcore.cli.progress import prepared
+    from fedcore.cli.progress import with_preparation
     from fedcore.engine.plan import plan
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
@@ -73,9 +73,9 @@ def run(
         experiment = config.parse({**experiment.model_dump(), "seeds": seed})
     if scale == "mini":
         experiment = mini(experiment)
-    checked = prepared(lambda: plan(experiment))
+    checked = with_preparation(lambda: plan(experiment))
     for warning in checked.warnings:
-        note(warning)
+        print_note(warning)
     path = writable(db)
     if queue:
         return _queue(path, experiment, checked.runs, device)
@@ -94,13 +94,13 @@ def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: 
 
 
 def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
-    from fedcore.cli.progress import Bars
+    from fedcore.cli.progress import RunBars
     from fedcore.jobs.local import run_local
     from fedcore.store import Store
 
     store = Store(db)
-    with Bars() as bars:
-        outcome = run_local(store, experiment, runs, device=device, begun=bars.begun, listen=bars.event)
+    with RunBars() as bars:
+        outcome = run_local(store, experiment, runs, device=device, begun=bars.add_runs, listen=bars.show)
     for row in store.runs.get(outcome.runs):
         accuracy = (
             ""
@@ -117,7 +117,7 @@ def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], devi
 
 
 @commands.command("list")
-@common
+@with_common_options
 def list_experiments(db: Database = None) -> int:
     """List the experiments and their runs."""
     from fedcore.store import Store, database
@@ -136,7 +136,7 @@ def list_experiments(db: Database = None) -> int:
 
 
 @commands.command("stop")
-@common
+@with_common_options
 def stop(
     ids: RunIds,
     experiment: OfExperiments = False,
@@ -156,7 +156,7 @@ def stop(
 
 
 @commands.command("resume")
-@common
+@with_common_options
 def resume(
     ids: RunIds,
     experiment: OfExperiments = False,
@@ -174,7 +174,7 @@ def resume(
     from fedcore.store import Store
 
     if anew:
-        renamed("--anew", "--restart")
+        warn_renamed("--anew", "--restart")
     run_ids, store = _run_ids(ids, experiment, db), Store(writable(db))
     store.jobs.reconcile()
     changed = store.runs.retry(run_ids) if restart or anew else store.runs.resume(run_ids)
@@ -192,7 +192,7 @@ def _report(wanted: Sequence[int], changed: Sequence[int], done: str, not_done: 
 
 
 def _run_ids(ids: list[int], of_experiments: bool, db: Path | None) -> list[int]:
-    """The runs that a command is about.
+    """Return the ids of the runs that a command is about.
 
     Raises:
         FedLensError: for an id that does not exist.

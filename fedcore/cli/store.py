@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcore.cli.options import DONE, Database, common
+from fedcore.cli.options import DONE, Database, with_common_options
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ commands = typer.Typer()
 
 
 @commands.command("import")
-@common
+@with_common_options
 def import_results(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv|FILE.json")],
     experiment: Annotated[
@@ -52,7 +52,7 @@ def import_results(
 
 
 @commands.command("merge")
-@common
+@with_common_options
 def merge(other: Annotated[Path, typer.Argument(metavar="OTHER.db")], db: Database = None) -> int:
     """Copy the experiments of another database into this one."""
     from fedcore.store import Store

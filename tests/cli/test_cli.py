@@ -62,7 +62,7 @@ def run(*arguments: object) -> int:
 
 def commands() -> dict[str, TyperCommand]:
     """Every command by its words: ``run``, ``data check``..."""
-    top = get_command(cli.top).commands
+    top = get_command(cli.application).commands
     below = {f"{name} {inner}": c for name in top for inner, c in getattr(top[name], "commands", {}).items()}
     return {name: c for name, c in top.items() if not hasattr(c, "commands")} | below
 
