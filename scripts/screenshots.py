@@ -29,6 +29,8 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 TELEPHONE = "Mozilla/5.0 (Linux; Android 14) AppleWebKit/537.36 Chrome/130 Mobile Safari/537.36"
 CHART = ".js-plotly-plot .main-svg"
 WIDE, NARROW = 1440, 390
+ANALYSES = ("predictions", "feature-space")
+"""Pictures that show analyses of a trained run."""
 
 
 def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]]:
@@ -141,7 +143,7 @@ def main() -> int:
         elif options.db is None:
             demo = [sys.executable, "-m", "fedcore", "run", "--demo", "--db", str(db)]
             subprocess.run(demo, cwd=ROOT, check=True)
-        take(db, options.out, options.only)
+        take(db, options.out, options.only, trained=not options.made_up)
     return 0
 
 
@@ -157,17 +159,20 @@ def run_analyses(db: Path, run: int) -> None:
         subprocess.run(command, cwd=ROOT, check=True)
 
 
-def take(db: Path, out: Path, only: list[str] | None) -> None:
-    """Take a picture of every page of the app on one database."""
+def take(db: Path, out: Path, only: list[str] | None, trained: bool) -> None:
+    """Take a picture of every page of the app on one database; analyses need runs that were trained."""
     experiments = Store(db).experiments.all()
     second, first = experiments[0], experiments[min(1, len(experiments) - 1)]
     run = next(r for r in first.runs if r.method != "zero-shot").id
-    run_analyses(db, run)
+    if trained:
+        run_analyses(db, run)
     process, url = start(db)
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
             for name, (address, wanted) in shots(first.id, second.id, run).items():
+                if name in ANALYSES and not trained:
+                    continue
                 for theme, width, dark in (
                     ("light", WIDE, False),
                     ("dark", WIDE, True),
