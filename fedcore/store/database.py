@@ -17,43 +17,27 @@ from typing import TYPE_CHECKING
 from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT
 from fedcore.store import schema
+from fedcore.store.network import network_file_system
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
 BUSY_MILLISECONDS = 10_000
-NETWORK_SYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs3",
-        "nfs4",
-        "cifs",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "afs",
-        "ncpfs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "gpfs",
-    }
-    | {"beegfs", "9p", "afpfs", "webdav", "davfs", "davfs2"}
-    | {f"fuse.{name}" for name in ("sshfs", "glusterfs", "rclone", "s3fs", "gcsfuse", "davfs2", "ceph")}
-)
-
-
 CHOSEN = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter: any number of them, without a new statement for each."""
 
 
+_CURRENT: set[tuple[Path, int]] = set()
+"""Databases that this process has seen to be up to date, by path and inode."""
+
+
 class ReadOnlyDatabase(FedLensError):
-    """The database cannot be written; it may still be readable."""
+    """Raised for a database that cannot be written; it may still be readable."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What can be done with a database. ``why`` says in one line why it is read-only."""
+    """Whether a database can be written; ``why`` says in one line why it cannot."""
 
     path: Path
     writable: bool
@@ -61,61 +45,29 @@ class Access:
 
 
 def default_path() -> Path:
-    """FEDLENS_DB, else ``runs.db``: in the checkout, or in the current folder where FedLens is installed."""
+    """Return FEDLENS_DB, else ``runs.db`` in the checkout, or in the current folder outside of one."""
     folder = PROJECT if IN_CHECKOUT else Path.cwd()
     return Path(os.environ.get("FEDLENS_DB") or folder / "runs.db").expanduser()
 
 
 def resolve(db: str | Path | None) -> Path:
-    """An absolute path; None means the default database."""
+    """Return an absolute path; None means the default database."""
     return Path(db).expanduser().resolve() if db is not None else default_path().resolve()
 
 
 def artifacts_folder(db: str | Path) -> Path:
-    """Checkpoints, logs and encodings lie in ``artifacts/`` beside the database."""
+    """Return ``artifacts/`` beside the database, the folder of checkpoints, logs and encodings."""
     return resolve(db).parent / "artifacts"
 
 
-def network_file_system(path: Path, mounts: str | None = None) -> str | None:
-    """The type of network file system that holds ``path``, or None on a local disk.
-
-    WAL needs shared memory between processes of one machine; on NFS and the like it corrupts. ``mounts`` is
-    the text of /proc/mounts (for tests); where that file does not exist, psutil's list of partitions is read.
-    """
-    target = _existing(path.resolve())
-    # the deepest mount point holds the path; of two on one point the later hides the earlier
-    holding = [
-        (len(p.parts), i, kind) for i, (p, kind) in enumerate(_mounts(mounts)) if target.is_relative_to(p)
-    ]
-    kind = max(holding)[2] if holding else ""
-    return kind if kind in NETWORK_SYSTEMS else None
-
-
-def _existing(path: Path) -> Path:
-    return next(p for p in (path, *path.parents) if p.exists())
-
-
-def _mounts(text: str | None) -> list[tuple[Path, str]]:
-    table = Path("/proc/mounts")
-    if text is None and table.exists():
-        text = table.read_text(errors="replace")
-    if text is not None:
-        fields = [line.split() for line in text.splitlines()]
-        return [(Path(f[1].replace("\\040", " ")), f[2]) for f in fields if len(f) >= 3]
-    import psutil
-
-    return [(Path(p.mountpoint), p.fstype.lower()) for p in psutil.disk_partitions(all=True)]
-
-
 def prepare(db: str | Path | None = None) -> Access:
-    """Create and migrate the database; call once before any read.
+    """Create the database, or bring an older one up to date.
 
-    Returns: whether it can be written. A database that is there but cannot be written opens read-only.
+    Returns: whether it can be written; one that exists and cannot be written opens read-only.
 
     Raises:
         FedLensError: field ``db``, on a network file system, for a file that is no FedLens database, for one
-            of a
-            newer FedLens, or when there is none and none can be made.
+            of a newer FedLens, for an older one that cannot be written, or when none can be made.
     """
     path = resolve(db)
     kind = network_file_system(path)
@@ -134,7 +86,7 @@ def prepare(db: str | Path | None = None) -> Access:
                 f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB",
                 "db",
             ) from error
-        with reading(path) as connection:  # old or foreign files are refused here, in the same words
+        with _explained(path), closing(_read_only(path)) as connection:
             _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
             if applied_migrations(connection) != set(schema.STEPS):
                 raise FedLensError(
@@ -180,7 +132,7 @@ def _migrate(path: Path) -> None:
 
 
 def _up_to_date(path: Path) -> bool:
-    """Whether the file has had every migration, and none of a newer FedLens.
+    """Return whether the file has had every migration, and none of a newer FedLens.
 
     Raises:
         ReadOnlyDatabase: when it is, but cannot be written.
@@ -205,7 +157,7 @@ def applied_migrations(connection: sqlite3.Connection) -> set[str]:
 
 
 def _enable_wal(db: Database) -> None:
-    """SQLite answers 'locked' at once, without its timeout, where two processes change a new file's mode."""
+    """Switch to WAL; while another process does, SQLite answers 'locked' at once, without its timeout."""
     end = time.monotonic() + BUSY_MILLISECONDS / 1000
     while True:
         try:
@@ -225,7 +177,7 @@ def _refuse_foreign(path: Path, tables: set[str]) -> None:
 
 @contextmanager
 def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection for one call; rows are ``sqlite3.Row``.
+    """Open a read-only connection for one call; rows are ``sqlite3.Row``.
 
     Raises:
         FedLensError: field ``db``, when there is no database or it cannot be read.
@@ -234,16 +186,38 @@ def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
     with _explained(path):
-        connection = _read_only(path)
-        try:
+        _migrate_once(path)
+        with closing(_read_only(path)) as connection:
             yield connection
-        finally:
-            connection.close()
+
+
+@contextmanager
+def reading_as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a read-only connection to a database of any release, which stays as it is."""
+    if not path.is_file():
+        raise FedLensError(f"no database at {path}", "db")
+    with _explained(path), closing(_read_only(path)) as connection:
+        yield connection
+
+
+def _migrate_once(path: Path) -> None:
+    """Bring a database of an older release up to date when this process first reads or writes it."""
+    key = (path, path.stat().st_ino)
+    if key not in _CURRENT:
+        with closing(_read_only(path)) as connection:
+            applied = applied_migrations(connection)
+        if applied and applied != set(schema.STEPS):
+            prepare(path)
+        if applied:
+            _CURRENT.add(key)
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """A connection with mode=ro. A folder that cannot be written has no room for WAL's shared memory: then
-    immutable=1, which is only true while no writer has left a -wal file."""
+    """Open a connection with mode=ro, or with immutable=1 where the folder cannot be written.
+
+    Such a folder has no room for WAL's shared memory. The file is immutable only while no writer has left a
+    -wal file.
+    """
     for options in ("mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_MILLISECONDS / 1000)
         try:
@@ -280,7 +254,7 @@ def _opened(path: Path) -> Iterator[Database]:
 
 @contextmanager
 def writing(db: str | Path) -> Iterator[Database]:
-    """One write transaction: committed at the end, rolled back by an exception.
+    """Open one write transaction: committed at the end, rolled back by an exception.
 
     It takes the write lock at once (BEGIN IMMEDIATE), so that reading and then writing cannot fail half-way.
 
@@ -289,6 +263,9 @@ def writing(db: str | Path) -> Iterator[Database]:
         FedLensError: field ``db``, for a full disk and a database that stays locked.
     """
     path = resolve(db)
+    if path.is_file():
+        with _explained(path):
+            _migrate_once(path)
     with _opened(path) as database:
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -372,7 +349,7 @@ def as_json(ids: Iterable[int]) -> str:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """SQLite's operational errors in the words of a remedy."""
+    """Turn SQLite's operational errors into errors that say what to do."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
-from fedcore.store.database import DatabaseFile, applied_migrations, reading, resolve
+from fedcore.store.database import DatabaseFile, applied_migrations, reading_as_it_is, resolve
 from fedcore.store.schema import RENAMED, RUN_TABLES, STEPS, migrations
 from fedcore.store.writer import ExperimentRecord, Table, insert_record
 
@@ -105,7 +105,7 @@ def _insert_missing(database_file: DatabaseFile, records: Iterable[ExperimentRec
 @contextmanager
 def _reading_migrated(path: Path) -> Iterator[sqlite3.Connection]:
     """Open another database for reading; one of an older FedLens is migrated in a copy in memory."""
-    with reading(path) as connection:
+    with reading_as_it_is(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         if not {"experiments", "runs", "accuracy"} <= tables:
             raise FedLensError(f"{path} is not a database of FedLens; name a runs.db", "other")
@@ -217,6 +217,7 @@ def _renamed(experiment: dict[str, Any]) -> dict[str, Any]:
     """Give the columns of a file in the first format the names that they have now."""
 
     def new(table: str, name: str) -> str:
+        """Return today's name of a column."""
         return RENAMED.get(table, {}).get(name, name)
 
     return {new("experiments", name): value for name, value in experiment.items()} | {

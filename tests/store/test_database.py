@@ -14,7 +14,7 @@ from sqlite_utils import Database
 from fedcore.engine.events import RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.paths import PROJECT
-from fedcore.store import Store, database, schema
+from fedcore.store import Store, database, network, schema
 from fedcore.store.liveness import new_owner
 from fedcore.store.run_writer import RunWriter
 from tests.support import fake_engine
@@ -242,8 +242,8 @@ server:/old /data nfs rw 0 0
     ],
 )
 def test_network_file_systems_are_told_from_local_ones(path, kind, monkeypatch):
-    monkeypatch.setattr(database, "_existing", lambda p: p)  # as if all these places were there
-    assert database.network_file_system(Path(path), MOUNTS) == kind
+    monkeypatch.setattr(network, "_existing", lambda p: p)  # as if all these places were there
+    assert network.network_file_system(Path(path), MOUNTS) == kind
 
 
 def test_network_file_system_is_refused_with_the_remedy(tmp_path, monkeypatch):

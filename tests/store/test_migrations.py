@@ -160,6 +160,11 @@ def test_columns_of_an_older_store_keep_what_they_hold(fourth_release):
         assert {row[0] for row in db.execute("SELECT stage FROM accuracy_named")} <= set(STAGES)
 
 
+def test_an_older_database_is_brought_up_to_date_by_the_first_read(fourth_release):
+    assert [e.name for e in Store(fourth_release).experiments.all()] == ["In the middle of things", "first"]
+    assert Store(fourth_release).prepare().writable
+
+
 def test_an_older_database_is_merged_and_stays_as_it_is(fourth_release, tmp_path):
     before, mine = fourth_release.read_bytes(), tmp_path / "mine.db"
     assert Store(mine).imports.database(fourth_release).added == ("first", "In the middle of things")
