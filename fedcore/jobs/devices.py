@@ -1,4 +1,4 @@
-"""What this machine can train on, and how full it is, without loading torch."""
+"""The devices of this machine and how much of them is in use, without loading torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 
@@ -18,12 +19,12 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Device:
-    """A place to train.
+    """A device that runs can train on.
 
     Attributes:
         id: ``cpu``, or the UUID of a GPU.
-        memory_total, memory_used: bytes; of the machine for the CPU.
-        load: share of one, None where it cannot be read.
+        memory_total, memory_used: bytes; for the CPU, of the whole machine.
+        load: between 0 and 1, None where it cannot be read.
     """
 
     id: str
@@ -34,7 +35,7 @@ class Device:
 
 
 def list_devices() -> list[Device]:
-    """The GPUs that the installed torch can use, then the CPU."""
+    """Return the GPUs that the installed torch can use, then the CPU."""
     memory = psutil.virtual_memory()
     cpu = Device(
         CPU, platform.processor() or "CPU", memory.total, memory.total - memory.available,
@@ -45,7 +46,7 @@ def list_devices() -> list[Device]:
 
 @cache
 def torch_has_cuda() -> bool:
-    """Whether the installed torch was built with CUDA, from its version file: importing it takes seconds."""
+    """Return whether the installed torch has CUDA, by its version file: importing torch takes seconds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return False
@@ -62,16 +63,16 @@ def _gpus() -> list[Device]:
         return []
     try:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        found = [_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
+        gpus = [_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
     finally:
         pynvml.nvmlShutdown()
     if visible is None:
-        return found
-    asked = [part.strip() for part in visible.split(",") if part.strip()]
-    return [gpu for i, gpu in enumerate(found) if any(a == str(i) or gpu.id.startswith(a) for a in asked)]
+        return gpus
+    names = [part.strip() for part in visible.split(",") if part.strip()]
+    return [gpu for i, gpu in enumerate(gpus) if any(n == str(i) or gpu.id.startswith(n) for n in names)]
 
 
-def _gpu(pynvml: object, index: int) -> Device:
+def _gpu(pynvml: ModuleType, index: int) -> Device:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     try:
@@ -97,47 +98,50 @@ def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:
 
 
 def torch_name(device: str) -> str:
-    """What torch calls a device inside a process that sees this one only."""
+    """Return torch's name of a device, in a process that sees this one only."""
     return CPU if device == CPU else "cuda"
 
 
 PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""OpenMP threads that wait without spinning: where a browser or another run shares the cores, spinning ones
-made training three to six times slower (measured on two cores). To be set before torch is loaded."""
+"""Environment variables that let OpenMP threads wait without spinning; set them before torch is loaded.
+
+Where a browser or another run shares the cores, spinning threads made training three to six times slower
+(measured on two cores).
+"""
 
 
 def environment_for(device: str, sharers: int = 1) -> dict[str, str]:
-    """Environment variables of a process that may use this device only.
+    """Return the environment variables of a process that may use this device only.
 
     Args:
         sharers: runs that may train on it at once; on the CPU they divide its threads among them.
     """
-    found = {
+    variables = {
         "CUDA_VISIBLE_DEVICES": "" if device == CPU else device,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **PATIENT_THREADS,
     }
     if device == CPU and sharers > 1 and "FEDLENS_THREADS" not in os.environ:
-        found["FEDLENS_THREADS"] = found["OMP_NUM_THREADS"] = str(max(1, _cores() // sharers))
-    return found
+        variables["FEDLENS_THREADS"] = variables["OMP_NUM_THREADS"] = str(max(1, _cores() // sharers))
+    return variables
 
 
 def _cores() -> int:
-    """Threads that torch would take by itself: OMP_NUM_THREADS, else the physical cores that we may use."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked):
-        return int(asked)
+    """Return the threads that torch would use: OMP_NUM_THREADS, else the physical cores that we may use."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads):
+        return int(threads)
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, psutil.cpu_count(logical=False) or usable)
 
 
 CUDA_CONTEXT = 600 * 2**20
-"""What a process holds on a GPU beside torch's memory: CUDA's context and its libraries' kernels."""
+"""Bytes that a process holds on a GPU beside torch's memory: CUDA's context and its libraries' kernels."""
 
 
 def peak_memory(device: str) -> int:
-    """Most bytes of a device's memory that this process has used so far; of the machine's for ``cpu``."""
-    torch = sys.modules.get("torch")  # whoever trains has loaded it
+    """Return the most bytes of memory that this process has used, of a GPU or (``cpu``) of the machine."""
+    torch = sys.modules.get("torch")  # a process that trains has loaded it
     if device != "cpu" and torch is not None:
         return int(torch.cuda.max_memory_reserved()) + CUDA_CONTEXT
     if sys.platform == "win32":
@@ -149,5 +153,5 @@ def peak_memory(device: str) -> int:
 
 
 def default_device() -> str:
-    """Where a run in the foreground trains: the first GPU, else the CPU."""
+    """Return the device of a run that names none: the first GPU, else the CPU."""
     return list_devices()[0].id

@@ -105,8 +105,8 @@ def check(job: Job) -> Work[dict[str, Any]]:
     from fedcore.data.check.dataset import check_dataset
     from fedcore.data.readers.loaders import detect_format
 
-    root, domains, columns = job.args.get("root"), job.args.get("domains"), job.args.get("columns")
-    name = job.args.get("name") or detect_format(root)
+    root, domains, columns = (job.args.get(name) for name in ("root", "domains", "columns"))
+    name = job.args.get("name") or detect_format(job.args["root"])
     report = yield from check_dataset(name, root, domains, columns)
     if report.error is None:
         yield Progress("drawing samples", report.images, report.images)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -219,7 +218,7 @@ def work(
     Returns: how the last job ended.
     """
     if first.table is not RUNS:  # training and pages come first
-        psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else 10)
+        psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # the name is Windows'
     claim: Claim | None = first
     outcome = "lost"
     heartbeat = Heartbeat(Store(first.db), first.owner, beat_seconds)

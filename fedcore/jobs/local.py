@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.events import Event
@@ -60,6 +61,6 @@ def run_local(
             else:
                 outcomes[claim.id] = execute(
                     claim, heartbeat, handler=handler, device=device, terminated=terminated,
-                    ends_as="stopped", listen=lambda event, run_id=claim.id: listen(run_id, event),
+                    ends_as="stopped", listen=partial(listen, claim.id),
                 )  # fmt: skip
     return Outcome(created.experiment_id, outcomes)

@@ -1,4 +1,4 @@
-"""One supervisor per database: an operating-system lock, which the kernel frees however its holder dies."""
+"""The lock that keeps one supervisor per database; the kernel frees it however its holder dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcore.store.database import resolve
 
 
 class SupervisorLock:
-    """The lock ``<db>.lock``. Linux is tested; the Windows branch is written for it and untested."""
+    """The lock on the file ``<db>.lock``; tested on Linux, its branch for Windows is untested."""
 
     def __init__(self, db: str | Path) -> None:
         path = resolve(db)
@@ -19,7 +19,7 @@ class SupervisorLock:
         self._file: int | None = None
 
     def acquire(self, patience: float = 0.0) -> bool:
-        """Take the lock, trying for ``patience`` seconds; False when somebody else keeps holding it."""
+        """Take the lock, trying for ``patience`` seconds; returns False when another process keeps it."""
         end = time.monotonic() + patience
         while not self._try():
             if time.monotonic() >= end:
@@ -34,7 +34,10 @@ class SupervisorLock:
             self._file = None
 
     def is_free(self) -> bool:
-        """Whether no supervisor lives: holds the lock for a moment, for which a starting one has patience."""
+        """Return whether no supervisor lives.
+
+        Holds the lock for a moment; a starting supervisor tries long enough for that.
+        """
         free = self._try()
         self.release()
         return free

@@ -48,19 +48,19 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
         Stopped: when the job was asked to stop; the current round is discarded.
     """
     run = RunWriter(job.claim)
-    config, earlier = run.config(), run.environment()
-    checkpoint = job.store.runs.newest_checkpoint(job.id)
+    runs = job.store.runs
+    checkpoint = runs.newest_checkpoint(job.id)
     run.rewind(None if checkpoint is None else checkpoint[0])
     resuming = f", resuming after round {checkpoint[0]}" if checkpoint else ""
     job.log(f"attempt {job.claim.attempt}{resuming}")
     finished = False
     for event in (engine or load_engine())(
-        config,
+        runs.config(job.id),
         artifacts=job.store.artifacts,
         folder=job.folder,
         device=job.device,
         resume_from=str(checkpoint[1]) if checkpoint else None,
-        environment=earlier,
+        environment=runs.environment(job.id) or None,
         should_stop=job.should_stop,
     ):
         yield event

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcore.config import RunConfig
-from fedcore.store.database import reading
+from fedcore.store.database import DatabaseFile
 from fedcore.store.jobs import Claim
+from fedcore.store.runs import Runs
 from fedcore.store.writer import delete_rounds_after, insert_entities, insert_round, update_summary
 
 if TYPE_CHECKING:
@@ -37,16 +38,7 @@ class RunWriter:
 
     def config(self) -> RunConfig:
         """Read the config to train."""
-        return RunConfig.model_validate_json(self._column("config"))
-
-    def environment(self) -> dict[str, Any] | None:
-        """Read the environment of an earlier attempt (threads, chunk, precision), to be used again."""
-        text = self._column("environment")
-        return json.loads(text) if text else None
-
-    def _column(self, name: str) -> Any:
-        with reading(self.claim.db) as connection:
-            return connection.execute(f"SELECT {name} FROM runs WHERE id=?", [self.run_id]).fetchone()[0]
+        return Runs(DatabaseFile(self.claim.db)).config(self.run_id)
 
     def notice(self, message: str, repeats_exactly: bool) -> None:
         """Keep a notice with the run, once, also when a resumed run repeats it.

@@ -289,9 +289,8 @@ def test_what_a_resumed_run_says_again_is_kept_once(writer):
 
 
 def test_environment_is_stored_for_the_next_attempt(writer):
-    assert writer.environment() is None
+    assert Store(writer.claim.db).runs.environment(writer.run_id) == {}
     writer.started(Started(entities=ENTITIES, rounds_total=7, environment={"threads": 2, "chunk": 6}))
-    assert writer.environment() == {"threads": 2, "chunk": 6}
     assert Store(writer.claim.db).runs.environment(writer.run_id) == {"threads": 2, "chunk": 6}
     assert Store(writer.claim.db).runs.get([writer.run_id])[0].rounds_total == 7
 
