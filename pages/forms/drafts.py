@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import streamlit as st
 
@@ -96,17 +96,17 @@ def draft() -> Experiment:
     """Return the experiment that the form was filled from; at first that of *Try it*."""
     if "draft" not in st.session_state:
         fill(experiments.preset(experiments.DEMO), "preset:demo")
-    return st.session_state["draft"]
+    return cast(Experiment, st.session_state["draft"])
 
 
 def version() -> int:
     """Return how often the form was filled; the number is part of all widgets' keys."""
-    return st.session_state.get("draft_version", 0)
+    return int(st.session_state.get("draft_version", 0))
 
 
 def source() -> str:
     """Return the origin of the draft: ``preset:demo``, ``clone:3``, ``file``."""
-    return st.session_state.get("draft_source", "")
+    return str(st.session_state.get("draft_source", ""))
 
 
 def fill(experiment: Experiment, origin: str) -> None:
@@ -165,19 +165,19 @@ def methods() -> dict[str, type[Method]]:
 def entries() -> list[Entry]:
     """Return the methods of the form."""
     draft()
-    return st.session_state["draft_entries"]
+    return cast(list[Entry], st.session_state["draft_entries"])
 
 
 def sweep() -> Expander:
     """Return the swept fields of the form: path -> values."""
     draft()
-    return st.session_state["draft_sweep"]
+    return cast(Expander, st.session_state["draft_sweep"])
 
 
 def cohorts() -> Expander:
     """Return the lines of the table of cohorts under ``rows``; empty before they are first edited."""
     draft()
-    return st.session_state["draft_cohorts"]
+    return cast(Expander, st.session_state["draft_cohorts"])
 
 
 def extra_fields(data: str) -> Expander:
@@ -205,8 +205,9 @@ def sync_methods(key: str) -> None:
 
 
 def _next_uid() -> int:
-    st.session_state["draft_uid"] = max(st.session_state.get("draft_uid", 99), 99) + 1
-    return st.session_state["draft_uid"]
+    uid = max(int(st.session_state.get("draft_uid", 99)), 99) + 1
+    st.session_state["draft_uid"] = uid
+    return uid
 
 
 def reset(uid: int) -> None:
