@@ -1,4 +1,4 @@
-"""A federation as tensors: one pool of encoded samples, and who holds which of them (client axis first)."""
+"""A federation as tensors: one pool of encoded samples, and the rows of it that each client holds."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class LocalData:
 
     @property
     def labels(self) -> Tensor:
-        """Shape: (participants, longest)."""
+        """Labels of the samples. Shape: (participants, longest)."""
         return self.pool.y(self.rows.index)
 
     @property
@@ -106,7 +106,7 @@ class LocalData:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method may know of a run: the frozen CLIP, the classes, who the clients are. No samples.
+    """All that a method may know of a run: the frozen CLIP, the classes and the clients, but no samples.
 
     Shape: client_domain, samples (clients,); class_counts (clients, classes).
 
@@ -114,7 +114,6 @@ class Problem:
         clients: client names; draws are keyed by name, so that their order does not matter.
         client_domain: index into ``domains``, -1 where a client mixes domains.
         descriptions: the data set's own written descriptions per class (GT), empty where it has none.
-        fields: where a mistake in the method's config is reported.
     """
 
     backbone: Backbone
@@ -130,7 +129,7 @@ class Problem:
 
     @property
     def device(self) -> torch.device:
-        """Where parameters live."""
+        """The device that holds the parameters."""
         return self.backbone.device
 
     @cached_property
@@ -161,8 +160,9 @@ class TestSet:
 
 @dataclass(frozen=True)
 class ClassSets:
-    """For each client, the test samples of the classes that it trains on, whoever holds them (FedAlign's
-    "local performance"; a client's own test set is its share of them).
+    """For each client, all test samples of the classes that it trains on, whichever client holds them.
+
+    This is FedAlign's "local performance"; a client's own test set is its share of them.
 
     Shape: rows (samples,) pool rows of all test samples concerned, ascending; held (clients, classes) bool.
     """

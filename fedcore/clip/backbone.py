@@ -27,7 +27,7 @@ _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen CLIP model and what goes with it.
+    """A frozen CLIP model with its tokenizer and preprocessing.
 
     Attributes:
         fingerprint: changes with the weights (of a tag: with its name), the preprocessing and the precision.
@@ -81,7 +81,7 @@ class Backbone:
         return self.tokenizer(texts)
 
     def too_long(self, text: str) -> str:
-        """Why CLIP would cut a text off; empty where it reads the whole, or its tokenizer does not say."""
+        """The reason why CLIP would cut a text off; empty where it reads all of it or counts no tokens."""
         if not hasattr(self.tokenizer, "encode"):
             return ""
         need = len(self.tokenizer.encode(text)) + 2
@@ -116,8 +116,9 @@ def weights_fingerprint(name: str, pretrained: str | None) -> str:
 
 
 def load(name: str, pretrained: str | None = None, device: str = "cpu", precision: str = "fp32") -> Backbone:
-    """Load a frozen CLIP. Weights of a tag come from the Hugging Face cache of this machine, and are
-    downloaded where it lacks them: only a user's tag does that.
+    """Load a frozen CLIP.
+
+    Weights of a tag come from this machine's Hugging Face cache, or are downloaded into it.
 
     Raises:
         FedLensError: for unknown names, missing, unreadable or unfitting weights.
@@ -162,15 +163,15 @@ def _create(name: str, pretrained: str | None) -> Any:
         weights.fit(model, state, name, path)
         return model
     cfg = tags.config(name, pretrained)
-    found = tags.cached(name, pretrained) or _download(name, pretrained)
+    weights_file = tags.cached(name, pretrained) or _download(name, pretrained)
     settings = {key: cfg[key] for key in ("mean", "std", "interpolation", "resize_mode")}
     model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained), force_preprocess_cfg=settings)
     try:
-        open_clip.load_checkpoint(model, str(found), weights_only=True)
+        open_clip.load_checkpoint(model, str(weights_file), weights_only=True)
     except Exception as error:  # a damaged download shows itself as anything from EOFError to KeyError
         raise FedLensError(
-            f"the weights '{pretrained}' of {name} cannot be read from {found} ({_first_line(error)}); "
-            "delete the file, it is downloaded again",
+            f"the weights '{pretrained}' of {name} cannot be read from {weights_file} "
+            f"({_first_line(error)}); delete the file, it is downloaded again",
             "backbone.pretrained",
         ) from error
     return model

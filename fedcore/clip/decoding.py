@@ -47,7 +47,7 @@ def batches(
 ) -> Iterator[tuple[int, Tensor]]:
     """Preprocessed pixels of rows ``first`` to ``images``, in order.
 
-    A batch's memory is used again for a later one: take what you need before the next is asked for.
+    A batch's memory is used again for a later one: copy what you keep before the next one is requested.
 
     Args:
         read: safe to be called from several threads.

@@ -1,4 +1,4 @@
-"""What a backbone is, read from open_clip's own JSON files without importing open_clip or torch."""
+"""Sizes of backbones, read from open_clip's JSON files without importing open_clip or torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BackboneFacts:
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
-    """Where a backbone's weights come from: files on this machine, or an open_clip tag.
+    """The origin of a backbone's weights: files on this machine, or an open_clip tag.
 
     Raises:
         FedLensError: for a model without weights, a weights file that is not there, a tag that does not

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from fedcore.clip.backbone import Backbone
 
 _PRECISIONS = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
-"""As the config calls them."""
-_PATIENCE_SECONDS = 0.3
-"""Between two looks at an encoding that another process is making."""
+"""Torch's names of precisions -> the config's."""
+_POLL_SECONDS = 0.3
+"""Pause between two checks of an encoding that another process is writing."""
 
 
 def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
@@ -43,7 +43,7 @@ def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
 
 
 def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -> Path:
-    """Where the encoding of a data set lives: named by everything that its values depend on."""
+    """The file of an encoding, named by everything that its values depend on."""
     return folder / f"{images.name}-{_key(backbone, images, reads)[:20]}.npy"
 
 
@@ -113,7 +113,7 @@ def fill(
                 yield from _write(backbone, images, reads, path, workers)
                 return
         yield arrays.rows_on_disk(path), len(images)
-        time.sleep(_PATIENCE_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _write(
@@ -141,7 +141,7 @@ def _write(
 
 
 def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
-    """What the key stands for, for people who look at two encodings of the same data."""
+    """The parts of the key in words, so that a user can tell two encodings of the same data apart."""
     weights = backbone.fingerprint.partition(":")[2].partition(":")[0]  # a tag, or a hash of the file
     threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
     return {

@@ -59,7 +59,7 @@ class Lora:
     start: int
 
     def delta(self, layer: int, x: Tensor) -> Tensor | None:
-        """What the adaptation adds to the joint q, k, v projection of a layer; None below ``start``.
+        """The term that the adaptation adds to the q, k, v projection of a layer; None below ``start``.
 
         Shape: x (clients, sequences, tokens, width) -> (clients, sequences, tokens, 3 * width).
         """

@@ -23,8 +23,9 @@ INIT_STD = 0.02
 
 @dataclass(frozen=True)
 class Suffix:
-    """Frozen token embeddings of what follows a context, cut at
-    the longest [EOT] (exact: later tokens are unseen).
+    """Frozen token embeddings of the text after a context, cut at the longest [EOT].
+
+    The cut is exact: the causal mask hides later tokens.
 
     Shape: embeddings (classes, S, m), eot (classes,) index of [EOT] within the suffix.
     """

@@ -1,4 +1,4 @@
-"""open_clip's pretrained tags: which there are, where they come from, whether they are here. No torch."""
+"""open_clip's pretrained tags, their origin, and whether their weights are on this machine (no torch)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _table() -> types.ModuleType:
     hub = sys.modules.get("safetensors.torch")
     try:
         if hub is None:  # it would import torch; `None` makes open_clip go on without it
-            sys.modules["safetensors.torch"] = None  # type: ignore[assignment]  # how Python marks "not there"
+            sys.modules["safetensors.torch"] = None  # type: ignore[assignment]  # None marks a module as missing
         return importlib.import_module(f"{_ALIAS}.pretrained")
     finally:
         if hub is None:
@@ -65,7 +65,7 @@ def check(name: str, tag: str) -> None:
 
 
 def config(name: str, tag: str) -> dict[str, Any]:
-    """What open_clip knows of a tag: its place, the preprocessing and activation it was trained with."""
+    """open_clip's record of a tag: its repository, and the preprocessing and activation of its training."""
     return dict(_table().get_pretrained_cfg(name, tag))
 
 
@@ -83,8 +83,8 @@ def cached(name: str, tag: str) -> Path | None:
     from huggingface_hub import constants, try_to_load_from_cache
 
     repo, files = repository(name, tag)
-    found = (try_to_load_from_cache(repo, file, cache_dir=constants.HF_HUB_CACHE) for file in files)
-    return next((Path(path) for path in found if isinstance(path, str)), None)
+    paths = (try_to_load_from_cache(repo, file, cache_dir=constants.HF_HUB_CACHE) for file in files)
+    return next((Path(path) for path in paths if isinstance(path, str)), None)
 
 
 def content(name: str, tag: str) -> str:
@@ -102,7 +102,7 @@ def content(name: str, tag: str) -> str:
 
 
 def download_note(name: str, tag: str) -> str | None:
-    """What a run with this tag will do first, where its weights are not on this machine yet."""
+    """A notice that a run with this tag will download its weights; None where they are on this machine."""
     if cached(name, tag) is not None:
         return None
     return f"the weights '{tag}' of {name} will be downloaded from huggingface.co/{repository(name, tag)[0]}"

@@ -1,4 +1,4 @@
-"""How many tokens CLIP's tokenizer makes of a text, without torch: class names too long are refused early."""
+"""Token counts as CLIP's tokenizer makes them, without torch, to refuse long class names early."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_room(
 
 
 def template_note(facts: BackboneFacts, classes: Sequence[str], template: str) -> list[str]:
-    """What to tell where the data set's prompt does not fit: not every method reads it."""
+    """A warning where the data set's prompt is too long; it is no error, as not every method reads it."""
     worst, need = _longest(tuple(classes), template, facts.context_length - 2)
     if need + 2 <= facts.context_length or facts.prompts is not None:
         return []
@@ -59,9 +59,9 @@ def count(text: str) -> int:
     return sum(_pieces(word.encode()) for word in regex.findall(_PATTERN, clean, regex.IGNORECASE))
 
 
-@lru_cache(maxsize=64)  # asked again for every run of a plan
+@lru_cache(maxsize=64)  # called again for every run of a plan
 def _longest(classes: tuple[str, ...], pattern: str, room: int) -> tuple[str, int]:
-    """The class that takes most tokens, and how many; where all are short, without counting (0).
+    """The class with most tokens and their number; 0 where all names are so short that none is counted.
 
     A token is one byte at least, so that most lists of classes need no vocabulary.
     """

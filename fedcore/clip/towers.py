@@ -41,7 +41,7 @@ def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
 
 
 class ImageTower:
-    """A CLIP ViT (class-token pooling) in two halves: what is encoded once, and what may be adapted."""
+    """A CLIP ViT (class-token pooling) in two halves: one is encoded once, the other may be adapted."""
 
     def __init__(self, visual: Any) -> None:
         """Wrap an open_clip VisionTransformer.
@@ -64,7 +64,7 @@ class ImageTower:
         return self.visual.conv1(pixels).flatten(2).transpose(1, 2)
 
     def embed(self, patches: Tensor, class_token: Tensor, positions: Tensor) -> Tensor:
-        """What enters layer 0, with class and positional embeddings of each client's own.
+        """The input of layer 0, with class and positional embeddings of each client's own.
 
         Shape: patches (clients, images, patches, width), class_token (clients, width),
         positions (clients, 1 + patches, width) -> (clients, images, 1 + patches, width).
@@ -73,7 +73,7 @@ class ImageTower:
         return self.visual.ln_pre(torch.cat([first, patches], 2) + positions[:, None])
 
     def activations(self, pixels: Tensor, start: int) -> Tensor:
-        """What enters layer ``start``. Shape: pixels (images, 3, side, side) -> (images, tokens, width)."""
+        """The input of layer ``start``. Shape: pixels (images, 3, side, side) -> (images, tokens, width)."""
         x = self.visual._embeds(pixels)
         for block in self.blocks[:start]:
             x = block(x)

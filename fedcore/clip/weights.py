@@ -16,7 +16,7 @@ _FIELD = "backbone.pretrained"
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 """Names under which training scripts keep the weights beside the optimiser's state."""
 _PREFIXES = ("module.", "_orig_mod.")
-"""What DistributedDataParallel and torch.compile put before every name."""
+"""Prefixes that DistributedDataParallel and torch.compile put before every name."""
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
 """Tensors in OpenAI's archives that are settings, or follow from them."""
 
@@ -39,11 +39,11 @@ def read(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: Any = load_file(path)
+            content: Any = load_file(path)
         elif is_archive(path):
-            found = _read_archive(path)
+            content = _read_archive(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise FedLensError(
             f"{path} is no plain weights file: it is damaged, or holds Python objects, which could run code "
@@ -55,25 +55,29 @@ def read(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # safetensors and torch raise anything from EOFError to their own types
         what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         raise FedLensError(f"cannot read the weights file {path} ({what}); copy it again", _FIELD) from error
-    return _unwrapped(found, path)
+    return _unwrapped(content, path)
 
 
-def _unwrapped(found: Any, path: Path) -> dict[str, Tensor]:
-    """The names and tensors themselves, out of a training checkpoint."""
+def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
+    """The tensors by name, taken out of a training checkpoint."""
     for wrapper in _WRAPPERS:
-        if isinstance(found, dict) and isinstance(found.get(wrapper), dict):
-            found = found[wrapper]
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
             break
-    if not isinstance(found, dict) or not found or not all(isinstance(v, Tensor) for v in found.values()):
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(isinstance(v, Tensor) for v in content.values())
+    ):
         raise FedLensError(
             f"{path} holds no state dict; expected tensors by name, by themselves or under "
             f"{', '.join(map(repr, _WRAPPERS))}",
             _FIELD,
         )
     for prefix in _PREFIXES:
-        if all(name.startswith(prefix) for name in found):
-            found = {name.removeprefix(prefix): value for name, value in found.items()}
-    return {n: v for n, v in found.items() if n.rpartition(".")[2] not in _NOT_WEIGHTS}
+        if all(name.startswith(prefix) for name in content):
+            content = {name.removeprefix(prefix): value for name, value in content.items()}
+    return {n: v for n, v in content.items() if n.rpartition(".")[2] not in _NOT_WEIGHTS}
 
 
 def fit(model: torch.nn.Module, state: dict[str, Tensor], name: str, path: Path) -> None:
@@ -179,16 +183,16 @@ def _read_archive(path: Path) -> dict[str, Tensor]:
         root = next(n for n in archive.namelist() if n.endswith("/data.pkl")).removesuffix("/data.pkl")
         with archive.open(f"{root}/data.pkl") as file:
             top = _ArchiveUnpickler(file, archive, root).load()
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
 
     def collect(module: _Module, prefix: str) -> None:
         for name, value in module.attributes.items():
             if isinstance(value, _Module):
                 collect(value, f"{prefix}{name}.")
             elif isinstance(value, Tensor):
-                found[prefix + name] = value
+                tensors[prefix + name] = value
 
     if not isinstance(top, _Module):
         raise FedLensError(f"{path} is an archive without a module; give OpenAI's own file", _FIELD)
     collect(top, "")
-    return found
+    return tensors

@@ -247,36 +247,34 @@ class FedOT(Method[FedOTConfig]):
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """How far the transforms are from orthogonal, and how much classifier gradients disagree.
+        """Measure how far the transforms are from orthogonal and how much classifier gradients disagree.
 
         ``gradient_bound`` is Theorem 1's 2 tau (kappa_i + kappa_j) for the pair that differs most. It
         is never tight: normalised features alone give at most 2 sqrt(2) tau.
         """
-        figures = {"degrees_of_freedom": torch.tensor(float(self.degrees_of_freedom()))}
+        values = {"degrees_of_freedom": torch.tensor(float(self.degrees_of_freedom()))}
         if "matrix" in trained:
-            figures |= orthogonality(self._matrix(trained))
+            values |= orthogonality(self._matrix(trained))
         if "classifier" not in self.shared or len(data.clients) < 2:
-            return figures
-        figures["gradient_conflict"] = mean_cosine(before.shared["classifier"] - trained["classifier"])
+            return values
+        values["gradient_conflict"] = mean_cosine(before.shared["classifier"] - trained["classifier"])
         start = {n: v.expand(len(data.clients), *v.shape) for n, v in before.shared.items()}
         start |= {n: v[data.clients.to(v.device)] for n, v in before.local.items()}
         gradients = self._full_gradients(start, data)
         gap = torch.cdist(
             gradients.flatten(1), gradients.flatten(1), compute_mode="donot_use_mm_for_euclid_dist"
         )
-        figures["gradient_difference"] = gap.max()
-        if (
-            self.config.local_transform != "adapter"
-        ):  # an adapter is not linear, so it has no condition number
+        values["gradient_difference"] = gap.max()
+        if self.config.local_transform != "adapter":  # not linear, so it has no condition number
             kappa = torch.ones(len(gap), dtype=torch.float64)
             if "matrix" in start:
                 kappa = orthogonality(self._matrix(start))["condition_number"].cpu()
             i, j = divmod(int(gap.argmax()), len(gap))
-            figures["gradient_bound"] = 2 * self.tau * (kappa[i] + kappa[j])
-        return figures
+            values["gradient_bound"] = 2 * self.tau * (kappa[i] + kappa[j])
+        return values
 
     def degrees_of_freedom(self) -> int:
-        """Of one client's transform: d (d/r - 1)/2 for blocks of rotations (FedOT, Section 4.3)."""
+        """Degrees of freedom of a client's transform, d (d/r - 1)/2 for rotations (FedOT, Section 4.3)."""
         d, r = self.d, self.config.blocks
         free = {
             "cayley": d * (d // r - 1) // 2,

@@ -1,4 +1,4 @@
-"""Which methods there are: every file of this folder, and files of the user's own, join by one decorator."""
+"""The methods by name: every file of this package, and the user's own files, register by one decorator."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def load_all() -> dict[str, type[Method]]:
 
 
 def known() -> dict[str, type[Method]]:
-    """The methods that have joined so far; unlike ``load_all`` it looks for no files."""
+    """The methods registered so far; unlike ``load_all`` it imports nothing."""
     return dict(_METHODS)
 
 
@@ -118,7 +118,7 @@ def file_hash(path: str | Path) -> str:
     """SHA-256 of a method file's contents.
 
     Raises:
-        FedLensError: when the file is not there.
+        FedLensError: when there is no such file.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -160,7 +160,7 @@ def build_config(name: str, values: dict[str, object], field: str = "methods") -
 
 
 def first_error(error: ValidationError, prefix: str = "") -> FedLensError:
-    """The first complaint of pydantic as one line: what was given, where, what is allowed."""
+    """Pydantic's first complaint as an error of one line: the field, what is allowed, the value given."""
     detail = error.errors(include_url=False)[0]
     field = ".".join([p for p in (prefix, *map(str, detail["loc"])) if p]) or None
     cause = detail.get("ctx", {}).get("error")

@@ -51,5 +51,5 @@ class CoOp(PromptFL):
         return State(local={name: value.clone() for name, value in self.repeat(first).items()})
 
     def models(self, state: State) -> Models:
-        """Each client's own prompt; there is no common one."""
+        """Each client's own prompt; there is no global model."""
         return Models(None, state.local)

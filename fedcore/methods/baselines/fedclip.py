@@ -79,7 +79,7 @@ def contrastive(image_to_text: Tensor, mask: Tensor) -> Tensor:
 
     Shape: image_to_text (clients, batch, batch) scores, mask (clients, batch) -> (clients,).
     """
-    own = torch.arange(mask.shape[1], device=mask.device) * mask  # padding points at sample 0, unread
+    own = torch.arange(mask.shape[1], device=mask.device) * mask  # padding points at sample 0 and is masked
 
     def choose(scores: Tensor) -> Tensor:
         return cross_entropy(scores.masked_fill(~mask[:, None], -torch.inf), own, mask)

@@ -30,7 +30,7 @@ from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.mixing import (
     attend,
-    chosen_hits,
+    hits_to_upload,
     mix_parts,
     pack,
     personalise,
@@ -178,19 +178,19 @@ class FedAlign(Described):
         members = (
             F.one_hot(data.labels, len(self.problem.classes)).to(record["feature"].dtype) * correct[..., None]
         )
-        found = members.sum(1)
-        prototypes = members.transpose(1, 2) @ record["feature"] / found.clamp(min=1)[..., None]
-        chosen = chosen_hits(self.problem, self.config.upload_ratio, correct, data)
+        hits = members.sum(1)
+        prototypes = members.transpose(1, 2) @ record["feature"] / hits.clamp(min=1)[..., None]
+        uploaded = hits_to_upload(self.problem, self.config.upload_ratio, correct, data)
         return {
             **named("image", parts_of("image", params)),
-            "prototypes": pack(prototypes, found > 0),
-            "counts": pack(data.class_counts, found > 0),
-            "features": pack(record["feature"], chosen),
-            "labels": pack(data.labels, chosen),
+            "prototypes": pack(prototypes, hits > 0),
+            "counts": pack(data.class_counts, hits > 0),
+            "features": pack(record["feature"], uploaded),
+            "labels": pack(data.labels, uploaded),
         }
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
-        """Train the text tower, then mix the image updates; who sat out keeps what it last received."""
+        """Train the text tower, then mix the image updates; absent clients keep what they last received."""
         text = self._train_text(parts_of("text", state.server), uploads, generator)
         weights, average = uploads.weights(self.config.weighting), self.config.average
         trained = parts_of("image", {n: v for n, v in uploads.values.items() if isinstance(v, torch.Tensor)})
@@ -228,7 +228,7 @@ class FedAlign(Described):
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """alpha of the next starting point and of prediction, prototypes and hits, who fell back."""
+        """Attention of the next start and of prediction, uploads' sizes, and the clients that fell back."""
         start, serve, alone = self._attention(uploads)
         return {
             "attention": start,
@@ -240,10 +240,10 @@ class FedAlign(Described):
 
     def round_log(self, uploads: Uploads) -> list[str]:
         """Names the clients without a prototype, which take the global mean in all layers."""
-        found = uploads.ragged("prototypes").lengths.tolist()
+        prototypes = uploads.ragged("prototypes").lengths.tolist()
         return [
             f"client '{self.problem.clients[c]}' predicted nothing correctly and takes the global mean"
-            for c, n in zip(uploads.clients.tolist(), found, strict=True)
+            for c, n in zip(uploads.clients.tolist(), prototypes, strict=True)
             if n == 0
         ]
 
@@ -264,7 +264,10 @@ class FedAlign(Described):
         return {name: value.detach() for name, value in parts.items()}
 
     def _attention(self, uploads: Uploads) -> tuple[Tensor, Tensor, Tensor]:
-        """alpha of the next start and of prediction, and who has none. Shape: (participants, ...)."""
+        """Attention of the next start and of prediction, and the clients without any.
+
+        Shape: (participants, participants) twice, (participants,) bool.
+        """
         prototypes = uploads.ragged("prototypes")
         scores = relevance(self.config, prototypes, uploads.ragged("counts"))
         mean = uploads.weights(self.config.weighting).to(scores.device)

@@ -35,7 +35,7 @@ def unpack(ragged: Ragged) -> list[Tensor]:
     return [v[:n] for v, n in zip(ragged.values, ragged.lengths.tolist(), strict=True)]
 
 
-def chosen_hits(problem: Problem, ratio: float, correct: Tensor, data: LocalData) -> Tensor:
+def hits_to_upload(problem: Problem, ratio: float, correct: Tensor, data: LocalData) -> Tensor:
     """Choose the hits to upload: the first in an order of the client's samples drawn once by seed.
 
     Shape: correct (clients, samples) bool -> the same.

@@ -1,5 +1,6 @@
-"""What FedAlign trains in CLIP's towers (their attention alone, or all that Table 4 of its paper counts), and
-the penalty that keeps the classes of an image tower's features apart.
+"""The parts of CLIP's towers that FedAlign trains, and the penalty that keeps classes apart.
+
+Trained are low-rank updates of attention, or all that Table 4 of the paper counts.
 """
 
 from __future__ import annotations

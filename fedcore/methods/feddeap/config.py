@@ -87,11 +87,11 @@ class FedDEAPConfig(MethodConfig):
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Vectors of p_s and, where there is one, of p_d: the field that says so -> tokens."""
-        found = {"prompt_length": self.prompt_length}
+        """Lengths of p_s and, where there is one, p_d in tokens, by the field that sets them."""
+        lengths = {"prompt_length": self.prompt_length}
         if self.personal_prompt:
-            found["personal_length"] = self.personal_length or self.prompt_length
-        return found
+            lengths["personal_length"] = self.personal_length or self.prompt_length
+        return lengths
 
     @property
     def longer(self) -> str:

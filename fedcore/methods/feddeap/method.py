@@ -1,4 +1,4 @@
-"""FedDEAP: a shared semantic prompt and a private domain prompt, told apart by ETFs (Zheng et al., 2025)."""
+"""FedDEAP: a shared semantic prompt and a private domain prompt, separated by ETFs (Zheng et al., 2025)."""
 
 from __future__ import annotations
 
@@ -250,27 +250,27 @@ class FedDEAP(Method[FedDEAPConfig]):
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """How well the networks turn training images towards their ETF vectors.
+        """How closely the networks turn training images towards their ETF vectors.
 
         ``*_etf_cosine`` and ``*_network_accuracy`` are of the networks that a client trained. Its domain
         network saw one domain only and may name it for any image; so ``*_shared_accuracy`` is of the averaged
         networks, which have to tell all clients' images apart.
         """
-        found = {}
+        values = {}
         batch = Batch(data.x, data.labels, data.mask, data.clients.to(data.x.device))
         weights = uploads.weights(self.config.weighting)
         for net in self.etf:
             target = self._target(net, batch)
             cosine = self._etf_logits(trained, net, batch.x) / self.etf_scale
             own = cosine.gather(2, target[..., None])[..., 0]
-            found[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(own, data.mask)
+            values[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(own, data.mask)
             names = [f"{net}_{part}" for part in LAYERS]
             shared = {n: weighted_mean(uploads.dense(n), weights).expand_as(trained[n]) for n in names}
             nearest = {"network": cosine, "shared": self._etf_logits(shared, net, batch.x)}
             for kind, scores in nearest.items():
                 right = (scores.argmax(-1) == target).double()
-                found[f"{NETWORKS[net]}_{kind}_accuracy"] = masked_mean(right, data.mask)
-        return found
+                values[f"{NETWORKS[net]}_{kind}_accuracy"] = masked_mean(right, data.mask)
+        return values
 
     def _text(self, params: Params, mean: Tensor) -> Tensor:
         """Text features of the full prompt (Eq. 5, 6). Shape: mean(h) (clients, d) -> (clients, K, d).

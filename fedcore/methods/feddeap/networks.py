@@ -48,12 +48,12 @@ def init_network(net: str, d: int, generator: Generator) -> Params:
     """
     hidden = d // 2
     shapes = {"w1": (hidden, d), "b1": (hidden,), "w2": (d, hidden), "b2": (d,)}
-    found = {}
+    params = {}
     for part, shape in shapes.items():
         bound = 1 / math.sqrt(d if part.endswith("1") else hidden)
         drawn = torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
-        found[f"{net}_{part}"] = drawn
-    return found
+        params[f"{net}_{part}"] = drawn
+    return params
 
 
 def transform(params: Params, net: str, h: Tensor) -> Tensor:

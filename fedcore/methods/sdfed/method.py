@@ -124,10 +124,10 @@ def parse_lengths(text: str) -> tuple[int, int, tuple[int, ...]]:
     Raises:
         ValueError: when the text is none of the three forms.
     """
-    if found := re.fullmatch(r"fixed:(\d{1,4})", text):
-        return int(found[1]), int(found[1]), ()
-    if found := re.fullmatch(r"random:(\d{1,4})-(\d{1,4})", text):
-        return int(found[1]), int(found[2]), ()
+    if match := re.fullmatch(r"fixed:(\d{1,4})", text):
+        return int(match[1]), int(match[1]), ()
+    if match := re.fullmatch(r"random:(\d{1,4})-(\d{1,4})", text):
+        return int(match[1]), int(match[2]), ()
     if re.fullmatch(r"\d{1,4}( *, *\d{1,4})*", text):
         listed = tuple(int(n) for n in text.split(","))
         return min(listed), max(listed), listed
@@ -369,18 +369,19 @@ class SDFed(Method[SDFedConfig]):
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """G_s and G_c,l. Shape: (models, S_s, m) and (models, S_l, m)."""
-        found: dict[str, Tensor | Ragged] = {"global prompt": params["global_prompt"]}
+        prompts: dict[str, Tensor | Ragged] = {"global prompt": params["global_prompt"]}
         if self.has_local and clients is not None:
-            found["local prompt"] = Ragged(
+            prompts["local prompt"] = Ragged(
                 params["local_prompt"], self.lengths[clients.to(self.lengths.device)]
             )
-        return found
+        return prompts
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """The length of each participant's own prompt (accuracy is read against it in the paper's Figure 6),
-        and how much of it lies in the span of the client's own G_s, both as local training left them.
+        """The length of each participant's own prompt, and how much of it lies in the span of its own G_s.
+
+        Both are as local training left them; the paper's Figure 6 shows accuracy by length.
         """
         if not self.has_local:
             return {}
