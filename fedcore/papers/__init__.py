@@ -1,1 +1,1 @@
-"""What the four papers print, which of our runs stand beside it, and the experiments that repeat it."""
+"""The values that the four papers publish, the experiments that reproduce them, and our own values."""

@@ -1,4 +1,4 @@
-"""What a printed method is in FedLens: a method and the config fields that make it this one, or nothing."""
+"""FedLens' equivalents of the papers' methods: a registered method, and the fields that make it this one."""
 
 from __future__ import annotations
 

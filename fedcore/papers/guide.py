@@ -1,4 +1,4 @@
-"""The methods' pages of docs/methods.md, as the dashboard shows them beside a method's form."""
+"""The methods' sections of docs/methods.md, as the dashboard shows them beside a method's form."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ PAGE = PROJECT / "docs" / "methods.md"
 _SECTION = re.compile(r"^## [^\n]+\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"^Name: `([\w-]+)`\.\n", re.MULTILINE)
 _GENERATED = re.compile(r"<!-- (?:idea|fields): .*?<!-- end -->\n*", re.DOTALL)
-"""What the form beside it shows already."""
+"""Blocks that repeat what the form beside the section shows."""
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 @cache
 def sections() -> dict[str, str]:
-    """Method -> its equations, readings and settings, as Markdown; empty where the page is not installed."""
+    """Each method's equations, readings and settings as Markdown; empty where the page is not installed."""
     try:
         page = PAGE.read_text(encoding="utf-8")
     except OSError:
         return {}
-    found = {}
+    texts = {}
     for section in _SECTION.findall(page):
         name = _NAME.search(section)
         if name:
             text = _COMMENT.sub("", _GENERATED.sub("", section.replace(name[0], "")))
-            found[name[1]] = _LINK.sub(r"\1", text).strip()
-    return found
+            texts[name[1]] = _LINK.sub(r"\1", text).strip()
+    return texts

@@ -76,7 +76,7 @@ def test_a_preset_is_complete(name):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_preset_names_published_figures_and_has_a_method_for_each(name):
+def test_a_preset_names_published_values_and_has_a_method_for_each(name):
     experiment = PUBLISHED[name]
     figures = published.values_of(experiment)
     if name in DRAWN:
@@ -119,7 +119,7 @@ def test_they_expand_to_the_right_number_of_runs():
     assert counted["feddeap"] == 9 * 3 + 8 + 2 + 2 + imbalance + weights  # two more lengths on one data set
 
 
-def test_every_figure_that_can_be_repeated_is_named_by_a_preset():
+def test_every_value_that_can_be_repeated_is_named_by_a_preset():
     named = {figure for e in PUBLISHED.values() for figure in published.values_of(e)}
     repeatable = {f for f in published.load_all() if isinstance(equivalent(f), Equivalent)}
     assert repeatable <= named
@@ -153,7 +153,7 @@ def test_settings_of_the_papers():
     assert [(c["personal_length"], c["prompt_length"]) for c in table5] == [(12, 20), (20, 12)]
 
 
-def test_the_figures_sweep_what_they_draw():
+def test_figures_sweep_their_axes():
     epochs = PUBLISHED["fedot/figure4-pacs"]
     assert epochs.sweep == {"methods.*.local_epochs": (1, 2, 4, 8)}
     runs = plan(mini(epochs)).runs
@@ -240,7 +240,7 @@ def test_a_small_version_can_be_planned(small):
     assert 2 <= len(planned.clients) <= 6
 
 
-def test_an_entry_that_fits_no_figure_is_refused():
+def test_an_entry_that_fits_no_value_is_refused():
     wrong = {"paper": "fedot", "table": "1", "dataset": "Pacs"}
     experiment = config.parse({"methods": [{"name": "fedot"}], "reproduces": [wrong]})
     with pytest.raises(FedLensError, match="no value in table 1 of fedot matches") as caught:

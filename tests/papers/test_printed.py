@@ -104,7 +104,7 @@ def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
     assert not any(b.measured for b in reproductions(Store(db), experiment))
 
 
-def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:
+def test_values_of_single_domains_and_of_models_before_aggregation_have_no_column() -> None:
     local = {
         (f.setting, f.method): printed.column_of(f)
         for f in published.load("fedalign")
@@ -121,7 +121,7 @@ def test_figures_of_single_domains_and_of_models_before_aggregation_have_no_colu
                                             setting="held out A", target="avg")) is None  # fmt: skip
 
 
-def test_an_experiment_whose_figures_do_not_exist_has_none(pacs: tuple[Path, Experiment]) -> None:
+def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     odd = experiment.reproduces[0].model_copy(update={"table": "99"})
     other = experiment.model_copy(update={"reproduces": (odd,)})

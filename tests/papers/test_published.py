@@ -1,20 +1,15 @@
-"""Published values: loaded as printed, mapped to methods, and shown beside what the store holds."""
+"""Published values: loaded as printed, mapped to methods, and counted."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedcore import config
-from fedcore.cli import main as cli
-from fedcore.cli.published import coverage_text, reproductions_text
-from fedcore.config import Experiment, MethodEntry
+from fedcore.cli.published import coverage_text
 from fedcore.data import catalog
-from fedcore.engine.events import Entity, RoundFinished, Started
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import experiments, published
@@ -22,17 +17,10 @@ from fedcore.papers.coverage import coverage
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
 from fedcore.papers.names import CATALOG
 from fedcore.papers.published import PublishedValue
-from fedcore.papers.reproductions import Reproduction, reproductions
-from fedcore.papers.variants import contents
-from fedcore.results.comparison import compare
-from fedcore.store import Store
-from fedcore.store.liveness import new_owner
-from fedcore.store.run_writer import RunWriter
-from tests.support import fill
-from tests.support.papers import PACS, ROUNDS, find, matrix, preset, share, train, value_of, with_texts
+from tests.support.papers import value_of
 
 
-def test_all_figures_are_loaded_as_printed():
+def test_all_values_are_loaded_as_printed():
     counts = Counter(f.paper for f in published.load_all())
     for paper in published.PAPERS:
         with (published.FOLDER / f"{paper}.csv").open(encoding="utf-8", newline="") as file:
@@ -146,7 +134,7 @@ def test_coverage_counts_by_hand():
     assert sum(c.values for c in counts.values()) == len(published.load_all())
 
 
-def test_a_figure_can_be_run_only_with_method_and_data_set(monkeypatch):
+def test_a_value_can_be_run_only_with_method_and_data_set(monkeypatch):
     """A catalog without FEMNIST; VPT is no method here, whatever the data."""
     known = tuple(entry for entry in catalog.entries() if entry.name != "femnist-digits")
     monkeypatch.setattr(catalog, "entries", lambda: known)
@@ -179,292 +167,3 @@ def test_an_unknown_method_is_never_taken_for_ours():
         "fedot", "1", "PACS", "leave-one-domain-out", "ViT-B-32", "FedXYZ", "avg", "generalization", 1.0, None
     )
     assert equivalent(odd) == NoEquivalent("method", "FedXYZ is not implemented")
-
-
-@pytest.fixture(scope="module")
-def fedot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, list[Reproduction]]:
-    db = tmp_path_factory.mktemp("published") / "runs.db"
-    experiment = preset("fedot/table1-pacs", ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50, 77))
-    moved = experiment.data.model_copy(update={"root": "somewhere"})
-    train(db, experiment.model_copy(update={"data": moved, "methods": experiment.methods[:2]}))
-    return db, experiment, reproductions(Store(db), experiment)
-
-
-def test_generalization_personalization_and_comprehensive(fedot):
-    _, _, rows = fedot
-    acc = np.stack([matrix("FedOT", seed) for seed in (50, 77)])
-    off = ~np.eye(4, dtype=bool)
-    expected = {
-        "generalization": [np.diag(a).mean() for a in acc],
-        "personalization": [a[off].mean() for a in acc],
-        "comprehensive": [a.mean() for a in acc],
-    }
-    for metric, values in expected.items():
-        row = find(rows, table="1", method="FedOT", metric=metric)
-        assert row.status == "measured" and row.label == "FedOT"
-        assert row.measured.mean == pytest.approx(np.mean(values))
-        assert row.measured.std == pytest.approx(np.std(values, ddof=1))
-        assert row.measured.n == 2
-        assert row.measured_text == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
-
-
-def test_tables_by_held_out_domain_and_target(fedot):
-    _, _, rows = fedot
-    acc = np.mean([matrix("FedOT", seed) for seed in (50, 77)], axis=0)
-    assert find(rows, table="5", method="FedOT", target="C").measured.mean == pytest.approx(acc[1, 1])
-    held_out = {"table": "7", "method": "FedOT", "setting": "held out P"}
-    assert find(rows, **held_out, target="S").measured.mean == pytest.approx(acc[2, 3])
-    assert find(rows, **held_out, target="avg").measured.mean == pytest.approx(acc[2, [0, 1, 3]].mean())
-    assert find(rows, table="9", method="FedOT", target="A").measured.mean == pytest.approx(acc[0].mean())
-    zero_shot = np.mean([matrix("Zero-shot CLIP", seed) for seed in (50, 77)], axis=0)
-    row = find(rows, table="9", method="Zero Shot", target="A")
-    assert row.measured.mean == pytest.approx(zero_shot[0, 0]), "printed by domain, not by held-out domain"
-
-
-def test_condition_number_is_the_last_round_s(fedot):
-    row = find(fedot[2], table="2", method="FedOT", target="avg", metric="condition number")
-    assert row.measured.mean == pytest.approx(np.mean([2.0, 3.0, 4.0]))
-
-
-def test_nothing_is_blank(fedot):
-    _, experiment, rows = fedot
-    assert len(rows) == len(published.values_of(experiment))
-    assert find(rows, table="1", method="VPT", metric="generalization").measured_text == "not implemented"
-    assert find(rows, table="1", method="FedOT(+B)", metric="generalization").status == "measured", (
-        "r = 1 is FedOT"
-    )
-    linear = find(rows, table="2", method="FedOT(-o)", target="avg", metric="generalization")
-    assert linear.measured_text == "not run"
-    assert find(rows, table="1", method="FedCLIP", metric="generalization").measured_text == "not run"
-    assert all(r.measured_text for r in rows)
-    assert (
-        Counter(r.status for r in rows)["not implemented"]
-        == Counter(equivalent(f).__class__ for f in published.values_of(experiment))[NoEquivalent]
-    )
-
-
-def test_a_seed_counts_when_all_held_out_domains_are_done(tmp_path):
-    db = tmp_path / "runs.db"
-    experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
-    train(db, experiment, held_out=("cartoon", "photo", "sketch"))
-    rows = reproductions(Store(db), experiment)
-    assert find(rows, table="1", method="FedOT", metric="generalization").measured_text == "not run"
-    assert find(rows, table="5", method="FedOT", target="C").status == "measured"
-    assert find(rows, table="5", method="FedOT", target="A").measured_text == "not run"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rounds": ROUNDS + 1},
-        {"participation": 0.5},
-        {"methods": (MethodEntry(name="fedot", config={"lr": 0.1}),)},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_runs_of_another_setting_do_not_count(fedot, change):
-    db, experiment, _ = fedot
-    rows = reproductions(Store(db), experiment.model_copy(update=change))
-    assert {r.status for r in rows} == {"not run", "not implemented"}
-
-
-def test_domains_traffic_and_what_no_run_gives(tmp_path):
-    db = tmp_path / "runs.db"
-    experiment = preset("feddeap/table1-domainnet-126", ("FedDEAP", "PromptFL"))
-    train(db, experiment.model_copy(update={"seeds": (1,)}))
-    rows = reproductions(Store(db), experiment)
-    assert find(rows, table="4", method="PromptFL", metric="Comm. (M/epoch)").measured.mean == 1.0, (
-        "4 M, 4 clients"
-    )
-    assert find(rows, table="4", method="FACMIC", metric="Performance (%)").measured_text == "not implemented"
-    assert (
-        find(rows, table="4", method="FedDEAP", metric="Performance (%)").measured_text
-        == "a mean over several data sets"
-    )
-    own = [100 * share("FedDEAP/None", 1, ROUNDS, d, f"client:{d}") for d in PACS]
-    row = find(rows, table="1", method="FedDEAP", target="avg")
-    assert (row.measured.mean, row.measured.std) == (pytest.approx(np.mean(own)), None)
-    sketch = find(rows, table="1", method="FedDEAP", target="s")
-    assert sketch.measured.mean == pytest.approx(own[PACS.index("sketch")])
-
-
-def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_path):
-    db = tmp_path / "runs.db"
-    sdfed = preset("sdfed/table1-dtd", ("SDFed",), seeds=(1,))
-    aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
-    train(db, sdfed)
-    train(db, aligned)
-    row = find(reproductions(Store(db), sdfed), table="1", method="SDFed")
-    own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert row.measured.mean == pytest.approx(np.mean(own))
-    row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
-    whole = [100 * share("FedAlign/None", 1, ROUNDS, "global", f"domain:{d}") for d in PACS]
-    assert row.measured.mean == pytest.approx(np.mean(whole))
-
-
-def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_samples(tmp_path):
-    """IID: FedAlign after aggregation, 3/10 and 5/10, PromptFL before it, 9/10 and 9/10. Path: before it, 1/4
-    and 3/4 of own samples. Made-up counts."""
-    counts = [
-        ("after_aggregation", 1, 4, 3, 10),
-        ("after_aggregation", 2, 5, 5, 10),
-        ("before_aggregation", 1, 4, 9, 10),
-        ("before_aggregation", 2, 5, 9, 10),
-    ]
-    own = [
-        ("after_aggregation", 1, 1, 4, 4),
-        ("after_aggregation", 2, 2, 4, 4),
-        ("before_aggregation", 1, 1, 1, 4),
-        ("before_aggregation", 2, 2, 3, 4),
-    ]
-    for setting, label, cells, expected in (
-        ("iid", "FedAlign", counts + own, 40.0),
-        ("iid-promptfl", "PromptFL", counts + own, 90.0),
-        ("path", "FedAlign", own, 50.0),
-    ):
-        db = tmp_path / f"{setting}.db"
-        Store(db).prepare()
-        experiment = preset(f"fedalign/table1-food101-{setting}", (label,))
-        planned = with_texts(experiment, {"apple pie": ["a pie."]}) if label == "FedAlign" else experiment
-        created = Store(db).experiments.create(planned)
-        writer = RunWriter(Store(db).jobs.claim(new_owner(), "cpu", experiment_id=created.experiment_id))
-        writer.claim.begin()
-        names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b"), (3, "domain", "d")]
-        names += [(4, "classes", "classes of a"), (5, "classes", "classes of b")]
-        writer.started(
-            Started(entities=tuple(Entity(*n) for n in names), rounds_total=ROUNDS, environment={})
-        )
-        for round_ in range(ROUNDS + 1):
-            found = tuple(fill.cell(*counts, stage=stage) for stage, *counts in cells)
-            writer.write_round(RoundFinished(round=round_, cells=found))
-        writer.claim.finish("done")
-        row = find(reproductions(Store(db), experiment), table="1", method=label, metric="local")
-        assert (row.status, row.measured.mean) == ("measured", pytest.approx(expected))
-
-
-HALF = {"apple pie": ["a pie."], "baby back ribs": []}
-
-
-@pytest.mark.parametrize(
-    ("texts", "why"),
-    [
-        (HALF, "1 of 2 classes had no written description and used the prompt"),
-        (None, "recorded before written descriptions were kept"),
-    ],
-)
-def test_a_gt_figure_of_classes_that_took_the_prompt_is_told_apart(tmp_path, texts, why):
-    db = tmp_path / "runs.db"
-    aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
-    train(db, with_texts(aligned, texts))
-    row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
-    assert row.status == "measured with a caveat" and why in row.reason
-    assert row.measured is not None and row.measured_text.endswith(" †")
-    said = reproductions_text(reproductions(Store(db), aligned))
-    assert f"\n† {row.reason}" in said and "1 measured with a caveat" in said
-    (note,) = [n for n in compare(Store(db), [1]).notes if n.startswith("†")]
-    assert note.startswith("† FedAlign: ") and why in note
-
-
-def test_texts_of_one_s_own_match_a_preset_and_runs_with_all_of_them_come_first(tmp_path):
-    """Also before newer runs of the same seed that took the prompt."""
-    db = tmp_path / "runs.db"
-    aligned = preset("fedalign/table1-food101-iid", ("FedAlign",))
-    train(db, with_texts(aligned, {"apple pie": ["a pie."], "baby back ribs": ["ribs."]}))
-    train(db, with_texts(aligned, HALF))
-    row = find(reproductions(Store(db), aligned), table="1", method="FedAlign", metric="global")
-    assert (row.status, row.reason, row.measured.n) == ("measured", "", 1)
-
-
-@pytest.mark.parametrize("kind", ["iid", "dirichlet", "pathological"])
-def test_what_a_kind_of_partition_does_not_read_keeps_no_run_from_counting(kind):
-    """A sweep over kinds carries the fields of all of them: Figure 8's first runs are those of Table 1."""
-    known = {"iid": "iid", "dirichlet": "dir", "pathological": "path"}
-    table = contents(preset(f"fedalign/table1-cifar10-{known[kind]}", ("FedAlign",)))[0]
-    swept = [
-        c
-        for c in contents(preset("fedalign/figure8-cifar10", ("FedAlign",)))
-        if c["partition"]["kind"] == kind
-    ]
-    assert swept[0] == table and table not in swept[1:]
-
-
-def test_zero_shot_with_and_without_descriptions_is_told_apart(tmp_path):
-    meant = {
-        text: equivalent(value_of("fedalign", table="6", dataset="CIFAR10", setting=f"zero-shot {name}",
-                                     backbone="ViT-B-32"))
-        for text, name in (("template", "ST"), ("description", "GT"))
-    }  # fmt: skip
-    assert meant == {s: Equivalent("zero-shot", {"class_text": s}) for s in meant}
-    db = tmp_path / "runs.db"
-    table = preset("fedalign/table1-cifar10-iid", ("Zero-shot CLIP", "Zero-shot CLIP, GT"))
-    train(db, with_texts(table, {"cat": ["a pet."]}))
-    for name in ("ST", "GT"):
-        row = find(reproductions(Store(db), table), table="6", setting=f"zero-shot {name}")
-        label = "Zero-shot CLIP" + (", GT" if name == "GT" else "")
-        assert (row.status, row.label) == ("measured", label)
-
-
-def test_a_run_recorded_before_there_were_class_sets_is_no_local_performance(tmp_path):
-    db = tmp_path / "runs.db"
-    iid = preset("fedalign/table1-food101-iid", ("FedAlign",))
-    assert (
-        find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local").status == "not run"
-    )
-    train(db, iid)
-    row = find(reproductions(Store(db), iid), table="1", method="FedAlign", metric="local")
-    assert (row.status, row.measured) == ("measured on another test set", None)
-    assert row.measured_text == "measured on another test set" and "client's own share" in row.reason
-
-
-def test_of_a_sweep_the_variant_that_is_printed_is_beside_the_figure(tmp_path):
-    """FedOT with one and two local epochs: the paper's tables have one."""
-    db = tmp_path / "runs.db"
-    swept = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,), sweep={"methods.*.local_epochs": (1, 2)})
-    train(db, swept)
-    row = find(reproductions(Store(db), swept), table="1", method="FedOT", metric="generalization")
-    label = "FedOT (local_epochs 1)"
-    assert (row.status, row.label) == ("measured", label)
-    assert row.measured.mean == pytest.approx(np.diag(matrix(label, 50)).mean())
-
-
-def test_a_run_with_cohorts_is_beside_table_4_and_one_without_is_not(tmp_path):
-    db = tmp_path / "runs.db"
-    mixed = preset("sdfed/table4-dtd", ("SDFed",), seeds=(1,))
-    train(db, mixed.model_copy(update={"cohorts": ()}))
-    assert find(reproductions(Store(db), mixed), method="SDFed").status == "not run"
-    train(db, mixed)
-    row = find(reproductions(Store(db), mixed), method="SDFed")
-    own = [100 * share("SDFed/None", 1, r, d, f"client:{d}") for r in (1, 2, 3) for d in PACS]
-    assert (row.status, row.measured.mean) == ("measured", pytest.approx(np.mean(own)))
-
-
-def test_one_run_suffices_for_a_figure_by_held_out_domain(tmp_path):
-    db = tmp_path / "runs.db"
-    experiment = preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
-    train(db, experiment)
-    train(db, experiment.model_copy(update={"seeds": (77,)}), held_out=("cartoon",))
-    rows = reproductions(Store(db), experiment)
-    assert find(rows, table="5", method="FedOT", target="C").measured.n == 2
-    assert find(rows, table="1", method="FedOT", metric="generalization").measured.n == 1
-
-
-def test_an_experiment_that_names_nothing_is_refused(tmp_path):
-    with pytest.raises(FedLensError, match="names no published values"):
-        reproductions(Store(tmp_path / "none.db"), config.parse({"methods": [{"name": "fedot"}]}))
-
-
-def test_the_command_prints_both(fedot, capsys):
-    db, _, _ = fedot
-    named = ["--preset", "fedot/table1-pacs"]
-    assert cli.main(["published", *named, "--db", str(db)]) == 0
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert last.startswith(f"{len(lines) - 1} values: ") and "not implemented" in last
-    assert lines[0].split()[-3:] == ["published", "ours", "difference"]
-    assert not [line for line in lines if "VPT" in line and "not implemented" not in line]
-    assert cli.main(["published", "--coverage"]) == 0
-    out = capsys.readouterr().out
-    (total,) = [line.split() for line in out.splitlines() if line.startswith("all ")]
-    assert total == ["all", "3568", "1794", "0", "1727", "47"]
-    assert "the catalog lacks" not in out
-    assert cli.main(["published"]) == 2
-    assert cli.main(["published", *named, "--coverage"]) == 2
