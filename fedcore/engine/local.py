@@ -162,8 +162,8 @@ def _step(
     gradients: Params = {}
     for i, (names, loss) in enumerate(step.losses.items()):
         more = i < len(step.losses) - 1
-        found = torch.autograd.grad(loss.sum(), [leaves[n] for n in names], retain_graph=more)
-        gradients.update(zip(names, found, strict=True))
+        taken = torch.autograd.grad(loss.sum(), [leaves[n] for n in names], retain_graph=more)
+        gradients.update(zip(names, taken, strict=True))
     with torch.no_grad():
         for name, gradient in gradients.items():
             moved = optimiser.step(name, active[name].detach(), gradient, rows)

@@ -314,11 +314,11 @@ def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
     """Turn a scalar, a vector over participants or a matrix over them into rows; NaN and inf are left out."""
     value = torch.as_tensor(value).detach().double().cpu()
     if value.dim() == 0:
-        found = [(name, value.item(), -1, -1)]
+        rows = [(name, value.item(), -1, -1)]
     elif value.dim() == 1:
-        found = [(name, v, codes[i], -1) for i, v in enumerate(value.tolist())]
+        rows = [(name, v, codes[i], -1) for i, v in enumerate(value.tolist())]
     else:
-        found = [
+        rows = [
             (name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)
         ]
-    return [Diagnostic(n, v, client_a=a, client_b=b) for n, v, a, b in found if math.isfinite(v)]
+    return [Diagnostic(n, v, client_a=a, client_b=b) for n, v, a, b in rows if math.isfinite(v)]
