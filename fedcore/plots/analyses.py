@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,10 +13,8 @@ from plotly.colors import sample_colorscale, unlabel_rgb
 from fedcore.plots.chart import Chart, escape, short_name, ticks
 from fedcore.plots.heatmaps import DARK_TEXT_FROM
 from fedcore.plots.theme import Theme
-from fedcore.results.comparison import Comparison
-from fedcore.results.statistics import Stat, spread
+from fedcore.results.analyses import Confusion, Freedom, percent
 
-GLOBAL = 0
 _CLASS_COLOURS = (
     "#0072B2",
     "#D55E00",
@@ -45,91 +41,23 @@ _CLASS_COLOURS_DARK = (
 )
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
+_MARGIN = {"l": 8, "r": 8, "t": 12, "b": 8}
 _ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}  # a colour bar on a telephone
 _HOVER = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})<extra></extra>"
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """Predictions of some models on some test sets, counted.
+def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Chart:
+    """Draw the confusion matrix: rows are true classes and add up to 100 %, the diagonal is correct.
 
-    Shape: counts (classes, classes), true class by predicted class.
+    Args:
+        narrow: for a telephone.
     """
-
-    classes: tuple[str, ...]
-    counts: np.ndarray
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of right predictions, per cent; None without predictions."""
-        total = int(self.counts.sum())
-        return 100 * float(np.trace(self.counts)) / total if total else None
-
-    @property
-    def recall(self) -> np.ndarray:
-        """Accuracy on each true class, per cent, NaN for absent classes. Shape: (classes,)."""
-        return _share(np.diag(self.counts), self.counts.sum(1))
-
-    @property
-    def precision(self) -> np.ndarray:
-        """Share of right ones among a class's predictions, per cent, NaN where none. Shape: (classes,)."""
-        return _share(np.diag(self.counts), self.counts.sum(0))
-
-    @property
-    def worst(self) -> tuple[str, str, int] | None:
-        """The most frequent mistake: true class, predicted class, how often; None without mistakes."""
-        wrong = self.counts - np.diag(np.diag(self.counts))
-        if not wrong.any():
-            return None
-        i, j = np.unravel_index(int(wrong.argmax()), wrong.shape)
-        return self.classes[i], self.classes[j], int(wrong[i, j])
-
-    def matrix_table(self) -> dict[str, list[object]]:
-        """A row per true class, a column per predicted one: counts."""
-        columns = {name: self.counts[:, i].tolist() for i, name in enumerate(self.classes)}
-        return {"true class ↓ predicted →": list(self.classes), **columns}
-
-    def table(self) -> dict[str, list[object]]:
-        """A row per class."""
-        return {
-            "class": list(self.classes),
-            "test samples": self.counts.sum(1).tolist(),
-            "right": np.diag(self.counts).tolist(),
-            "accuracy, %": [_rounded(v) for v in self.recall],
-            "precision, %": [_rounded(v) for v in self.precision],
-        }
-
-
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.where(whole > 0, 100.0 * part / np.maximum(whole, 1), np.nan)
-
-
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 1)
-
-
-def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays that a task has written."""
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
-
-
-def confusion(arrays: Mapping[str, np.ndarray], classes: Sequence[str], model: int | None) -> Confusion:
-    """Counts of one model by entity code, or (None) of all clients' models on their own test samples."""
-    chosen = arrays["model"] != GLOBAL if model is None else arrays["model"] == model
-    counts = np.zeros((len(classes), len(classes)), dtype=np.int64)
-    np.add.at(counts, (arrays["label"][chosen], arrays["predicted"][chosen]), 1)
-    return Confusion(tuple(classes), counts)
-
-
-def confusion_chart(found: Confusion, theme: Theme, narrow: bool = False) -> Chart:
-    """Rows are true classes and add up to 100 %; the diagonal is right. narrow: for a telephone."""
-    n = len(found.classes)
-    shares = _share(found.counts, found.counts.sum(1, keepdims=True))
-    names = [[f"{escape(t)} taken for {escape(p)}" for p in found.classes] for t in found.classes]
+    n = len(matrix.classes)
+    shares = percent(matrix.counts, matrix.counts.sum(1, keepdims=True))
+    names = [[f"{escape(t)} taken for {escape(p)}" for p in matrix.classes] for t in matrix.classes]
     place = _ABOVE if narrow else {}
     custom = np.dstack(
-        [np.array(names, dtype=object), found.counts, np.broadcast_to(found.counts.sum(1)[:, None], (n, n))]
+        [np.array(names, dtype=object), matrix.counts, np.broadcast_to(matrix.counts.sum(1)[:, None], (n, n))]
     )
     figure = go.Figure(
         go.Heatmap(
@@ -146,26 +74,25 @@ def confusion_chart(found: Confusion, theme: Theme, narrow: bool = False) -> Cha
         )
     )
     if n <= _NUMBERS_UP_TO:
-        figure.add_trace(_counts_in_cells(found.counts, shares))
-    vals, texts = ticks(found.classes, 40)
+        figure.add_trace(_counts_in_cells(matrix.counts, shares))
+    vals, texts = ticks(matrix.classes, 40)
     axis = {"tickvals": vals, "ticktext": texts, "color": theme.ink, "showgrid": False, "zeroline": False}
     figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
     figure.update_yaxes(title="true", autorange="reversed", **axis)
-    figure.update_layout(height=max(340, min(900, 120 + 26 * n)), **_layout(theme))
-    if found.accuracy is None:
+    figure.update_layout(height=max(340, min(900, 120 + 26 * n)), **theme.layout, margin=_MARGIN)
+    if matrix.accuracy is None:
         return Chart(figure, "Confusion matrix: no predictions.")
-    worst = found.worst
+    worst = matrix.worst
     mistake = (
         f" The most frequent mistake: {worst[0]} taken for {worst[1]}, {worst[2]} times." if worst else ""
     )
-    return Chart(
-        figure,
-        f"Confusion matrix of {int(found.counts.sum())} predictions, {found.accuracy:.1f} % right.{mistake}",
-    )
+    total = int(matrix.counts.sum())
+    alt = f"Confusion matrix of {total} predictions, {matrix.accuracy:.1f} % correct.{mistake}"
+    return Chart(figure, alt)
 
 
 def _counts_in_cells(counts: np.ndarray, shares: np.ndarray) -> go.Scatter:
-    """The counts that are not 0, dark on light and light on dark."""
+    """Texts of the counts that are not 0, dark on light cells and light on dark ones."""
     y, x = np.nonzero(counts)
     dark = shares[y, x] >= DARK_TEXT_FROM["accuracy"]
     return go.Scatter(
@@ -179,17 +106,17 @@ def _counts_in_cells(counts: np.ndarray, shares: np.ndarray) -> go.Scatter:
     )
 
 
-def class_chart(found: Confusion, theme: Theme, method: str) -> Chart:
-    """Accuracy on each class, lowest first."""
-    order = [i for i in np.argsort(found.recall, kind="stable") if not np.isnan(found.recall[i])]
-    totals = found.counts.sum(1)
+def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
+    """Draw the accuracy on each class, lowest first."""
+    order = [i for i in np.argsort(matrix.recall, kind="stable") if not np.isnan(matrix.recall[i])]
+    totals = matrix.counts.sum(1)
     figure = go.Figure(
         go.Bar(
-            x=[found.recall[i] for i in order],
+            x=[matrix.recall[i] for i in order],
             y=[str(i) for i in order],
             orientation="h",
             marker={"color": theme.colour(method)},
-            customdata=[[escape(found.classes[i]), int(found.counts[i, i]), int(totals[i])] for i in order],
+            customdata=[[escape(matrix.classes[i]), int(matrix.counts[i, i]), int(totals[i])] for i in order],
             hovertemplate=_HOVER % "x",
         )
     )
@@ -206,17 +133,17 @@ def class_chart(found: Confusion, theme: Theme, method: str) -> Chart:
         type="category",
         autorange="reversed",
         tickvals=[str(i) for i in order],
-        ticktext=[short_name(found.classes[i]) for i in order],
+        ticktext=[short_name(matrix.classes[i]) for i in order],
         color=theme.ink,
     )
-    figure.update_layout(height=max(220, min(1200, 70 + 22 * len(order))), **_layout(theme))
+    figure.update_layout(height=max(220, min(1200, 70 + 22 * len(order))), **theme.layout, margin=_MARGIN)
     figure.update_layout(margin_r=28)
-    ends = [f"{found.classes[i]} {found.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
+    ends = [f"{matrix.classes[i]} {matrix.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
 
 
 def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme) -> Chart:
-    """Dots are images, stars the classes' own features, crosses the centroids of a class's images."""
+    """Draw t-SNE: dots are images, stars class features, crosses the centroids of a class's images."""
     figure = go.Figure()
     xy, kind, label, guess = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
@@ -252,42 +179,32 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     figure.update_yaxes(**hidden, scaleanchor="x")
     few = len(classes) <= _FEW_CLASSES  # their names fit below, where they take no room from the picture
     legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
-    figure.update_layout(height=560, legend={"itemsizing": "constant", **legend}, **_layout(theme))
+    figure.update_layout(
+        height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=_MARGIN
+    )
     images = kind == 0
     right = 100 * float(np.mean(label[images] == guess[images])) if images.any() else 0.0
     return Chart(
         figure,
         f"t-SNE of {int(images.sum())} images, {int((kind == 1).sum())} class features and "
-        f"{int((kind == 2).sum())} centroids; {right:.1f} % of these images are predicted right.",
+        f"{int((kind == 2).sum())} centroids; {right:.1f} % of these images are predicted correctly.",
     )
 
 
-def space_table(arrays: Mapping[str, np.ndarray], classes: Sequence[str]) -> dict[str, list[object]]:
-    """A row per point."""
-    kinds = ("image", "class feature", "centroid")
-    return {
-        "point": [kinds[k] for k in arrays["kind"]],
-        "class": [classes[c] for c in arrays["label"]],
-        "predicted": [classes[g] if g >= 0 else None for g in arrays["predicted"]],
-        "x": np.round(arrays["xy"][:, 0], 2).tolist(),
-        "y": np.round(arrays["xy"][:, 1], 2).tolist(),
-    }
-
-
 def overlays(arrays: Mapping[str, np.ndarray], side: int = 160) -> dict[str, list[bytes]]:
-    """PNG pictures: the images as the model saw them (``image``), and over them each score's evidence."""
+    """Return PNG pictures: the images as the model saw them (``image``), and Grad-CAM maps over them."""
     palette = np.array(
         [unlabel_rgb(c) for c in sample_colorscale("Inferno", np.linspace(0, 1, 256).tolist())]
     )
     pixels = arrays["pixels"].astype(np.float64)
-    found = {"image": [_png(p, side) for p in pixels]}
+    pictures = {"image": [_png(p, side) for p in pixels]}
     for name in (n for n in arrays if n.startswith("map/")):
         heat = arrays[name].astype(np.float64)
         shade = palette[np.clip(np.round(heat * 255), 0, 255).astype(int)]
         weight = 0.25 + 0.45 * heat[..., None]
         grey = pixels.mean(-1, keepdims=True)
-        found[name.removeprefix("map/")] = [_png(p, side) for p in (1 - weight) * grey + weight * shade]
-    return found
+        pictures[name.removeprefix("map/")] = [_png(p, side) for p in (1 - weight) * grey + weight * shade]
+    return pictures
 
 
 def _png(pixels: np.ndarray, side: int) -> bytes:
@@ -297,36 +214,8 @@ def _png(pixels: np.ndarray, side: int) -> bytes:
     return buffer.getvalue()
 
 
-@dataclass(frozen=True)
-class Freedom:
-    """FedOT with one number of blocks: what its transforms may do, and what comes of it (per cent)."""
-
-    label: str
-    blocks: int
-    degrees: float
-    accuracy: Stat
-
-
-def freedom_by_blocks(comparison: Comparison, degrees: Mapping[int, float]) -> list[Freedom]:
-    """FedOT's rows by number of blocks, those with orthogonal transforms only.
-
-    Args:
-        degrees: run id -> degrees of freedom that it recorded.
-    """
-    found = []
-    for group in comparison.groups:
-        config = group.config.method.config
-        known = [degrees[v.run.id] for v in group.runs if v.run.id in degrees]
-        if group.method != "fedot" or config.get("local_transform", "cayley") != "cayley" or not known:
-            continue
-        stat = spread(v.values.get("personal") for v in group.runs)
-        if stat is not None:
-            found.append(Freedom(group.label, int(config.get("blocks", 1)), known[0], stat))
-    return sorted(found, key=lambda f: f.blocks)
-
-
 def freedom_chart(rows: Sequence[Freedom], theme: Theme) -> Chart:
-    """Personal accuracy and degrees of freedom by number of blocks (FedOT, Figure 2)."""
+    """Draw personal accuracy and degrees of freedom by number of blocks (FedOT, Figure 2)."""
     colour = theme.colour("fedot")
     x = [f.blocks for f in rows]
     figure = go.Figure()
@@ -368,29 +257,8 @@ def freedom_chart(rows: Sequence[Freedom], theme: Theme) -> Chart:
             "rangemode": "tozero",
         },
         legend={"orientation": "h", "y": -0.25},
-        **_layout(theme),
+        **theme.layout,
+        margin=_MARGIN,
     )
     said = "; ".join(f"r = {f.blocks}: {f.accuracy.text()} % with {f.degrees:,.0f}" for f in rows)
     return Chart(figure, f"Personal accuracy against degrees of freedom by number of blocks. {said}.")
-
-
-def freedom_table(rows: Sequence[Freedom]) -> dict[str, list[object]]:
-    """A row per number of blocks."""
-    return {
-        "blocks r": [f.blocks for f in rows],
-        "degrees of freedom": [int(f.degrees) for f in rows],
-        "personal accuracy, %": [round(f.accuracy.mean, 2) for f in rows],
-        "std": [None if f.accuracy.std is None else round(f.accuracy.std, 2) for f in rows],
-        "n": [f.accuracy.n for f in rows],
-        "change against the first, points": [round(f.accuracy.mean - rows[0].accuracy.mean, 2) for f in rows],
-    }
-
-
-def _layout(theme: Theme) -> dict[str, object]:
-    return {
-        "margin": {"l": 8, "r": 8, "t": 12, "b": 8},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": theme.ink},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.faint, "activecolor": theme.ink},
-    }

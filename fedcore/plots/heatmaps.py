@@ -21,14 +21,14 @@ OVERHANG = 80  # pixels that the title of a single panel may be wider than it
 CELL = 30  # pixels, height of a row
 MANY_ROWS = 40
 TEXT_COLUMNS = 12  # values are printed in the cells up to this many columns, where a cell has room for them
-TEXT_WIDTH = {"accuracy": 20, "difference": 20, "own": 26}  # pixels
-DARK_TEXT_FROM = {"accuracy": 48.0, "own": 66.0}  # where Cividis and Magma are lighter than middle grey
-Kind = Literal["accuracy", "difference", "own"]
+TEXT_WIDTH = {"accuracy": 20, "difference": 20, "recorded": 26}  # pixels
+DARK_TEXT_FROM = {"accuracy": 48.0, "recorded": 66.0}  # where Cividis and Magma are lighter than middle grey
+Kind = Literal["accuracy", "difference", "recorded"]
 _MATRIX_COLOURS = [
     "#010006", "#180f3d", "#440f76", "#721f81", "#9e2f7f",
     "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf",
 ]  # fmt: skip
-"""Magma but for its first colour: Streamlit puts its theme's colours in the place of #000001 to #000010."""
+"""Magma with another first colour: Streamlit replaces #000001 to #000010 by colours of its theme."""
 
 
 def heatmap_grid(
@@ -39,12 +39,14 @@ def heatmap_grid(
     title: str = "Accuracy in %",
     width: int = WIDE_PIXELS,
 ) -> Chart:
-    """One heatmap per panel under one colour axis; grey where there is no data.
+    """Draw one heatmap per panel under one colour axis, grey where there is no data.
 
-    Figures of a method's own are in colours of their own, being no accuracies.
+    Values that a method recorded are no accuracies and have colours of their own.
 
     Args:
-        width: pixels that the figure has, about; what does not fit is cut or left out.
+        columns: number of panels beside each other.
+        fitted: whether the colours span the values instead of 0 to 100 %.
+        width: of the chart in pixels, about; text that does not fit is cut or left out.
     """
     matrix = next((p.matrix for p in panels if p.matrix is not None), None)
     if matrix is not None:
@@ -55,10 +57,10 @@ def heatmap_grid(
             "cmax": high,
             "colorbar": _colorbar(matrix.unit, theme),
         }
-        return Chart(_grid(panels, theme, columns, axis, "own", width), _matrix_alt(panels, matrix))
+        return Chart(_grid(panels, theme, columns, axis, "recorded", width), _matrix_alt(panels, matrix))
     low, high = (0.0, 100.0)
     if fitted:
-        known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
+        known = _known_values(panels)
         if known.size:
             low, high = float(np.floor(known.min())), float(np.ceil(known.max()))
             high = max(high, low + 1)
@@ -69,8 +71,8 @@ def heatmap_grid(
 def difference_grid(
     panels: Sequence[Panel], theme: Theme, columns: int = 3, width: int = WIDE_PIXELS
 ) -> Chart:
-    """Differences to a baseline, in points, diverging around 0. width: as in ``heatmap_grid``."""
-    known = np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
+    """Draw differences to a baseline, in points, in colours that diverge around 0."""
+    known = _known_values(panels)
     reach = max(1.0, float(np.ceil(np.abs(known).max()))) if known.size else 1.0
     axis = {
         "colorscale": _diverging(theme),
@@ -88,10 +90,14 @@ def difference_grid(
     return Chart(figure, "Difference to the baseline. " + "; ".join(parts) + ".")
 
 
+def _known_values(panels: Sequence[Panel]) -> np.ndarray:
+    return np.concatenate([p.values[~np.isnan(p.values)] for p in panels] or [np.zeros(0)])
+
+
 def _grid(
     panels: Sequence[Panel], theme: Theme, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
 ) -> go.Figure:
-    """Panels in rows of ``columns``, first written as plain dicts: plotly then checks each of them once."""
+    """Panels in rows of ``columns``, written as plain dicts, so that plotly checks each of them once."""
     columns = max(1, min(columns, len(panels)))
     rows = max(1, ceil(len(panels) / columns))
     tallest = max((len(p.rows) for p in panels), default=1)
@@ -125,18 +131,17 @@ def _grid(
             traces.append(_cell_texts(panel, theme, kind, coloraxis["cmin"], coloraxis["cmax"]))
         data += [{**trace, "xaxis": f"x{nth}", "yaxis": f"y{nth}"} for trace in traces]
     layout = {
+        **theme.layout,
         **axes,
         "annotations": annotations,
         "coloraxis": coloraxis,
         "height": int(inner + margin["t"] + margin["b"]),
         "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         "margin": margin,
-        "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": theme.no_data,
         "font": {"color": theme.ink, "size": 12},
         "hoverlabel": {"align": "left"},
         "uirevision": "grid",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": theme.faint, "activecolor": theme.ink},
     }
     return go.Figure({"data": [*data, *([_gap_in_legend(theme)] if gaps else [])], "layout": layout})
 
@@ -155,7 +160,7 @@ def _gap_in_legend(theme: Theme) -> dict[str, Any]:
 
 
 def _cell_in_words(panel: Panel, row: str, column: str) -> str:
-    """A cell in words."""
+    """The row and column of a cell in words."""
     row, column = escape(row), escape(column)
     if panel.matrix is not None:
         return f"{row} {panel.matrix.verb} {column}"
@@ -169,7 +174,7 @@ def _cell_in_words(panel: Panel, row: str, column: str) -> str:
 
 def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
     places = [[_cell_in_words(panel, r, c) for c in panel.columns] for r in panel.rows]
-    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "own": "%{z:.3f}"}[kind]
+    value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "recorded": "%{z:.3f}"}[kind]
     text = f"%{{customdata[0]}}<br><b>{value}</b>"
     parts = [np.array(places, dtype=object)]
     if panel.total.any():
@@ -190,7 +195,7 @@ def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
 
 
 def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float) -> dict[str, Any]:
-    """The values in the cells, dark on light and light on dark."""
+    """Texts of the values, dark on light cells and light on dark ones."""
     y, x = np.nonzero(~np.isnan(panel.values))
     values = panel.values[y, x]
     if kind == "difference":
@@ -198,7 +203,7 @@ def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float)
     else:
         share = 100 * (values - low) / max(high - low, 1e-9)
         colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
-    form = {"accuracy": ".0f", "difference": "+.0f", "own": ".2f"}[kind]
+    form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
     return {
         "type": "scatter",
         "x": x,
@@ -218,13 +223,13 @@ def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float)
 
 
 def _diverging(theme: Theme) -> list[tuple[float, str]]:
-    """Orange below, blue above, the page's own colour between."""
+    """A colour scale with orange below 0, blue above it and the colour of the page between."""
     middle = theme.paper if theme.dark else "#f5f5f5"
     return [(0.0, "#B35806"), (0.25, "#E08214"), (0.5, middle), (0.75, "#5E9CC9"), (1.0, "#1F5FA8")]
 
 
 def _text_colours(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
-    """Black or white text, whichever stands out more (WCAG) from a scale's colours. Shape: share (cells,)."""
+    """Black or white, whichever has more contrast (WCAG) to a scale's colours. Shape: share (cells,)."""
     rgb = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for _, colour in scale]) / 255
     at = [position for position, _ in scale]
     mixed = np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
@@ -234,11 +239,11 @@ def _text_colours(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.n
 
 
 Extent = tuple[tuple[float, float], tuple[float, float]]
-"""Where a panel begins and ends, across and up, in shares of the figure."""
+"""Left and right, bottom and top of a panel, in shares of the chart."""
 
 
 def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
-    """The two axes of a panel; of the first in a row the second has a title."""
+    """The two axes of a panel; only the first panel in a row has a title beside its rows."""
     names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.ink}, "ticks": ""}
     shared |= {"automargin": True, "tickmode": "array"}
@@ -267,7 +272,7 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
 
 
 def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent) -> list[dict[str, Any]]:
-    """The title above a panel, and in an empty one why it is empty."""
+    """The title above a panel, and the text in an empty one."""
     shared = {"showarrow": False, "font": {"size": 14, "color": theme.ink}}
     (left, right), (_, top) = ends
     title = {
@@ -323,7 +328,7 @@ def _signed(value: float) -> str:
 
 
 def panel_table(panel: Panel) -> Mapping[str, list[object]]:
-    """A panel as a table: one column per test set, numbers as printed; for ``show as table``."""
+    """Return a panel as a table: a column per test set, values rounded as in the heatmap."""
     table: dict[str, list[object]] = {panel.row_title: list(panel.rows)}
     for j, name in enumerate(panel.columns):
         digits = 1 if panel.matrix is None else 3

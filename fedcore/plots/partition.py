@@ -13,17 +13,17 @@ from fedcore.plots.chart import ticks
 from fedcore.plots.theme import Theme
 
 MOST_ROWS, MOST_CELLS = 200, 2000
-"""Clients, and bubbles, in a picture: thousands would take the browser seconds."""
+"""Maximum of clients and of bubbles in a picture: thousands would take the browser seconds."""
 ROW, TALLEST = 26.0, 480.0
-"""Pixels: a row's height, and that of all rows, which stand closer when there are many."""
+"""Pixels of a row, and of all rows together, which are closer when there are many."""
 MOST_BUBBLES = 40
-"""Classes; of more, bubbles would be dots: a client is a strip then, its classes shades of one colour."""
+"""With more classes bubbles would be dots: each client is then a strip of shades of one colour."""
 NAMES = 32
 
 
 @dataclass(frozen=True)
 class Picture:
-    """HTML (a page may clean drawings in SVG away, but not boxes) and its finding in words."""
+    """A picture as HTML boxes (Streamlit may remove SVG), and in ``alt`` what it shows."""
 
     html: str
     alt: str
@@ -32,9 +32,10 @@ class Picture:
 def partition_picture(
     counts: np.ndarray, clients: Sequence[str], classes: Sequence[str], theme: Theme
 ) -> Picture:
-    """A bubble per client and class whose area is the number of training samples; of many classes, a shade.
+    """Draw a bubble per client and class whose area is the number of training samples.
 
-    Of too many clients some are drawn, evenly spaced; the words speak of all.
+    Many classes are drawn as shades instead. Of too many clients some are drawn, evenly spaced; the
+    alternative text is about all of them.
 
     Shape: counts (clients, classes).
     """
@@ -78,12 +79,12 @@ _UPRIGHT = "justify-self:center;padding:0.4rem 0 0;writing-mode:vertical-rl;alig
 
 
 def _named(names: Sequence[str], room: int) -> list[tuple[int, str]]:
-    """Position and text of the names that there is room for."""
+    """Position and text of the names that fit."""
     return list(zip(*ticks(names, room), strict=True))
 
 
 def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> str:
-    """A disc in a box of a column's width and at most a row's height; its area is the count."""
+    """A disc whose area is the count, in a box of a column's width and at most a row's height."""
     if not count:
         return "<span></span>"
     share = 84 * sqrt(count / largest)
@@ -94,7 +95,7 @@ def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> st
 
 
 def _strip(counts: np.ndarray, largest: int, client: str, row: float, theme: Theme) -> str:
-    """One box for all classes: a thousand elements less in the browser than a box each."""
+    """One box for all classes of a client: far fewer elements for the browser than a box each."""
     edge, stops = 100 / len(counts), []
     for j in np.flatnonzero(counts):
         shade = round(30 + 70 * int(counts[j]) / largest)

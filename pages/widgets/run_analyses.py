@@ -13,6 +13,7 @@ from fedcore.jobs import analysis
 from fedcore.methods import registry
 from fedcore.methods.optional import LearnedPrompts
 from fedcore.plots import analyses
+from fedcore.results.analyses import confusion, freedom_by_blocks, freedom_table, space_table
 from fedcore.results.comparison import compare
 from fedcore.results.run_panels import run_panel
 from fedcore.store import RunRow, TaskRow
@@ -149,7 +150,7 @@ def predictions(run: RunRow) -> None:
     arrays = task.arrays()
     names = {EVERYONE: None, **{n: c for n, c in models(run).items() if (arrays["model"] == c).any()}}
     whose = st.selectbox("Predictions of", list(names), key="predictions_of", bind="query-params")
-    found = analyses.confusion(arrays, (task.result or {})["classes"], names[whose])
+    found = confusion(arrays, (task.result or {})["classes"], names[whose])
     left, right = st.columns([3, 2])
     with left:
         st.markdown("**Confusion matrix**")
@@ -173,9 +174,7 @@ def feature_space(run: RunRow) -> None:
     if task is None:
         return
     arrays, classes = task.arrays(), (task.result or {})["classes"]
-    common.draw(
-        analyses.space_chart(arrays, classes, common.theme()), "space", analyses.space_table(arrays, classes)
-    )
+    common.draw(analyses.space_chart(arrays, classes, common.theme()), "space", space_table(arrays, classes))
     st.caption(
         "Dots: images. Stars: what the model compares them with. Crosses: centroids of a class's images. "
         "t-SNE keeps neighbourhoods; distances between far groups mean nothing."
@@ -262,7 +261,7 @@ def freedom(run: RunRow) -> None:
         recorded = [d.value for d in store.diagnostics.of_run(value.run.id, "degrees_of_freedom")]
         if recorded and recorded[-1] is not None:
             degrees[value.run.id] = recorded[-1]
-    rows = analyses.freedom_by_blocks(shown, degrees)
+    rows = freedom_by_blocks(shown, degrees)
     if len(rows) < 2:
         st.info(
             "This picture compares numbers of blocks: launch the experiment with several, e.g. a sweep over "
@@ -271,5 +270,5 @@ def freedom(run: RunRow) -> None:
         )
         return
     chart = analyses.freedom_chart(rows, common.theme())
-    common.draw(chart, "freedom", analyses.freedom_table(rows))
+    common.draw(chart, "freedom", freedom_table(rows))
     st.caption(f"{common.md(chart.alt)} Last round, mean over clients and seeds.")

@@ -76,12 +76,12 @@ def test_predictions_are_drawn_as_counted(open_page: Opened, filled: Path) -> No
     answer(filled, 1, "predictions", arrays)
     app = open_page("run", id="1", run_tab="Predictions")
     charts = [c.proto.alt for c in app.get("plotly_chart")]
-    assert any("4 predictions, 75.0 % right" in alt for alt in charts)
+    assert any("4 predictions, 75.0 % correct" in alt for alt in charts)
     app.session_state["as_tables"] = True
     app.run()
     matrix, by_class = (d.value for d in app.dataframe)
     assert matrix["zero"].tolist() == [1, 1, 0]
-    assert by_class["right"].tolist() == [1, 1, 1]
+    assert by_class["correct"].tolist() == [1, 1, 1]
 
 
 def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from fedcore.plots import analyses
 from fedcore.plots.theme import Theme
+from fedcore.results.analyses import Confusion, Freedom, confusion, space_table
 from fedcore.results.statistics import Stat
 
 CLASSES = ("cat", "<b>owl</b>", "engine")
@@ -27,7 +28,7 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def test_the_clients_together_leave_the_global_model_out():
-    found = analyses.confusion(arrays(), CLASSES, None)
+    found = confusion(arrays(), CLASSES, None)
     assert found.counts.tolist() == [[1, 1, 0], [2, 2, 0], [0, 0, 0]]
     assert found.accuracy == pytest.approx(50.0)
     assert found.recall[:2].tolist() == [50.0, 50.0]
@@ -37,25 +38,25 @@ def test_the_clients_together_leave_the_global_model_out():
 
 
 def test_one_model_alone():
-    assert analyses.confusion(arrays(), CLASSES, 2).counts.tolist() == [[0, 0, 0], [2, 1, 0], [0, 0, 0]]
-    assert analyses.confusion(arrays(), CLASSES, 0).counts.tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
-    assert analyses.confusion(arrays(), CLASSES, 9).accuracy is None
+    assert confusion(arrays(), CLASSES, 2).counts.tolist() == [[0, 0, 0], [2, 1, 0], [0, 0, 0]]
+    assert confusion(arrays(), CLASSES, 0).counts.tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
+    assert confusion(arrays(), CLASSES, 9).accuracy is None
 
 
 def test_the_class_table_says_what_is_absent():
-    table = analyses.confusion(arrays(), CLASSES, None).table()
+    table = confusion(arrays(), CLASSES, None).table()
     assert table["test samples"] == [2, 4, 0]
     assert table["accuracy, %"] == [50.0, 50.0, None]
     assert table["precision, %"] == [33.3, 66.7, None]
 
 
 def test_the_matrix_table_counts_each_pair():
-    table = analyses.confusion(arrays(), CLASSES, None).matrix_table()
+    table = confusion(arrays(), CLASSES, None).matrix_table()
     assert list(table.values()) == [list(CLASSES), [1, 2, 0], [1, 2, 0], [0, 0, 0]]
 
 
 def test_confusion_figure_prints_counts_and_escapes_names():
-    chart = analyses.confusion_chart(analyses.confusion(arrays(), CLASSES, None), Theme())
+    chart = analyses.confusion_chart(confusion(arrays(), CLASSES, None), Theme())
     heat = chart.figure.data[0]
     assert np.nan_to_num(np.array(heat.z, dtype=float), nan=-1).tolist() == [
         [50, 50, 0],
@@ -71,12 +72,12 @@ def test_confusion_figure_prints_counts_and_escapes_names():
     ]
     assert set(counts.textfont.color) == {"#000000"}, "at 50 % Cividis is light"
     assert heat.customdata[1][0][0] == "&lt;b&gt;owl&lt;/b&gt; taken for cat"
-    assert "50.0 % right" in chart.alt
+    assert "50.0 % correct" in chart.alt
     assert "<b>owl</b> taken for cat, 2 times" in chart.alt
 
 
 def test_on_a_telephone_the_matrix_has_the_whole_width():
-    found = analyses.confusion(arrays(), CLASSES, None)
+    found = confusion(arrays(), CLASSES, None)
     bars = [
         analyses.confusion_chart(found, Theme(), narrow).figure.data[0].colorbar for narrow in (False, True)
     ]
@@ -84,7 +85,7 @@ def test_on_a_telephone_the_matrix_has_the_whole_width():
 
 
 def test_classes_are_listed_from_the_worst():
-    found = analyses.Confusion(("a", "b", "c"), np.array([[3, 1, 0], [0, 5, 0], [1, 0, 1]]))
+    found = Confusion(("a", "b", "c"), np.array([[3, 1, 0], [0, 5, 0], [1, 0, 1]]))
     figure = analyses.class_chart(found, Theme(), "fedot").figure
     axis, bars = figure.layout.xaxis, figure.data[0]
     assert (axis.range, axis.ticklabeloverflow) == ((0, 100), "allow"), "the label of 100 % is there"
@@ -105,14 +106,14 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
     assert max(len(t.name) for t in long.data) <= 16, "a name of the legend never squeezes the plot"
     assert sorted(trace.marker.symbol for trace in chart.figure.data) == ["circle", "star", "star", "x"]
     assert "50.0 % of these images" in chart.alt
-    table = analyses.space_table(points, CLASSES)
+    table = space_table(points, CLASSES)
     assert table["point"] == ["image", "image", "class feature", "class feature", "centroid"]
     assert table["predicted"] == ["cat", "<b>owl</b>", None, None, None]
 
 
 def test_ticks_of_the_freedom_chart_say_where_they_stand():
     """One decimal would call 86.25 % 86.2 %, and 1,000 degrees "1k"."""
-    found = [analyses.Freedom("FedOT", b, 2016 / b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
+    found = [Freedom("FedOT", b, 2016 / b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
     chart = analyses.freedom_chart(found, Theme())
     layout = chart.figure.layout
     assert layout.yaxis.tickformat is None and layout.yaxis2.tickformat == ","

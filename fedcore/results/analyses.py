@@ -1,0 +1,133 @@
+"""Results of the analyses of a run: confusion matrix, t-SNE and degrees of freedom, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcore.results.comparison import Comparison
+from fedcore.results.statistics import Stat, spread
+
+GLOBAL = 0  # entity code of the global model
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of predictions of some models on some test sets.
+
+    Shape: counts (classes, classes), true class by predicted class.
+    """
+
+    classes: tuple[str, ...]
+    counts: np.ndarray
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of correct predictions, per cent; None without predictions."""
+        total = int(self.counts.sum())
+        return 100 * float(np.trace(self.counts)) / total if total else None
+
+    @property
+    def recall(self) -> np.ndarray:
+        """Accuracy on each true class, per cent, NaN for absent classes. Shape: (classes,)."""
+        return percent(np.diag(self.counts), self.counts.sum(1))
+
+    @property
+    def precision(self) -> np.ndarray:
+        """Correct share of each class's predictions, per cent, NaN without any. Shape: (classes,)."""
+        return percent(np.diag(self.counts), self.counts.sum(0))
+
+    @property
+    def worst(self) -> tuple[str, str, int] | None:
+        """The most frequent mistake: true class, predicted class and count; None without mistakes."""
+        wrong = self.counts - np.diag(np.diag(self.counts))
+        if not wrong.any():
+            return None
+        i, j = np.unravel_index(int(wrong.argmax()), wrong.shape)
+        return self.classes[i], self.classes[j], int(wrong[i, j])
+
+    def matrix_table(self) -> dict[str, list[object]]:
+        """Return the counts: a row per true class, a column per predicted one."""
+        columns = {name: self.counts[:, i].tolist() for i, name in enumerate(self.classes)}
+        return {"true class ↓ predicted →": list(self.classes), **columns}
+
+    def table(self) -> dict[str, list[object]]:
+        """Return counts, accuracy and precision: a row per class."""
+        return {
+            "class": list(self.classes),
+            "test samples": self.counts.sum(1).tolist(),
+            "correct": np.diag(self.counts).tolist(),
+            "accuracy, %": [_rounded(v) for v in self.recall],
+            "precision, %": [_rounded(v) for v in self.precision],
+        }
+
+
+def confusion(arrays: Mapping[str, np.ndarray], classes: Sequence[str], model: int | None) -> Confusion:
+    """Count the predictions of one model (an entity code), or of all clients' own models (None)."""
+    chosen = arrays["model"] != GLOBAL if model is None else arrays["model"] == model
+    counts = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(counts, (arrays["label"][chosen], arrays["predicted"][chosen]), 1)
+    return Confusion(tuple(classes), counts)
+
+
+def percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return part of whole in per cent, NaN where whole is 0. Shape: any -> the same."""
+    return np.where(whole > 0, 100.0 * part / np.maximum(whole, 1), np.nan)
+
+
+def _rounded(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 1)
+
+
+def space_table(arrays: Mapping[str, np.ndarray], classes: Sequence[str]) -> dict[str, list[object]]:
+    """Return the t-SNE picture as a table: a row per image, class feature and centroid."""
+    kinds = ("image", "class feature", "centroid")
+    return {
+        "point": [kinds[k] for k in arrays["kind"]],
+        "class": [classes[c] for c in arrays["label"]],
+        "predicted": [classes[g] if g >= 0 else None for g in arrays["predicted"]],
+        "x": np.round(arrays["xy"][:, 0], 2).tolist(),
+        "y": np.round(arrays["xy"][:, 1], 2).tolist(),
+    }
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """FedOT with one number of blocks: degrees of freedom of its transforms, and personal accuracy."""
+
+    label: str
+    blocks: int
+    degrees: float
+    accuracy: Stat
+
+
+def freedom_by_blocks(comparison: Comparison, degrees: Mapping[int, float]) -> list[Freedom]:
+    """Return FedOT's rows with orthogonal transforms by number of blocks.
+
+    Args:
+        degrees: run id -> degrees of freedom that it recorded.
+    """
+    rows = []
+    for group in comparison.groups:
+        config = group.config.method.config
+        known = [degrees[v.run.id] for v in group.runs if v.run.id in degrees]
+        if group.method != "fedot" or config.get("local_transform", "cayley") != "cayley" or not known:
+            continue
+        stat = spread(v.values.get("personal") for v in group.runs)
+        if stat is not None:
+            rows.append(Freedom(group.label, int(config.get("blocks", 1)), known[0], stat))
+    return sorted(rows, key=lambda f: f.blocks)
+
+
+def freedom_table(rows: Sequence[Freedom]) -> dict[str, list[object]]:
+    """Return degrees of freedom and accuracy as a table: a row per number of blocks."""
+    return {
+        "blocks r": [f.blocks for f in rows],
+        "degrees of freedom": [int(f.degrees) for f in rows],
+        "personal accuracy, %": [round(f.accuracy.mean, 2) for f in rows],
+        "std": [None if f.accuracy.std is None else round(f.accuracy.std, 2) for f in rows],
+        "n": [f.accuracy.n for f in rows],
+        "change against the first, points": [round(f.accuracy.mean - rows[0].accuracy.mean, 2) for f in rows],
+    }
