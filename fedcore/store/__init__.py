@@ -5,8 +5,8 @@ from fedcore.store.database import Access, default_path
 from fedcore.store.diagnostics import DiagnosticMean, DiagnosticRow
 from fedcore.store.exchange import Merged
 from fedcore.store.experiments import ExperimentRow
+from fedcore.store.own_results.recorder import Recorder
 from fedcore.store.queue import QueuedRun
-from fedcore.store.recorder import Recorder
 from fedcore.store.rounds import (
     AFTER_AGGREGATION,
     BEFORE_AGGREGATION,

@@ -1,4 +1,4 @@
-"""Whole experiments as JSON files, for another FedLens or an archive, and copied from another database."""
+"""Whole experiments as JSON files, and what is imported: JSON files, CSV files, other databases."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile, applied_migrations, reading_as_it_is, resolve
+from fedcore.store.own_results.csv_file import import_csv
 from fedcore.store.schema import RENAMED, RUN_TABLES, STEPS, migrations
-from fedcore.store.writer import ExperimentRecord, Table, insert_record
+from fedcore.store.writer import Created, ExperimentRecord, Table, insert_record
 
 FORMAT = "fedlens-experiment-2"
 FIRST_FORMAT = "fedlens-experiment-1"
@@ -49,44 +50,73 @@ def experiments_json(database_file: DatabaseFile, experiment_ids: Iterable[int])
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def import_json(database_file: DatabaseFile, file: str | Path) -> Merged:
-    """Record the experiments of a file that ``experiments_json`` wrote, in one transaction.
+class Imports:
+    """Records results from elsewhere: CSV files, experiments as JSON, other databases (``Store.imports``)."""
 
-    Repeatable as ``merge`` is: an experiment (known by its uuid) that is in the store already is left as it
-    is. Runs that had not ended become ``stopped``.
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
 
-    Raises:
-        FedLensError: naming the file and what is wrong with it; nothing is written then.
-    """
-    database_file.prepare_for_writing()
-    try:
-        records = [_from_json(values) for values in _experiments_in(Path(file))]
-        return _insert_missing(database_file, records, "imported from a file before it had ended")
-    except (sqlite3.Error, ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise FedLensError(
-            f"{file} is damaged, or was written by a newer FedLens ({what}); nothing was recorded", "file"
-        ) from error
+    def csv(self, file: str | Path, experiment: str | int, dataset: str | None = None) -> Created:
+        """Record a CSV file (see ``own_results.csv_file.import_csv``)."""
+        return import_csv(self._file, file, experiment, dataset)
 
+    def json(self, file: str | Path) -> Merged:
+        """Record the experiments of a file that ``experiments_json`` wrote, in one transaction.
 
-def merge(database_file: DatabaseFile, other: str | Path) -> Merged:
-    """Copy the experiments of another database into this one, in one transaction.
+        Repeatable as ``database`` is: an experiment (known by its uuid) that is in the store already stays as
+        it is. Runs that had not ended become ``stopped``.
 
-    Repeatable: an experiment (known by its uuid) that is in the store already is left as it is, newer rounds
-    included. Runs that were queued or running there become ``stopped`` here: their checkpoints stay behind,
-    so a resume trains them from the beginning.
+        Raises:
+            FedLensError: naming the file and what is wrong with it; nothing is written then.
+        """
+        self._file.prepare_for_writing()
+        try:
+            records = [_from_json(values) for values in _experiments_in(Path(file))]
+            return _insert_missing(self._file, records, "imported from a file before it had ended")
+        except (sqlite3.Error, ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise FedLensError(
+                f"{file} is damaged, or was written by a newer FedLens ({what}); nothing was recorded", "file"
+            ) from error
 
-    Raises:
-        FedLensError: when one of the databases cannot be used.
-    """
-    database_file.prepare_for_writing()
-    source = resolve(other)
-    if source == database_file.path:
-        raise FedLensError(f"{source} is the database itself; name another one", "other")
-    with _reading_migrated(source) as connection:
-        ids = [row["id"] for row in connection.execute("SELECT id FROM experiments ORDER BY id")]
-        records = (_read_record(connection, i) for i in ids)
-        return _insert_missing(database_file, records, "merged from another database before it had ended")
+    def database(self, other: str | Path) -> Merged:
+        """Copy the experiments of another database into this one, in one transaction.
+
+        Repeatable: an experiment (known by its uuid) that is in the store already stays as it is; newer
+        rounds are not added. Runs that were queued or running there become ``stopped`` here: their
+        checkpoints are not copied, so a resume trains them from the beginning.
+
+        Raises:
+            FedLensError: when one of the databases cannot be used.
+        """
+        self._file.prepare_for_writing()
+        source = resolve(other)
+        if source == self._file.path:
+            raise FedLensError(f"{source} is the database itself; name another one", "other")
+        with _reading_migrated(source) as connection:
+            ids = [row["id"] for row in connection.execute("SELECT id FROM experiments ORDER BY id")]
+            records = (_read_record(connection, i) for i in ids)
+            return _insert_missing(self._file, records, "merged from another database before it had ended")
+
+    def file(self, file: Path, experiment: str = "", dataset: str = "", name: str | None = None) -> str:
+        """Record a JSON or CSV file, by its suffix, and return a sentence that says what was recorded.
+
+        Args:
+            experiment, dataset: of a CSV file, which does not name them.
+            name: as the user knows the file.
+
+        Raises:
+            FedLensError: as ``json`` and ``csv``, naming the file as the user knows it.
+        """
+        try:
+            if file.suffix.lower() == ".csv":
+                count = len(self.csv(file, experiment, dataset or None).run_ids)
+                return f"{count} run{'s' * (count != 1)} recorded."
+            merged = self.json(file)
+            added, present = len(merged.added), len(merged.present)
+            return f"{added} experiment{'s' * (added != 1)} added, {present} here already."
+        except FedLensError as error:
+            raise FedLensError(str(error).replace(str(file), name or str(file)), error.field) from error
 
 
 def _insert_missing(database_file: DatabaseFile, records: Iterable[ExperimentRecord], text: str) -> Merged:

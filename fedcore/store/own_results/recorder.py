@@ -24,10 +24,10 @@ from fedcore.config import MethodEntry
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, RoundFinished, Stage
 from fedcore.errors import FedLensError
-from fedcore.store.attach import OwnRun, find_experiment, insert_own_runs
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import new_owner, this_process
+from fedcore.store.own_results.attach import OwnRun, find_experiment, insert_own_runs
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.writer import claim_new, insert_entities
 

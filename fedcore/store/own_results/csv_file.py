@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from fedcore.config import MethodEntry
 from fedcore.engine.events import GLOBAL, Cell, Entity, RoundFinished
 from fedcore.errors import FedLensError
-from fedcore.store.attach import ExistingExperiment, OwnRun, find_experiment, insert_own_runs
 from fedcore.store.database import DatabaseFile
-from fedcore.store.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
+from fedcore.store.own_results.attach import ExistingExperiment, OwnRun, find_experiment, insert_own_runs
+from fedcore.store.own_results.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 if TYPE_CHECKING:
