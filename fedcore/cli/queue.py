@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Literal
 
 import typer
@@ -105,8 +106,11 @@ def task(
     from fedcore.jobs.job import work
     from fedcore.store import Store
 
-    outcome = work(Store(db).tasks.claim(task_id, device), device)
+    tasks = Store(db).tasks
+    outcome = work(tasks.claim(task_id, device), device)
     print(f"task {task_id}: {outcome}")
+    if outcome == "failed":
+        print(f"error: task {task_id}: {tasks.get(task_id).error}", file=sys.stderr)
     return DONE if outcome == "done" else NOT_DONE
 
 

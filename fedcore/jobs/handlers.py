@@ -40,7 +40,7 @@ class Job:
         args: JSON values of a task; empty for a run, whose config is its argument.
         folder: of this job alone; may not exist yet, or hold files of an earlier attempt.
         device: torch's name of the device to use.
-        should_stop: asked between steps; whatever is not yielded then is lost.
+        should_stop: whether to stop now; call it between steps. What is not yielded by then is lost.
         log: appends a line to the job's log.
     """
 

@@ -1,4 +1,4 @@
-"""A thread that keeps a process' jobs marked as alive, and notices when one is asked to stop."""
+"""A thread that renews the heartbeat of a process' jobs, and notices when one has to stop."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def execute(
     Args:
         handler: default: the one that is registered for the job's kind.
         device: ``cpu`` or a GPU's UUID.
-        terminated: asked between steps; when true the job ends as ``ends_as``, resumable.
+        terminated: called between steps; once true the job ends as ``ends_as``, and a run can be resumed.
         listen: called with every event after it was recorded (progress bars).
 
     Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``, or ``lost`` when it had
@@ -204,7 +204,7 @@ class TerminationSignal:
         self._received = True
 
     def __call__(self) -> bool:
-        """Return whether the signal has come; asked between steps."""
+        """Return whether the signal has come."""
         return self._received
 
 

@@ -173,7 +173,7 @@ def force_stop(store: Store, run_id: int) -> bool:
     Returns: whether there was a process to kill.
 
     Raises:
-        FedLensError: unless a stop was asked for before: signals only escalate.
+        FedLensError: unless a stop was requested before: signals only escalate.
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":

@@ -65,7 +65,7 @@ class Supervisor:
         self.ending = False
 
     def run(self, lock: SupervisorLock) -> None:
-        """Work until idle for ``idle`` seconds, or until asked to end. The caller holds ``lock``."""
+        """Work until idle for ``idle`` seconds, or until ``ending`` is set; the caller holds ``lock``."""
         busy = time.monotonic()
         while not self.ending:
             if self.step():
@@ -99,7 +99,7 @@ class Supervisor:
 
     def _reap(self) -> None:
         """Mark the rows of jobs that are gone, and forget them."""
-        # asked first: one that ends after its row was looked at is kept, or nobody could tell how it ended
+        # first, so that a job which ends after its row was read is kept: nobody else could tell how it ended
         ended = {owner for owner, child in self._children.items() if child.job.ended()}
         for table in JOB_TABLES:
             for number in self._store.jobs.reconcile(self._stale, self._exit_reason, table):

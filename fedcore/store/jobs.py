@@ -32,9 +32,9 @@ class JobTable:
     """A table of jobs; the attributes are what its columns differ in.
 
     Attributes:
-        name: one row's, for messages.
+        name: what one row is called in messages.
         kind: SQL for the kind of job, which says what its process does.
-        order: SQL, which queued row is claimed first.
+        order: SQL that sorts the queued rows; the first is claimed.
         progress: SQL assignments that record ``:message``, ``:done``, ``:total`` at the time ``:now``.
         outcome: SQL assignments that record ``:error`` (one line), ``:traceback`` and ``:result`` (JSON).
         remedy: what to do when its process is gone.
@@ -73,7 +73,7 @@ TASKS = JobTable(
     name="task",
     kind="kind",
     order="created_at, id",
-    # the clock begins anew with each part of the work: each has its own pace
+    # the clock starts again with each part of the work, since each has its own pace
     progress="started_at = CASE WHEN status_text IS NOT :message OR total IS NOT :total THEN :now "
     "ELSE started_at END, done=:done, total=:total, status_text=:message",
     outcome="status_text=NULL, error=:error, result=:result",
@@ -171,7 +171,7 @@ class Claim:
 
         Args:
             status: ``done``, ``failed``, ``stopped`` or ``interrupted``.
-            error: why it did not end as asked, in one line.
+            error: one line, why it failed or ended early.
             traceback: of a failed run; a task's stands in its log alone.
             result: JSON values, of a task; a run's results are its rounds.
         """
@@ -275,7 +275,7 @@ class Jobs:
         exit_reason: Callable[[str], str | None] = lambda owner: None,
         table: JobTable = RUNS,
     ) -> list[int]:
-        """Mark jobs whose process is gone as ``interrupted``, or ``stopped`` where a stop was asked for.
+        """Mark jobs whose process is gone as ``interrupted``, or ``stopped`` where a stop was requested.
 
         Cheap when there is nothing to do (one indexed read): pages call it at each poll.
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 STALE_SECONDS = 30.0
-"""A job without a heartbeat for this long counts as dead where its process cannot be looked at."""
+"""A job without a heartbeat for this long counts as dead where its process cannot be seen."""
 
 CLOCK_SLACK = 3.0  # a process' start time moves with corrections of the system clock, seconds
 
@@ -43,7 +43,7 @@ def this_process() -> tuple[int, float]:
 def is_alive(row: Mapping[str, Any], now: float | None = None, stale: float = STALE_SECONDS) -> bool:
     """Return whether the process that owns a ``running`` or ``stopping`` row lives.
 
-    On this machine its process is looked at. A row claimed a moment ago has no process yet, and another
+    On this machine the process itself is checked. A row claimed a moment ago has no process yet, and another
     container's processes cannot be seen: then a heartbeat younger than ``stale`` seconds counts.
 
     Args:
@@ -57,7 +57,7 @@ def is_alive(row: Mapping[str, Any], now: float | None = None, stale: float = ST
 
 
 def is_here(row: Mapping[str, Any]) -> bool:
-    """Return whether a job's process belongs to this machine, so that it can be looked at."""
+    """Return whether a job's process belongs to this machine, so that it can be checked."""
     return (row["owner"] or "").split("/")[0] == host_id() and row["pid"] is not None
 
 

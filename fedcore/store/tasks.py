@@ -41,7 +41,7 @@ class TaskRow:
         done, total: progress of the current part (``status_text``); total is None until it is known.
         created_at, started_at, finished_at: seconds since 1970; started_at is that of the current part.
         result: JSON values that the handler returned, once it is ``done``.
-        error: one line, of a task that did not end as asked; the traceback is in ``log``.
+        error: one line, why the task failed or ended early; the traceback is in ``log``.
         folder: the folder of its files; may not exist.
     """
 
@@ -145,7 +145,7 @@ class Tasks:
         return int(row["id"])
 
     def find(self, kind: TaskKind, key: str) -> TaskRow | None:
-        """Return the task that answers a question, None where nobody has asked yet."""
+        """Return the task that answers a question, None where it was never submitted."""
         rows = self._file.rows(
             "SELECT * FROM tasks WHERE kind=:kind AND key=:key", {"kind": kind, "key": key}
         )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlite_utils import Database
 
@@ -350,7 +351,8 @@ def test_the_supervisor_starts_the_real_command(db):
     wait_for(lambda: not supervisor.step())
 
 
-def test_the_commands_list_stop_and_forget(db, capsys):
+def test_the_commands_list_stop_and_forget(db, capsys, monkeypatch):
+    monkeypatch.setattr(psutil.Process, "nice", lambda self, value: None)  # this very process does the task
     first, second = (
         Store(db).tasks.submit("check", "a", {"fail": True}),
         Store(db).tasks.submit("check", "b", {}),
@@ -359,6 +361,11 @@ def test_the_commands_list_stop_and_forget(db, capsys):
     capsys.readouterr()
     assert cli.main(["task", str(first), "--db", str(db)]) == 2
     assert f"task {first} is failed; only a queued one can be done" in capsys.readouterr().err
+    broken = Store(db).tasks.submit("weights", "none", {"name": "no-model", "tag": "none"})
+    assert cli.main(["task", str(broken), "--db", str(db)]) == 1
+    out, err = capsys.readouterr()
+    assert out == f"task {broken}: failed\n" and f"error: task {broken}: " in err
+    Store(db).tasks.delete(broken)
     assert cli.main(["tasks", "--cancel", str(second), "--db", str(db)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"task {second}  check  b  stopped",
