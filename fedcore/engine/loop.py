@@ -109,7 +109,18 @@ class Loop:
         cells = self._evaluate_all(self.state, full=True)
         path = self._save(0)
         spent = time.perf_counter() - begin
-        return RoundFinished(round=0, seconds_evaluate=spent, cells=tuple(cells), checkpoint=path)
+        return RoundFinished(
+            round=0,
+            seconds_train=0.0,
+            seconds_aggregate=0.0,
+            seconds_evaluate=spent,
+            scalars_up=0,
+            scalars_down=0,
+            bytes_up=0,
+            bytes_down=0,
+            cells=tuple(cells),
+            checkpoint=path,
+        )
 
     def participants(self, round_: int) -> Tensor:
         """Draw the clients that take part from (seed, round) and the clients' names.
