@@ -7,9 +7,11 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -49,8 +51,9 @@ def with_common_options(command: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(command)
     def run(*, methods: list[Path] | None, debug: bool, **options: object) -> int:
         try:
-            _load(methods or [])
-            return command(**options)
+            with _warnings_in_one_line():
+                _load(methods or [])
+                return command(**options)
         except FedLensError as error:
             return print_error(error.line(), BAD_INPUT, debug)
         except KeyboardInterrupt:
@@ -69,6 +72,29 @@ def with_common_options(command: Callable[..., int]) -> Callable[..., int]:
     ]
     run.__signature__ = own.replace(parameters=[*own.parameters.values(), *shared])  # type: ignore[attr-defined]
     return run
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print warnings that concern the user's files, such as renamed fields, as notes without source code."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_in_one_line(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, FutureWarning):
+                print_note(str(message))
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show_in_one_line
+        yield
 
 
 def _load(files: list[Path]) -> None:

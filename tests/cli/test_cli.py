@@ -246,6 +246,14 @@ def test_old_names_of_options_go_on_working_with_a_warning(db, toml, monkeypatch
     assert "note: --forget is now called --delete" in capsys.readouterr().err
 
 
+def test_a_renamed_field_of_a_file_is_one_note(db, toml, monkeypatch, capsys):
+    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: None)
+    toml.write_text(toml.read_text() + 'config = { style = "gt" }\n')
+    run("run", toml, "--db", db, "--queue")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "class_text" in line]
+    assert line.startswith("note: ")
+
+
 def test_listing_loads_neither_torch_nor_pandas(db):
     Store(db).prepare()
     code = (

@@ -145,3 +145,9 @@ def test_joining_does_not_inherit_the_held_out_domain(db, make):
     for held_out in (None, "rot30"):
         Recorder(db, method="mine", seed=1, experiment="a test", held_out=held_out).finish()
     assert [r.held_out for r in Store(db).runs.of_experiments([1])] == ["rot0", None, "rot30"]
+
+
+def test_the_former_import_still_works_with_a_warning():
+    with pytest.warns(FutureWarning, match="fedcore.runs is now called fedcore.store"):
+        from fedcore.runs import Recorder as former
+    assert former is Recorder
