@@ -22,7 +22,8 @@ from fedcore.results.comparison import (
     reason_not_comparable,
     shown_metrics,
 )
-from fedcore.results.comparison_panels import (
+from fedcore.results.metrics import METRICS, RULES, SCORE_COLUMNS, Metric, Rule
+from fedcore.results.panels.comparison import (
     client_by_round_panels,
     difference_panel,
     domain_panels,
@@ -31,8 +32,7 @@ from fedcore.results.comparison_panels import (
     mean_panels,
     method_by_domain_panel,
 )
-from fedcore.results.metrics import METRICS, RULES, SCORE_COLUMNS, Metric, Rule
-from fedcore.results.panels import Panel
+from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store

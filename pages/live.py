@@ -14,9 +14,9 @@ from fedcore.plots.chart import Chart
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics, progress
-from fedcore.results.panels import Panel
+from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.runs import run_panels
 from fedcore.results.progress import Snapshot
-from fedcore.results.run_panels import run_panels
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import clock as live_clock

@@ -16,7 +16,7 @@ from fedcore.plots.lines import line_chart, series_table
 from fedcore.progress import duration
 from fedcore.results import curves, diagnostics, progress
 from fedcore.results.artifacts import run_toml
-from fedcore.results.run_panels import run_panel
+from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow
 from pages.forms import drafts
 from pages.widgets import common, run_analyses, run_record

@@ -120,7 +120,7 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
             hovertemplate=_HOVER % "x",
         )
     )
-    # half of "100 %" stands beyond the end of the axis, where plotly hides it unless told
+    # half of "100 %" stands beyond the end of the axis, where plotly hides it by default
     figure.update_xaxes(
         range=[0, 100],
         dtick=20,

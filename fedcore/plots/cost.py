@@ -39,7 +39,7 @@ Range = tuple[float, float]
 
 
 class Mark(NamedTuple):
-    """A marker of the chart; ``name`` is empty where it cannot be told from another one's."""
+    """A marker of the chart; ``name`` is empty where it equals another one's."""
 
     x: float
     y: float

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from fedcore.methods.presentation import MatrixChart
 from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, escape, shorten, ticks
 from fedcore.plots.theme import Theme
-from fedcore.results.panels import Panel
+from fedcore.results.panels.panel import Panel
 
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
 LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name; colour bar and axes' titles

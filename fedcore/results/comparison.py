@@ -217,8 +217,8 @@ def _round_notes(results: Sequence[RunResult], rule: Rule) -> list[str]:
     facts = ((r, _round_fact(r, rule)) for r in results)
     same = group_by((f for f in facts if f[1]), lambda f: (f[0].run.label, f[1]))
     return [
-        f"{label}, seed {', '.join(map(str, sorted({r.run.seed for r, _ in found})))}: {fact}"
-        for (label, fact), found in same.items()
+        f"{label}, seed {', '.join(map(str, sorted({r.run.seed for r, _ in noted})))}: {fact}"
+        for (label, fact), noted in same.items()
     ]
 
 
@@ -286,12 +286,12 @@ def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, str]]:
     """Return fields that only some rows have, all with one value: keys of these rows -> path -> text."""
-    found: dict[tuple[str, ...], dict[str, str]] = {}
+    fields: dict[tuple[str, ...], dict[str, str]] = {}
     for name, row in _config_texts(groups).items():
         having = tuple(g.key for g, text in zip(groups, row, strict=True) if text)
         if len(set(row)) == 2 and len(having) < len(groups):
-            found.setdefault(having, {})[name] = max(row)
-    return found
+            fields.setdefault(having, {})[name] = max(row)
+    return fields
 
 
 def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
@@ -334,8 +334,8 @@ def significance(
     """Test each comparable row against the baseline, paired by seed, with Holm's correction over these."""
     rows = [g for g in groups if difference(g, baseline, metric) is not None]
     theirs = value_per_seed(baseline.runs, metric)
-    found = holm([paired_test(value_per_seed(g.runs, metric), theirs, test) for g in rows])
-    return {g.key: p for g, p in zip(rows, found, strict=True)}
+    tests = holm([paired_test(value_per_seed(g.runs, metric), theirs, test) for g in rows])
+    return {g.key: p for g, p in zip(rows, tests, strict=True)}
 
 
 def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
@@ -343,8 +343,8 @@ def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
 
     Where domains were held out, the mean personal accuracy is P under another name and has no column.
     """
-    found = tuple(m for m in METRICS if any(m in g.stats for g in groups))
-    return tuple(m for m in found if m != "personal" or "personalisation" not in found)
+    known = tuple(m for m in METRICS if any(m in g.stats for g in groups))
+    return tuple(m for m in known if m != "personal" or "personalisation" not in known)
 
 
 def ranks(groups: Sequence[Group], metric: Metric, digits: int = 1) -> tuple[set[str], set[str]]:

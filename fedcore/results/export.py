@@ -116,13 +116,13 @@ def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
     return {"printed": _two(first.value), "printed_std": _two(first.std), "printed_in": where}
 
 
-def _tested(found: PairedTest | None, caveat: str) -> dict[str, Any]:
+def _tested(test: PairedTest | None, caveat: str) -> dict[str, Any]:
     """Columns of a test; its remark is joined with the row's caveat."""
-    if found is None:
+    if test is None:
         return {}
-    p, adjusted = ("" if p is None else f"{p:.3g}" for p in (found.p, found.adjusted))
-    remark = "; ".join(filter(None, (found.remark, caveat)))
-    return {"test": TESTS[found.test], "pairs": found.n, "p": p, "p_holm": adjusted, "remark": remark}
+    p, adjusted = ("" if p is None else f"{p:.3g}" for p in (test.p, test.adjusted))
+    remark = "; ".join(filter(None, (test.remark, caveat)))
+    return {"test": TESTS[test.test], "pairs": test.n, "p": p, "p_holm": adjusted, "remark": remark}
 
 
 def _two(value: float | None) -> str:

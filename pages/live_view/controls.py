@@ -13,7 +13,7 @@ from fedcore.data.split_codes import TEST, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
-from fedcore.results.run_panels import VIEWS, View, default_view
+from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
 from pages.widgets import common
 

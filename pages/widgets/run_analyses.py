@@ -15,7 +15,7 @@ from fedcore.methods.optional import LearnedPrompts
 from fedcore.plots import analyses
 from fedcore.results.analyses import confusion, freedom_by_blocks, freedom_table, space_table
 from fedcore.results.comparison import compare
-from fedcore.results.run_panels import run_panel
+from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, common
 

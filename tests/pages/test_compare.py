@@ -16,8 +16,8 @@ from fedcore.config import Experiment, parse
 from fedcore.papers.reproductions import reproductions
 from fedcore.results import export, sweeps
 from fedcore.results.comparison import compare
-from fedcore.results.comparison_panels import method_by_domain_panel
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
+from fedcore.results.panels.comparison import method_by_domain_panel
 from fedcore.store import Store, database
 from tests.support import fill, papers
 from tests.support.pages import Opened, html

@@ -11,7 +11,7 @@ from fedcore.methods import MatrixChart
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import short_name
 from fedcore.plots.theme import Theme
-from fedcore.results.panels import Panel
+from fedcore.results.panels.panel import Panel
 
 
 @pytest.mark.parametrize(

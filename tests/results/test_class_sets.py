@@ -11,9 +11,9 @@ import pytest
 from fedcore.engine.events import Entity, RoundFinished, Started
 from fedcore.results import export
 from fedcore.results.comparison import compare
-from fedcore.results.comparison_panels import mean_panels
 from fedcore.results.metrics import METRICS
-from fedcore.results.run_panels import run_panel
+from fedcore.results.panels.comparison import mean_panels
+from fedcore.results.panels.runs import run_panel
 from fedcore.store import Store
 from tests.support import fill
 

@@ -12,7 +12,7 @@ from fedcore.engine.events import ClientRound
 from fedcore.plots import heatmaps
 from fedcore.plots.theme import Theme
 from fedcore.results.comparison import compare
-from fedcore.results.comparison_panels import client_by_round_panels
+from fedcore.results.panels.comparison import client_by_round_panels
 from fedcore.store import Store
 from tests.support import fill
 

@@ -14,14 +14,14 @@ from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import Theme
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import compare
-from fedcore.results.comparison_panels import (
+from fedcore.results.panels.comparison import (
     domain_panels,
     held_out_panels,
     mean_matrix_panels,
     method_by_domain_panel,
 )
-from fedcore.results.panels import Panel
-from fedcore.results.run_panels import run_panel, run_panels
+from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.runs import run_panel, run_panels
 from fedcore.store import Recorder, Store
 from tests.support import fill
 

@@ -13,9 +13,9 @@ from fedcore.plots.lines import line_chart
 from fedcore.plots.theme import DARK_COLOURS, LIGHT_COLOURS, Theme, apply_theme, dash, marker
 from fedcore.results import curves
 from fedcore.results.comparison import compare
-from fedcore.results.comparison_panels import difference_panel, mean_panels
-from fedcore.results.panels import Panel
-from fedcore.results.run_panels import run_panel
+from fedcore.results.panels.comparison import difference_panel, mean_panels
+from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, Store
 from tests.support import fill
 

@@ -9,7 +9,7 @@ from fedcore.data.split_codes import TEST
 from fedcore.engine.events import FULL_MATRIX_CLIENTS
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results import diagnostics
-from fedcore.results.panels import (
+from fedcore.results.panels.panel import (
     Panel,
     accuracy_panel,
     client_domains,

@@ -10,7 +10,7 @@ import numpy as np
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import BREAKDOWNS, RunResult
-from fedcore.results.panels import (
+from fedcore.results.panels.panel import (
     Panel,
     Share,
     Shares,
@@ -24,7 +24,7 @@ from fedcore.results.panels import (
     panel_of_shares,
     shares_by_domain,
 )
-from fedcore.results.run_panels import absent_clients, run_panel
+from fedcore.results.panels.runs import absent_clients, run_panel
 from fedcore.results.statistics import group_by
 from fedcore.store import EntityRow, NamedCell, Store
 

@@ -1,0 +1,1 @@
+"""Panels: the matrices that heatmaps show, of single runs and of the rows of a comparison."""
