@@ -71,18 +71,18 @@ class Choice:
     moment: Moment
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def comparison(path: str, of: Moment) -> Comparison:
+@st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
+def comparison(store: Store, of: Moment) -> Comparison:
     """The comparison at one moment; computed again when a run of it has a new round."""
     ids, rule, unfinished, _ = of
-    return compare(Store(path), ids, rule, unfinished=unfinished)
+    return compare(store, ids, rule, unfinished=unfinished)
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str) -> dict[str, Panel]:
+@st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
+def matrices(store: Store, _found: Comparison, of: Moment, setting: str, view: str) -> dict[str, Panel]:
     """The mean matrix of every row that has one; kept by ``of``, which is quicker to tell apart."""
     if view == "methods":
-        return {"": method_by_domain_panel(Store(path), _found, setting)}
+        return {"": method_by_domain_panel(store, _found, setting)}
     read = {
         "models": mean_panels,
         "rounds": client_by_round_panels,
@@ -90,8 +90,8 @@ def matrices(path: str, _found: Comparison, of: Moment, setting: str, view: str)
         "held_out": held_out_panels,
     }.get(view)
     if read is None:
-        return mean_matrix_panels(Store(path), _found, setting, diagnostics.matrix_charts()[view])
-    return read(Store(path), _found, setting)
+        return mean_matrix_panels(store, _found, setting, diagnostics.matrix_charts()[view])
+    return read(store, _found, setting)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
@@ -100,9 +100,9 @@ def in_print(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Mome
     return printed_values(_found, [e.config for e in _experiments])
 
 
-def choose(path: str) -> list[ExperimentRow]:
+def choose(store: Store) -> list[ExperimentRow]:
     """The compare set, in the URL. An archived experiment is there where a link names it."""
-    there = {e.id: e for e in Store(path).experiments.all(include_archived=True)}
+    there = {e.id: e for e in store.experiments.all(include_archived=True)}
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
     known = {i: e for i, e in there.items() if not e.archived or str(i) in wanted}
@@ -128,7 +128,7 @@ def choose(path: str) -> list[ExperimentRow]:
     return [known[i] for i in st.session_state["compare_ids"]]
 
 
-def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
+def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
     """How a round is chosen, what is compared, and with what; all of it in the URL."""
     columns = st.columns([3, 3, 3, 2], vertical_alignment="bottom")
     with columns[0]:
@@ -141,7 +141,7 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
         unfinished = st.toggle("Unfinished runs too", key="unfinished", bind="query-params")
     token = tuple((r.id, r.state, r.rounds_done) for e in found for r in e.runs)
     moment = (tuple(e.id for e in found), rule, unfinished, token)
-    shown = comparison(path, moment)
+    shown = comparison(store, moment)
     with columns[1]:
         there = [
             m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.groups_in(s))}
@@ -168,7 +168,7 @@ def controls(path: str, found: Sequence[ExperimentRow]) -> tuple[Choice, Compari
     return Choice(rule, metric, baseline, test, unfinished, moment), shown
 
 
-def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
+def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
     """Every method's matrix under one colour axis, and the differences to the baseline."""
     own = {n: m for n, m in diagnostics.matrix_charts().items() if n not in VIEWS}
     titles = VIEWS | {n: f"{m.title} ({diagnostics.recording_methods(n)})" for n, m in own.items()}
@@ -181,7 +181,7 @@ def heatmap_tab(path: str, found: Comparison, choice: Choice) -> None:
     for i, (setting, title) in enumerate(found.settings.items()):
         by_key = {
             k: p
-            for k, p in matrices(path, found, choice.moment, setting, view).items()
+            for k, p in matrices(store, found, choice.moment, setting, view).items()
             if p.rows and p.columns
         }
         if not by_key:
@@ -224,7 +224,7 @@ def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
         st.dataframe(heatmaps.panel_table(panel), hide_index=True)
 
 
-def curve_tab(path: str, found: Comparison) -> None:
+def curve_tab(store: Store, found: Comparison) -> None:
     """Mean and band over seeds against rounds, seconds or traffic."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         there = [m for m in SCORE_COLUMNS if m in found.metrics]
@@ -233,21 +233,21 @@ def curve_tab(path: str, found: Comparison) -> None:
             "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"
         )
     for i, (setting, title) in enumerate(found.settings.items()):
-        series = curves.mean_curves(Store(path), found, setting, metric, axis)
+        series = curves.mean_curves(store, found, setting, metric, axis)
         st.markdown(f"**{common.md(title)}**")
         chart = line_chart(series, common.theme(), curves.AXES[axis], METRICS[metric], height=460)
         common.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
 
 
-def cost_tab(path: str, found: Comparison, metric: Metric) -> None:
+def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
     """Accuracy against what it cost, the Pareto front marked."""
     against = st.segmented_control(
         "Against", ["megabytes", "seconds"], default="megabytes", required=True, key="cost",
         bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
     )  # fmt: skip
     for i, (setting, title) in enumerate(found.settings.items()):
-        costs = curves.row_costs(Store(path), found, setting, metric)
+        costs = curves.row_costs(store, found, setting, metric)
         best = curves.pareto_front(costs, against)
         st.markdown(f"**{common.md(title)}**")
         width = NARROW_COST_PLOT if common.narrow() else WIDE_COST_PLOT
@@ -340,35 +340,33 @@ def nothing_finished(found: Sequence[ExperimentRow]) -> None:
 
 def page() -> None:
     """The page."""
-    path = str(common.database())
+    store = common.store()
     st.title("Compare")
-    experiments = choose(path)
+    experiments = choose(store)
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
-        if not Store(path).experiments.all() and st.button(
-            "Try it", type="primary", icon=":material/play_circle:"
-        ):
+        if not store.experiments.all() and st.button("Try it", type="primary", icon=":material/play_circle:"):
             st.switch_page("pages/new.py", query_params={"preset": "demo"})
         return
-    choice, shown = controls(path, experiments)
+    choice, shown = controls(store, experiments)
     if not shown.groups:
         nothing_finished(experiments)
         return
     for note in shown.notes:
         st.caption(f":material/info: {common.md(note)}")
-    every = tuple((r.id, r.state) for e in Store(path).experiments.all() for r in e.runs)
+    every = tuple((r.id, r.state) for e in store.experiments.all() for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(
             shown, choice.baseline, choice.metric, choice.test, in_print(shown, experiments, choice.moment)
         ),
-        "Heatmaps": lambda: heatmap_tab(path, shown, choice),
-        "Curves": lambda: curve_tab(path, shown),
-        "Cost": lambda: cost_tab(path, shown, choice.metric),
+        "Heatmaps": lambda: heatmap_tab(store, shown, choice),
+        "Curves": lambda: curve_tab(store, shown),
+        "Cost": lambda: cost_tab(store, shown, choice.metric),
         "Sweep": lambda: sweep_view.draw(shown, experiments, choice.metric),
-        "Published": lambda: published_view.draw(path, experiments, every),
+        "Published": lambda: published_view.draw(store, experiments, every),
         "Config": lambda: config_tab(shown),
         "Export": lambda: exports.draw(
-            path,
+            store,
             experiments,
             choice.rule,
             choice.baseline,

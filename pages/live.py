@@ -47,36 +47,34 @@ common.through_app()
 store = common.store()
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def grid(path: str, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
+def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
     """The heatmaps at one moment; the same moment gives the very same bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
-    found = run_panels(
-        Store(path), Store(path).runs.get(until), settings.view, settings.split, settings.point, until
-    )
+    found = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.point, until)
     chart = heatmaps.heatmap_grid(
         found, settings.theme, settings.columns, settings.fitted, width=settings.width
     )
     return chart, live_chart.payload(chart, f"{list(until)} {settings.view}"), found
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
-    path: str, token: Snapshot, what: str, split: int, point: int, theme: Theme
+    store: Store, token: Snapshot, what: str, split: int, point: int, theme: Theme
 ) -> tuple[Chart, bytes | None, dict, str]:
     """Curves at one moment: loss, traffic, an accuracy, or a recorded diagnostic, with what to know of it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
     if what == "loss":
-        series = curves.loss_by_round(Store(path), until)
+        series = curves.loss_by_round(store, until)
     elif what == "traffic":
-        series = curves.traffic_by_round(Store(path), until)
+        series = curves.traffic_by_round(store, until)
     elif what in CURVES:
-        series = curves.accuracy_by_round(Store(path), until, what, split, point)
+        series = curves.accuracy_by_round(store, until, what, split, point)
     else:
-        known = diagnostics.recorded_charts(Store(path), Store(path).runs.get(until))
+        known = diagnostics.recorded_charts(store, store.runs.get(until))
         chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
-        series = diagnostics.diagnostic_series(Store(path), until, chosen)
+        series = diagnostics.diagnostic_series(store, until, chosen)
         title, note, per_cent = chosen.heading, diagnostics.chart_note(chosen, series), chosen.unit == "%"
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
     content = live_chart.payload(chart, f"{list(until)} {what}")
@@ -193,7 +191,7 @@ def at_round(shown: Snapshot, until: int | None) -> Snapshot:
 
 def draw_all(shown: Snapshot, settings: Settings) -> None:
     """Heatmaps, then curves."""
-    chart, content, drawn = grid(str(store.path), shown, settings)
+    chart, content, drawn = grid(store, shown, settings)
     if st.session_state.get("as_tables"):
         for i, panel in enumerate(drawn):
             st.markdown(f"**{common.md(panel.title)}**")
@@ -214,7 +212,7 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     """One chart of curves, or its numbers."""
-    found = lines(str(store.path), shown, name, settings.split, settings.point, settings.theme)
+    found = lines(store, shown, name, settings.split, settings.point, settings.theme)
     chart, content, table, note = found
     if st.session_state.get("as_tables"):
         st.markdown(f"**{common.md(CHARTS.get(name, name))}**")

@@ -16,7 +16,7 @@ from fedcore.store import ExperimentRow, Store
 
 
 def draw(
-    path: str,
+    store: Store,
     experiments: Sequence[ExperimentRow],
     rule: Rule,
     baseline: str | None,
@@ -33,25 +33,25 @@ def draw(
     )  # fmt: skip
     printed = partial(printed_values, experiments=[e.config for e in experiments])
     columns = printed if wanted else nothing_printed
-    latex = export.summary_latex(Store(path), ids, rule, unfinished=unfinished, printed=columns)
+    latex = export.summary_latex(store, ids, rule, unfinished=unfinished, printed=columns)
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         (
             "Summary CSV",
             "summary",
             "csv",
             lambda: export.summary_csv(
-                Store(path), ids, (rule,), baseline, test=test, unfinished=unfinished, printed=printed
+                store, ids, (rule,), baseline, test=test, unfinished=unfinished, printed=printed
             ),
         ),
-        ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(Store(path), ids)),
-        ("Clients CSV", "clients", "csv", lambda: export.clients_csv(Store(path), ids)),
+        ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(store, ids)),
+        ("Clients CSV", "clients", "csv", lambda: export.clients_csv(store, ids)),
         ("LaTeX table", "summary", "tex", lambda: latex),
-        ("Whole experiment JSON", "experiment", "json", lambda: Store(path).experiments.to_json(ids)),
+        ("Whole experiment JSON", "experiment", "json", lambda: store.experiments.to_json(ids)),
         (
             "Summary JSON",
             "summary",
             "json",
-            lambda: export.summary_json(Store(path), ids, (rule,), unfinished=unfinished, printed=printed),
+            lambda: export.summary_json(store, ids, (rule,), unfinished=unfinished, printed=printed),
         ),
     )
     with st.container(horizontal=True):

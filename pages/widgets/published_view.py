@@ -17,7 +17,7 @@ MANY = 15
 TARGETS = {"avg": "mean"}
 
 
-def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None:
+def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> None:
     """A table for each experiment that names published values."""
     naming = [e for e in experiments if e.config.reproduces]
     if not naming:
@@ -34,7 +34,7 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
     for experiment in naming:
         st.markdown(f"**{common.md(experiment.name)}**")
         try:
-            rows = _rows(path, experiment.config.model_dump_json(), token, experiment.config)
+            rows = _rows(store, experiment.config.model_dump_json(), token, experiment.config)
         except FedLensError as error:
             common.show_error(error)
             continue
@@ -56,10 +56,10 @@ def draw(path: str, experiments: Sequence[ExperimentRow], token: object) -> None
     )
 
 
-@st.cache_data(max_entries=16, show_spinner="Reading the published values…")
-def _rows(path: str, config: str, token: object, _experiment: object) -> list[Reproduction]:
+@st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner="Reading the published values…")
+def _rows(store: Store, config: str, token: object, _experiment: object) -> list[Reproduction]:
     """Computed again when the config or a run has changed."""
-    return reproductions(Store(path), _experiment)  # type: ignore[arg-type]
+    return reproductions(store, _experiment)  # type: ignore[arg-type]
 
 
 def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
