@@ -51,7 +51,7 @@ ABSENT = {
     "methods": "It needs clients that belong to domains.",
     "rounds": "It appears with the first evaluated round.",
     "domains": "It needs clients that belong to domains.",
-    "held_out": "It needs runs that hold a domain out: field Held-out domains on the page New.",
+    "held_out": "It needs runs that hold out a domain (*Held-out domains* on the page New).",
 }
 PARTIAL = "Fields that only some methods have"
 Token = tuple[tuple[int, str, int], ...]
@@ -121,7 +121,7 @@ def choose(store: Store) -> list[ExperimentRow]:
     gone = [text[:20] for text in asked if text not in {str(i) for i in known}]
     if gone:
         st.warning(
-            f"The address names experiments that are not here: {common.md(', '.join(gone[:5]))}. "
+            f"The address names experiments that do not exist here: {common.md(', '.join(gone[:5]))}. "
             "They may have been deleted, or belong to another database.",
             icon=":material/search_off:",
         )
@@ -133,12 +133,12 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
     columns = st.columns([3, 3, 3, 2], vertical_alignment="bottom")
     with columns[0]:
         rule = st.selectbox(
-            "Round of a run", list(RULES), format_func=RULES.get, key="rule", bind="query-params",
-            help="Never by test accuracy. Best on validation: the round of the highest mean accuracy there, "
-            "the earliest of equals.",
+            "Reported round", list(RULES), format_func=RULES.get, key="rule", bind="query-params",
+            help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
+            "mean validation accuracy, the earliest one if several are equal.",
         )  # fmt: skip
     with columns[3]:
-        unfinished = st.toggle("Unfinished runs too", key="unfinished", bind="query-params")
+        unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
     token = tuple((r.id, r.state, r.rounds_done) for e in found for r in e.runs)
     moment = (tuple(e.id for e in found), rule, unfinished, token)
     shown = comparison(store, moment)
@@ -148,14 +148,14 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
         ]
         metric = st.selectbox(
             "Compare by", there or ["personal"], format_func=METRICS.get, key="by", bind="query-params",
-            help="What differences, costs and sweeps are about. The summary shows every metric.",
+            help="The metric of the differences, costs and sweeps. The summary shows every metric.",
         )  # fmt: skip
     with columns[2]:
         labels = list(dict.fromkeys(g.label for g in shown.groups))
         baseline = st.selectbox(
-            "Baseline", labels, index=None, placeholder="none: no differences", key="baseline",
+            "Baseline", labels, index=None, placeholder="none", key="baseline",
             bind="query-params",
-            help="Differences to this method, in points, on the same data, clients and backbone",
+            help="Shows differences from this method in points, on the same data, clients and backbone",
         )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         common.table_switch()
@@ -202,7 +202,9 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
                 if not reason_not_comparable(g, pinned)
             }
             if gaps:
-                st.markdown(f"**Difference to {common.md(common.clipped(pinned.label))}, points**")
+                st.markdown(
+                    f"**Difference from {common.md(common.clipped(pinned.label))}, percentage points**"
+                )
                 chart = heatmaps.difference_grid(
                     list(gaps.values()), common.theme(), columns, common.figure_width()
                 )
@@ -274,9 +276,9 @@ def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
         ]
         st.html(common.table_html(header, rows, f"Cost on {title}"))
     st.caption(
-        "Point at a mark for its name. Front: no other row reaches more without costing more. Traffic of all "
-        "clients over all rounds (1 MB = 1,000,000 bytes), time of whole runs, evaluation aside; means over "
-        "runs."
+        "Hover over a point for its name. Front: no other row reaches more without costing more. "
+        "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "
+        "evaluation. Both are means over runs."
     )
 
 
@@ -300,8 +302,7 @@ def config_tab(found: Comparison) -> None:
         with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):
             st.html(partial_table(found, partial))
     st.caption(
-        "Hyper-parameters left at their defaults are written out. "
-        "Point at a field for its name in TOML files."
+        "Hyper-parameters left at their defaults are included. Hover over a field for its name in TOML files."
     )
 
 
@@ -329,9 +330,9 @@ def nothing_finished(found: Sequence[ExperimentRow]) -> None:
     states = [r.state for e in found for r in e.runs]
     going = any(not r.ended for e in found for r in e.runs)
     counts = ", ".join(f"{states.count(s)} {s}" for s in common.STATUS if s in states)
-    word = "No run is finished yet" if going else "No run reached its end"
+    word = "No run has finished yet" if going else "No run finished"
     st.info(
-        f"{word}: {counts}. *Unfinished runs too* shows what they have recorded.",
+        f"{word}: {counts}. Turn on *Include unfinished runs* to see what they have recorded.",
         icon=":material/hourglass:" if going else ":material/error:",
     )
     if st.button("Watch them" if going else "See why", icon=":material/monitoring:"):

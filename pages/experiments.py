@@ -26,9 +26,10 @@ def welcome() -> None:
     with st.container(border=True):
         st.header("No experiments yet")
         st.write(
-            "Here will be your comparisons: federated ways of adapting CLIP, on the same data with the same "
-            "clients and seeds. **Try it** compares four methods with zero-shot CLIP and PromptFL on "
-            "handwritten digits in six rotations. All of it comes with FedLens; it takes about two minutes."
+            "Your comparisons will appear here: federated methods that adapt CLIP, trained on the same data "
+            "with the same clients and seeds. **Try it** compares four methods with zero-shot CLIP and "
+            "PromptFL on handwritten digits in six rotations. Everything it needs comes with FedLens; it "
+            "takes about two minutes."
         )
         with st.container(horizontal=True):
             if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it"):
@@ -86,8 +87,8 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         "Last": [i.last for i in found],
         "Validated": [i.best for i in found],
         "Worst client": [i.worst for i in found],
-        "Course": [i.curve for i in found],
-        "Took": [duration(i.seconds) for i in found],
+        "Curve": [i.curve for i in found],
+        "Duration": [duration(i.seconds) for i in found],
         "Tags": [list(i.row.tags) for i in found],
         "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in found],
     }
@@ -105,7 +106,7 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
                 "",
                 type="tertiary",
                 width=44,
-                help="What can be done with it",
+                help="Actions for this experiment",
                 key=MENU,
                 on_click=remember_click,
             ),
@@ -121,12 +122,16 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
                 help="Personal test accuracy at the last round of the method that is best on validation, %",
                 **per_cent,
             ),
-            "Validated": number(help="The same at the round that is best on validation, %", **per_cent),
-            "Worst client": number(
-                help="Least personal accuracy at the last round of that method, %", format="%.1f", width=100
+            "Validated": number(
+                help="Personal test accuracy of that method at its best validation round, %", **per_cent
             ),
-            "Course": st.column_config.LineChartColumn(
-                help="Personal test accuracy of that method by round, %", y_min=0, y_max=100, width=110
+            "Worst client": number(
+                help="Lowest accuracy of a client at the last round of that method, %",
+                format="%.1f",
+                width=100,
+            ),
+            "Curve": st.column_config.LineChartColumn(
+                help="Personal test accuracy of that method over the rounds, %", y_min=0, y_max=100, width=110
             ),
             "Tags": st.column_config.ListColumn(),
         },
@@ -191,7 +196,7 @@ def filters() -> tuple[str, list[str]]:
         states = st.multiselect(
             "Status", list(common.STATUS), key="status", bind="query-params", placeholder="any"
         )
-        st.toggle("Archived too", key="archived", bind="query-params")
+        st.toggle("Include archived", key="archived", bind="query-params")
     return text or "", states
 
 
@@ -235,13 +240,16 @@ def page() -> None:
             run_table(selected)
         else:
             st.caption(
-                "Select experiments in the first column, or open the menu of a row. By keyboard: "
-                "Shift + space selects a row, End and Tab leave the table."
+                "Select experiments in the first column, or open the menu of a row. With the keyboard, "
+                "Shift + Space selects a row; End, then Tab leaves the table."
             )
     elif hidden:
-        st.info(f"All {hidden} are archived; *Archived too* shows them.", icon=":material/archive:")
+        st.info(
+            f"All {hidden} experiments are archived; turn on *Include archived* to see them.",
+            icon=":material/archive:",
+        )
     else:
-        st.info("Nothing fits these filters.", icon=":material/filter_alt_off:")
+        st.info("No experiment matches these filters.", icon=":material/filter_alt_off:")
     queue.section()
 
 

@@ -33,8 +33,8 @@ REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 330
 CAPTIONS = {
-    "held_out": "A row is the run that held this domain out: on the diagonal, in bold, the global model on "
-    "that domain (G); beside it each other domain's own models on that domain (P).",
+    "held_out": "Each row is the run that held out its domain. On the diagonal, in bold: the global model on "
+    "the held-out domain (G). Elsewhere: the own models of each remaining domain on that domain (P).",
 }
 # Streamlit fades what a tick draws again: needless here, and paid for by the browser.
 STILL = """<style>
@@ -199,8 +199,8 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
     else:
         live_chart.draw(chart, content, "live_grid")
         own = next((p.matrix.note for p in drawn if p.matrix), None)
-        about = CAPTIONS.get(settings.view, "Hover a cell for its counts.") if own is None else own
-        st.caption(f"{about} One colour axis for all.".strip())
+        about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if own is None else own
+        st.caption(f"{about} All heatmaps share one colour scale.".strip())
     columns: list = []
     for i, name in enumerate(settings.charts):
         if i % CHART_COLUMNS == 0:
@@ -248,7 +248,7 @@ def page() -> None:
         paused = st.toggle(
             "Pause updates",
             key="live_paused",
-            help="The figures stay as they are; the runs go on",
+            help="The charts stay as they are; the runs continue",
             bind="query-params",
         )
         common.table_switch()

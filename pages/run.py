@@ -52,13 +52,13 @@ def header(run: RunRow) -> None:
         ("Best on validation, %", common.per_cent(run.best_test), best),
         ("Worst client, %", common.per_cent(run.worst_client), None),
         ("Rounds", f"{run.rounds_done}/{run.rounds_total}", None),
-        ("Took", duration(progress.elapsed(run)) or "-", None),
+        ("Duration", duration(progress.elapsed(run)) or "-", None),
     ]
     with st.container(horizontal=True, gap="medium"):  # on a telephone beside each other, too
         for label, value, note in figures_:
             st.metric(label, value, note, delta_color="off", delta_arrow="off", width="content")
     if run.last_test is not None:
-        st.caption("Accuracy: each client's model on the client's own test samples, mean over clients.")
+        st.caption("Accuracy: each client's own model on its own test samples, averaged over clients.")
 
 
 def why_it_ended(run: RunRow) -> None:
@@ -70,9 +70,9 @@ def why_it_ended(run: RunRow) -> None:
     text = common.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
         kept = common.store().runs.newest_checkpoint(run.id)
-        goes_on = f"goes on after round {kept[0]}" if kept else "starts it again from the beginning"
+        goes_on = f"continues after round {kept[0]}" if kept else "starts again from the beginning"
         text += (
-            f"\n\nWhere the config is to blame, *Clone* opens it in the form to mend it; *Resume* {goes_on}."
+            f"\n\nIf the config is to blame, *Clone* opens it in the form to correct it; *Resume* {goes_on}."
         )
     (st.error if failed else st.warning)(text, icon=":material/error:" if failed else ":material/info:")
 
@@ -81,7 +81,7 @@ def why_it_ended(run: RunRow) -> None:
 def confirm_stop(run: RunRow) -> None:
     """Stop names what it stops."""
     st.markdown(f"**{common.md(named(run))}, seed {run.seed}**")
-    st.caption("Its finished rounds stay, and it can be resumed; the round in work is discarded.")
+    st.caption("Its finished rounds are kept and it can be resumed; the current round is discarded.")
     if st.button("Stop", type="primary", key="run_stop_confirmed"):
         common.store().runs.stop([run.id])
         st.rerun()
@@ -119,7 +119,7 @@ def news(run: RunRow) -> None:
         if same
         else f"Now {now[0].state}, round {now[0].rounds_done}: refresh"
         if now
-        else "Gone"
+        else "Deleted"
     )
     if st.button(text, icon=":material/refresh:", key="run_news", disabled=same, type="tertiary"):
         st.rerun()
@@ -143,7 +143,9 @@ def accuracy(run: RunRow) -> None:
 
 def nothing(run: RunRow) -> None:
     """What is said in place of figures."""
-    text = "This run ended before a round was evaluated." if run.ended else "No round has been evaluated yet."
+    text = (
+        "This run ended before any round was evaluated." if run.ended else "No round has been evaluated yet."
+    )
     st.info(text, icon=":material/hourglass:")
 
 

@@ -87,7 +87,7 @@ def difference_grid(
         if not np.isnan(p.values).all()
     ]
     figure = _grid(panels, theme, columns, axis, "difference", width)
-    return Chart(figure, "Difference to the baseline. " + "; ".join(parts) + ".")
+    return Chart(figure, "Difference from the baseline. " + "; ".join(parts) + ".")
 
 
 def _known_values(panels: Sequence[Panel]) -> np.ndarray:

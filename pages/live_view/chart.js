@@ -93,7 +93,7 @@ async function draw(host, text) {
   } catch (error) {
     host.fedlensText = ""; // the next message tries again
     host.fedlensFailed = true;
-    host.textContent = `This chart cannot be drawn (${error.message}): load the page again, or choose "Show as table".`;
+    host.textContent = `This chart cannot be drawn (${error.message}): reload the page, or choose "Show as table".`;
   }
 }
 

@@ -84,7 +84,7 @@ def nothing() -> None:
             st.switch_page("pages/experiments.py", query_params={})
         return
     st.info(
-        "Nothing has been started yet. What you launch will be seen training here.",
+        "No experiment has been started yet. Launched runs appear here while they train.",
         icon=":material/monitoring:",
     )
     if st.button("Try it", type="primary", icon=":material/play_circle:"):
@@ -115,20 +115,23 @@ def settings_of(found: list[RunRow]) -> Settings:
     with st.popover("View", icon=":material/tune:"):
         view = _view(found)
         split = st.radio(
-            "Measured on", list(SPLITS), format_func=SPLITS.get, key="live_split", bind="query-params"
+            "Evaluated on", list(SPLITS), format_func=SPLITS.get, key="live_split", bind="query-params"
         )
         point = st.radio(
             "Models", list(POINTS), format_func=POINTS.get, key="live_point", bind="query-params"
         )
         columns = st.selectbox(
-            "Panels in a row",
+            "Panels per row",
             [AUTOMATIC, "1", "2", "3", "4"],
             key="live_columns",
             bind="query-params",
             format_func=lambda c: "Automatic" if c == AUTOMATIC else c,
         )
         fitted = st.toggle(
-            "Fit colours to the values", key="live_fitted", help="Instead of 0 to 100 %", bind="query-params"
+            "Fit colours to the values",
+            key="live_fitted",
+            help="Colours span the values shown instead of 0 to 100 %",
+            bind="query-params",
         )
         described = diagnostics.recorded_charts(store, found)
         titles = {**CHARTS, **{c.key: c.heading for c in described}}
@@ -139,7 +142,7 @@ def settings_of(found: list[RunRow]) -> Settings:
             placeholder="automatic",
             key="live_charts",
             bind="query-params",
-            help="Automatic: accuracy, loss, and the most telling figures that these methods record",
+            help="Automatic: accuracy, loss and the most informative values that these methods record",
         )
     if not charts:
         charts = ["personal", "loss", *(c.key for c in diagnostics.default_charts(described))]
@@ -190,7 +193,7 @@ def _until(found: list[RunRow], split: int, point: int) -> int | None:
         key="live_play",
         width=150,  # of the longer text: nothing beside it moves
         disabled=idle,
-        help="Shows the training again, round by round",
+        help="Replays the training round by round",
         on_click=_play_or_pause,
         args=([r.id for r in found], split, point),
     )
@@ -202,7 +205,7 @@ def _until(found: list[RunRow], split: int, point: int) -> int | None:
         key="live_until",
         disabled=idle,
         bind="query-params",
-        help="All panels and charts as they were after this round",
+        help="Shows all panels and charts as they were after this round",
         width=280,
     )
     if playing:
@@ -258,7 +261,7 @@ def buttons(found: ExperimentRow) -> None:
         confirm_stop(stoppable)
         st.session_state["live_asking"] = True
     if stuck and st.button(
-        "Stop at once", icon=":material/dangerous:", disabled=not may, help="Kills the process"
+        "Force stop", icon=":material/dangerous:", disabled=not may, help="Kills the process"
     ):
         confirm_kill(stuck)
         st.session_state["live_asking"] = True
@@ -284,17 +287,18 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     """Stop names the runs; finished rounds stay."""
     names = run_names(stoppable)
     chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
-    st.caption("Finished rounds stay and a stopped run can be resumed; the round in work is discarded.")
+    st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
         common.store().runs.stop(chosen)
         st.rerun()
 
 
-@st.dialog("Stop at once", on_dismiss="rerun")
+@st.dialog("Force stop", on_dismiss="rerun")
 def confirm_kill(stuck: list[RunRow]) -> None:
     """The second step, for a run that does not heed the first."""
     st.write(
-        "These runs were asked to stop and are still in a step. Killing them loses the round in work only."
+        "These runs were asked to stop but have not finished their current step. Killing their processes "
+        "loses only the current round."
     )
     for name in run_names(stuck).values():
         st.markdown(f"- {common.md(name)}")
@@ -345,5 +349,5 @@ def log(found: list[RunRow]) -> None:
         # scrolling by itself keeps the browser busy with every frame: for a log that grows only
         with st.container(height=260, autoscroll=run.state == "running"):
             st.code(
-                trace or progress.log_tail(store, run.id) or "nothing yet", language=None, wrap_lines=True
+                trace or progress.log_tail(store, run.id) or "No output yet.", language=None, wrap_lines=True
             )

@@ -59,7 +59,9 @@ def _archive(items: Items) -> None:
 
 def _resume(items: Items) -> None:
     changed = common.store().runs.resume(run_ids(items, ("stopped", "interrupted", "failed")))
-    st.toast(f"Queued again: {len(changed)} run{'s' * (len(changed) != 1)}, from after the last round.")
+    st.toast(
+        f"{len(changed)} run{'s' * (len(changed) != 1)} queued to continue after the last finished round."
+    )
     st.rerun()
 
 
@@ -68,21 +70,22 @@ def confirm_stop(items: Items) -> None:
     """Stop names what it stops."""
     ids = [r.id for i in items for r in i.row.runs if r.state in ("queued", "running")]
     _name(items, ids)
-    st.caption("Their finished rounds stay, and they can be resumed; the round in work is discarded.")
+    st.caption("Their finished rounds are kept and they can be resumed; the current round is discarded.")
     if st.button("Stop", type="primary", key="stop_confirmed"):
         common.store().runs.stop(ids)
         st.rerun()
 
 
-@st.dialog("Start the failed runs over?")
+@st.dialog("Restart the failed runs?")
 def confirm_retry(items: Items) -> None:
     """Starting over names what it forgets."""
     ids = run_ids(items, ("failed",))
     _name(items, ids)
     st.caption(
-        "What they recorded is deleted, and they begin with round 0. Resume goes on after the last round."
+        "Everything they recorded is deleted and they start again at round 0. *Resume* instead continues "
+        "after the last finished round."
     )
-    if st.button("Start over", type="primary", key="retry_confirmed"):
+    if st.button("Restart", type="primary", key="retry_confirmed"):
         common.store().runs.retry(ids)
         st.rerun()
 
@@ -118,11 +121,11 @@ def confirm_delete(items: Items) -> None:
     """Delete asks for the name; archiving is the gentler way, and the one that is offered first."""
     row = items[0].row
     runs_ = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
-    st.write(f"This removes {runs_} with rounds, logs and checkpoints. It cannot be undone.")
+    st.write(f"This deletes {runs_} with all rounds, logs and checkpoints. It cannot be undone.")
     st.markdown(f"**{common.md(row.name)}**")
     if not row.archived:
-        st.caption("Archiving only hides it from the list.")
-    typed = st.text_input("Type its name to delete it", key=f"delete_name_{row.id}")
+        st.caption("Archiving only hides the experiment from the list.")
+    typed = st.text_input("Type the name of the experiment to delete it", key=f"delete_name_{row.id}")
     same = " ".join(typed.split()) == " ".join(row.name.split())
     with st.container(horizontal=True):
         if not row.archived and st.button("Archive instead", type="primary", icon=":material/archive:"):

@@ -29,7 +29,7 @@ def draw(
     name, mark = "-".join(e.name for e in experiments), export.fingerprint(experiments)
     wanted = in_print and st.toggle(
         "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
-        help="A column beside ours for what the papers print, as in the summary",
+        help="Adds a column with the values that the papers print, as in the summary",
     )  # fmt: skip
     printed = partial(printed_values, experiments=[e.config for e in experiments])
     columns = printed if wanted else nothing_printed
@@ -65,9 +65,10 @@ def draw(
                 key=f"file_{table}_{suffix}",
             )
     st.caption(
-        f"Summary: a row per method and metric, domain and client, two decimals, {RULES[rule]}, as on this "
-        "page. Rounds: a row per run, round, split, model and test set, with counts. Clients: a row per run, "
-        "round and client. Whole experiment: all that was recorded, to import into another FedLens "
-        "(`fedlens import FILE.json`). Charts: the camera in their menu."
+        f"Summary: one row per method and metric, domain and client, with two decimals; reported round: "
+        f"{RULES[rule]}, as on this page. Rounds: one row per run, round, split, model and test set, with "
+        "counts. Clients: one row per run, round and client. Whole experiment: everything that was recorded, "
+        "for import into another FedLens (`fedlens import FILE.json`). To save a chart, use the camera in "
+        "its menu."
     )
     st.code(latex, language="latex", wrap_lines=True)

@@ -22,8 +22,8 @@ def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> N
     naming = [e for e in experiments if e.config.reproduces]
     if not naming:
         st.info(
-            "None of these experiments names published values. Those made from *A table or figure of a "
-            "paper* on the page New do; in a TOML file, `[[reproduces]]` names paper and table.",
+            "None of these experiments names published values. Start from *A table or figure of a paper* on "
+            "the page New, or name a paper and its table under `[[reproduces]]` in a TOML file.",
             icon=":material/menu_book:",
         )
         return
@@ -50,9 +50,10 @@ def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> N
         else:
             st.info("None of these values has been measured here yet.", icon=":material/hourglass:")
     st.caption(
-        "Per cent unless the metric says otherwise; ours: mean ± sample standard deviation over n seeds, the "
-        "round selected by the paper's rule. A run of any experiment counts if its data, partition, "
-        "backbone, rounds and all hyper-parameters are the same as here; only class descriptions may differ."
+        "Values are per cent unless the metric says otherwise. Ours: mean ± sample standard deviation over n "
+        "seeds, at the round that the paper's rule selects. Runs of every experiment count if data, "
+        "partition, backbone, rounds and all hyper-parameters are the same as here; only class descriptions "
+        "may differ."
     )
 
 
@@ -69,7 +70,7 @@ def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
         ("Data set", "name"),
         ("Setting", "wide"),
         ("Method", "wide"),
-        ("Of", ""),
+        ("Target", ""),
         ("Metric", ""),
     ]
     header += [("Printed", "num"), ("Ours", "num"), ("n", "num"), ("Difference", "num"), ("Status", "wide")]

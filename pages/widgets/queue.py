@@ -16,7 +16,7 @@ def section() -> None:
     """Slots of the devices, then the queued runs with what moves them."""
     store = common.store()
     waiting = store.queue.runs()
-    count = f"{len(waiting)} waiting" if waiting else "nothing waits"
+    count = f"{len(waiting)} waiting" if waiting else "empty"
     box = st.expander(
         f"Queue: {count}", icon=":material/low_priority:", key="queue", bind="query-params", on_change="rerun"
     )
@@ -28,14 +28,14 @@ def section() -> None:
             st.caption("Launched runs wait here while others train.")
             return
         rows = {
-            "Place": list(range(1, len(waiting) + 1)),
+            "Position": list(range(1, len(waiting) + 1)),
             "Experiment": [w.experiment for w in waiting],
             "Method": [w.label for w in waiting],
             "Seed": [w.seed for w in waiting],
-            "Without": [w.held_out or "" for w in waiting],
+            "Held out": [w.held_out or "" for w in waiting],
             "Rounds": [w.rounds_total for w in waiting],
             "Device": [w.requested_device for w in waiting],
-            "Needs, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
+            "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
         }
         selected = chosen.table(
             rows,
@@ -43,8 +43,8 @@ def section() -> None:
             TABLE,
             column_config={
                 "Experiment": st.column_config.TextColumn(width="medium"),
-                "Needs, GB": st.column_config.NumberColumn(
-                    format="%.1f", help="Most memory that a run of this setting has taken so far"
+                "Memory, GB": st.column_config.NumberColumn(
+                    format="%.1f", help="Peak memory of earlier runs with this setting"
                 ),
             },
             placeholder="not measured",
@@ -69,8 +69,8 @@ def _slots() -> None:
                 on_change=_store,
                 args=(device.id, key),
                 width=240,
-                help="A further run starts only where the memory that runs of its setting have taken is "
-                "free. Runs that share the CPU divide its threads.",
+                help="Another run starts only if the memory that earlier runs with its setting needed is "
+                "free. Runs that train on the CPU together divide its threads.",
             )
 
 
@@ -90,11 +90,11 @@ def _moves(selected: list[int]) -> None:
             st.rerun()
     if not selected:
         st.caption(
-            "Select runs in the first column (by keyboard: Shift + space) to move them, or to stop them "
-            "before they begin."
+            "Select runs in the first column (with the keyboard: Shift + Space) to move them, or to stop "
+            "them before they start."
         )
 
 
 def _tell(started: int) -> None:
     if started:
-        st.toast(f"{started} run{'s' * (started != 1)} had started meanwhile.")
+        st.toast(f"{started} run{'s' * (started != 1)} had already started.")

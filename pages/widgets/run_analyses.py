@@ -61,7 +61,7 @@ def answered(asked: Asked, button: str, says: str) -> TaskRow | None:
     if task is not None and task.status == "done" and not lost:
         return task
     if lost:
-        st.warning("What was computed is no longer beside the database.", icon=":material/folder_off:")
+        st.warning("The results are missing; compute them again.", icon=":material/folder_off:")
     elif task is not None:
         background.follow(task, "Analysis")
     else:
@@ -86,11 +86,11 @@ def unfit_to_look_into(run: RunRow) -> str:
     """Why nothing can be computed of a run; empty where it can."""
     store = common.store()
     if not store.rounds.evaluated(run.id):
-        return "There is nothing to look into before a round was evaluated."
+        return "Analyses need at least one evaluated round."
     if store.runs.newest_checkpoint(run.id) is None:
         return (
-            "No checkpoint of this run is here: it was trained elsewhere, or its files were deleted. "
-            "*Clone* it and run it again to look into it."
+            "This run has no checkpoint here: it was trained elsewhere, or its files were deleted. "
+            "*Clone* it and run it again to analyse it."
         )
     return ""
 
@@ -104,7 +104,7 @@ def again(asked: Asked, task: TaskRow) -> None:
     """Of which round the answer is, and how to ask once more."""
     result = task.result or {}
     left, right = st.columns([5, 1], vertical_alignment="center")
-    left.caption(f"After round {result.get('round')}, computed in the background and kept with the run.")
+    left.caption(f"Computed from the checkpoint after round {result.get('round')} and kept with the run.")
     lost = bool(unfit_to_look_into(asked.run))
     if right.button("Compute again", key=f"again_{asked.key}", disabled=lost or not common.writable()):
         analysis.submit(common.store(), asked.run.id, asked.what, asked.model, asked.test_set, again=True)
@@ -143,7 +143,7 @@ def predictions(run: RunRow) -> None:
     task = answered(
         asked,
         "Compute predictions",
-        "The newest checkpoint predicts all test samples: which classes are confused?",
+        "Predicts all test samples with the newest checkpoint and shows which classes are confused.",
     )
     if task is None:
         return
@@ -169,15 +169,15 @@ def feature_space(run: RunRow) -> None:
     """t-SNE of images, classes and centroids."""
     model, test_set = choose(run, "space")
     asked = Asked(run, "feature_space", model, test_set)
-    says = "t-SNE of image features, class features and class centroids, as this model compares them."
-    task = answered(asked, "Compute the picture", says)
+    says = "A t-SNE plot of image features, class features and class centroids as this model compares them."
+    task = answered(asked, "Compute the t-SNE plot", says)
     if task is None:
         return
     arrays, classes = task.arrays(), (task.result or {})["classes"]
     common.draw(analyses.space_chart(arrays, classes, common.theme()), "space", space_table(arrays, classes))
     st.caption(
-        "Dots: images. Stars: what the model compares them with. Crosses: centroids of a class's images. "
-        "t-SNE keeps neighbourhoods; distances between far groups mean nothing."
+        "Dots: images. Stars: the class features that the model compares them with. Crosses: centroids of "
+        "each class's images. t-SNE keeps neighbourhoods; distances between distant groups have no meaning."
     )
     again(asked, task)
 
@@ -186,16 +186,14 @@ def evidence(run: RunRow) -> None:
     """Grad-CAM pictures."""
     model, test_set = choose(run, "cam")
     asked = Asked(run, "evidence", model, test_set)
-    says = (
-        "Grad-CAM: where in an image is the evidence for the prediction, and for the method's own networks?"
-    )
+    says = "Grad-CAM maps show which parts of an image support the prediction and the method's other scores."
     task = answered(asked, "Compute the maps", says)
     if task is None:
         return
     draw_evidence(task.arrays(), (task.result or {})["classes"])
     st.caption(
-        "The first test samples as the model saw them, and over them in bright colours where each score has "
-        "its evidence, relative to the picture's own maximum."
+        "The first test samples as the model sees them. Bright colours mark the parts of an image that "
+        "support a score, relative to the maximum in that image."
     )
     again(asked, task)
 
@@ -227,7 +225,7 @@ def prompt_words(run: RunRow) -> None:
     model, _ = choose(run, "words", test_set=False)
     asked = Asked(run, "nearest_words", model)
     task = answered(
-        asked, "Find the words", "The words of CLIP's vocabulary nearest to each learned prompt vector."
+        asked, "Find the words", "Finds the words of CLIP's vocabulary nearest to each learned prompt vector."
     )
     if task is None:
         return
@@ -246,8 +244,8 @@ def prompt_words(run: RunRow) -> None:
     }
     st.dataframe(columns, hide_index=True, key=f"words_{asked.key}", column_config=widths)
     st.caption(
-        "Euclidean distance in token space, as CoOp shows its prompts; ~ marks a word that goes on. "
-        "A vector far from every word has no reading."
+        "Euclidean distance in token space, as CoOp reports it; ~ marks a token that does not end its word. "
+        "A vector far from every word cannot be read as one."
     )
     again(asked, task)
 
@@ -264,8 +262,8 @@ def freedom(run: RunRow) -> None:
     rows = freedom_by_blocks(shown, degrees)
     if len(rows) < 2:
         st.info(
-            "This picture compares numbers of blocks: launch the experiment with several, e.g. a sweep over "
-            "FedOT's blocks 1, 2, 4, 8.",
+            "This plot compares numbers of blocks: launch an experiment with several of them, e.g. a sweep "
+            "over FedOT's blocks 1, 2, 4, 8.",
             icon=":material/stacked_line_chart:",
         )
         return

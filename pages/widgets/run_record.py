@@ -24,16 +24,16 @@ def log(run: RunRow) -> None:
         st.code(trace, language=None, wrap_lines=True)
     if tail:
         st.code(tail, language=None, wrap_lines=True)
-        st.caption(f"The last {LOG_LINES} lines, looked at {time.strftime('%H:%M:%S')}.")
+        st.caption(f"The last {LOG_LINES} lines, read at {time.strftime('%H:%M:%S')}.")
     else:
         why = ": it was trained elsewhere, or its files were deleted" if run.rounds_done and run.ended else ""
-        st.info(f"No log of this run is here{why}.", icon=":material/description:")
+        st.info(f"This run has no log here{why}.", icon=":material/description:")
     path = store.runs.log_path(run.id)
     if not run.ended:
         st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
     kept = kept_files(store, run.id)
     if kept:
-        head = [("File", "wide"), ("What", ""), ("MB", "num"), ("Written", "name")]
+        head = [("File", "wide"), ("Kind", ""), ("MB", "num"), ("Written", "name")]
         rows = [[common.esc(f.name), f.kind, f"{f.megabytes:.2f}", f.written] for f in kept]
         st.html(common.table_html(head, rows, "Files of this run"))
         st.caption(common.md(f"In {path.parent}"))
@@ -46,21 +46,21 @@ def reproduce(run: RunRow) -> None:
     if run.origin == "engine":
         name = f"run-{run.id}.toml"
         st.download_button(f"Download {name}", text, name, on_click="ignore", icon=":material/download:")
-        st.caption("Put it into the folder of FedLens, and there, with its environment active:")
+        st.caption("Save it in the folder of FedLens and run there, with its environment active:")
         st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
         st.caption(
-            "Same machine, same versions, same config: the same numbers, as a new experiment beside this "
-            "one. All hyper-parameters are written out below."
+            "The same machine, versions and config give the same numbers, in a new experiment beside this "
+            "one. The config below lists all hyper-parameters."
         )
     else:
         st.info(
-            "These results were recorded by a script or imported: FedLens cannot repeat them. What was said "
-            "about them is below.",
+            "These results were recorded by a script or imported, so FedLens cannot repeat them. The config "
+            "that came with them is below.",
             icon=":material/info:",
         )
     st.code(text, language="toml", wrap_lines=True)
     if environment:
         rows = [[common.esc(k), common.esc(v)] for k, v in environment_texts(environment).items()]
         st.html(
-            common.table_html([("Ran under", "name"), ("Value", "prose")], rows, "What the run ran under")
+            common.table_html([("Environment", "name"), ("Value", "prose")], rows, "Environment of the run")
         )

@@ -46,20 +46,24 @@ def draw(
         st.markdown(f"**{common.md(title)}**")
         st.html(_table(found, groups, pinned, metric, test, title, beside))
         if baseline is not None and pinned is None:
-            st.caption(f"No row here is {common.md(common.clipped(baseline))}: no differences.")
+            st.caption(f"The baseline {common.md(common.clipped(baseline))} has no run in this setting.")
         _parts(groups, i)
     several = any(len(g.seeds) > 1 for g in found.groups)
-    spread = "mean ± sample standard deviation over seeds" if several else "one seed, hence no spread"
+    spread = (
+        "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
+    )
     said = dict.fromkeys(m for s in found.settings for m in shown_metrics(found.groups_in(s)))
     st.caption(
-        f"Test accuracy, {spread}; round chosen: {RULES[found.rule]}. **Bold**: best, underlined: second. "
-        "Click a number for its runs. " + " ".join(f"*{METRIC_HEADINGS[m]}*: {METRIC_HELP[m]}." for m in said)
+        f"Test accuracy, {spread}; reported round: {RULES[found.rule]}. **Bold**: best; underlined: "
+        "second best. Click a number for its runs. "
+        + " ".join(f"*{METRIC_HEADINGS[m]}*: {METRIC_HELP[m]}." for m in said)
     )
     if baseline is not None:
         st.caption(
-            f"\\* significant at 5 %: {TESTS[test]}, two-sided, over the seeds that both rows have, "
-            "p corrected for all rows of the table that are tested (Holm). Nothing is claimed below three "
-            "seeds. No difference is taken to rows of other rounds or participation, or with unfinished runs."
+            f"\\* significant at 5 %: {TESTS[test]}, two-sided, over the seeds that both rows have; "
+            "p is Holm-corrected for all tested rows of the table. With fewer than three seeds nothing is "
+            "called significant. Rows with other rounds or participation, or with unfinished runs, are not "
+            "compared with the baseline."
         )
     _what_is_printed(found, beside)
     sources(found)
@@ -72,8 +76,8 @@ def _what_is_printed(found: Comparison, beside: PrintedValues) -> None:
     said = []
     if beside.sources:
         said.append(
-            f"*Printed*: {common.md('; '.join(beside.sources))}; in brackets the round that a paper reports. "
-            f"Ours here: {RULES[found.rule]}; the tab Published has ours as each paper measures."
+            f"*Printed*: {common.md('; '.join(beside.sources))}, with the round that the paper reports in "
+            f"brackets. Ours: {RULES[found.rule]}; the tab Published shows ours measured as in each paper."
         )
     for why in dict.fromkeys(beside.missing.values()):
         names = [name for name, reason in beside.missing.items() if reason == why]
@@ -133,7 +137,7 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
         )
         taken = " / ".join(dict.fromkeys(v.rounds_text for v in runs))
         lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {common.esc(taken)}")
-    lines.append(f"{RULES[found.rule]}; a run's page has the command that repeats it")
+    lines.append(f"{RULES[found.rule]}; the run's page has the command that repeats it")
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
 
 
@@ -164,13 +168,15 @@ def _against(group: Group, pinned: Group, metric: Metric, tested: PairedTest | N
         return ["baseline", ""]
     why = reason_not_comparable(group, pinned)
     if why:
-        return ["-", f'<span title="{common.esc(why)}">other protocol</span>']
+        return ["-", f'<span title="{common.esc(why)}">different protocol</span>']
     if gap is None or tested is None:
         return ["-", "-"]
     star = "&nbsp;<b>*</b>" if tested.significant else ""
     title = f"{TESTS[tested.test]} over {tested.n} seeds"
-    title += "" if tested.difference is None else f", on these {signed(tested.difference, 2)} points"
-    title += "" if tested.p is None else f"; p of this row alone {tested.p:.3g}"
+    title += (
+        "" if tested.difference is None else f", difference on these {signed(tested.difference, 2)} points"
+    )
+    title += "" if tested.p is None else f"; uncorrected p {tested.p:.3g}"
     text = tested.text.removeprefix("p = ").removeprefix("p ")
     return [f"{signed(gap)}{star}", f'<span title="{common.esc(title)}">{common.esc(text)}</span>']
 
@@ -227,7 +233,7 @@ def sources(found: Comparison) -> None:
     held_out = any(v.run.held_out for g in found.groups for v in g.runs)
     header = [("Method", "wide"), ("Run", "num"), ("Experiment", "num"), ("Seed", "num")]
     header += [("Held out", "")] if held_out else []
-    header += [("Rounds taken", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "name")]
+    header += [("Reported round", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "name")]
     rows = [
         [
             common.method_html(group.label, group.method),
@@ -245,4 +251,4 @@ def sources(found: Comparison) -> None:
     ]
     with box:
         st.html(common.table_html(header, rows, "Runs behind the numbers"))
-        st.caption("The file of that command, the run's whole config, is on the run's page.")
+        st.caption("The run's page has the config file that the command needs.")

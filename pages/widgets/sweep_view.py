@@ -24,15 +24,17 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
     families = sweeps.sweep_families(found, metric, [e.config.sweep for e in experiments if e.config.sweep])
     if not families:
         st.info(
-            "No field takes several values in these runs. A sweep on the page New, or variants of one "
-            "method, appear here over their values.",
+            "No field takes several values in these runs. Sweeps (page New) and variants of one method "
+            "appear here.",
             icon=":material/tune:",
         )
         return
     st.markdown(f"**{METRICS[metric]} of all combinations**")
     chart = parallel_chart(families, common.theme(), METRICS[metric])
     common.draw(chart, "sweep_parallel", table(families, metric))
-    st.caption(common.md(chart.alt) + " Drag along an axis to keep only lines that pass there.")
+    st.caption(
+        common.md(chart.alt) + " Drag along an axis to keep only the lines that pass through that range."
+    )
     family = families[0]
     if len(families) > 1:
         index = st.selectbox(
@@ -42,7 +44,7 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
     over_one(family, metric)
     if len(family.fields) > 1:
         over_two(family, metric)
-    st.caption(f"Mean ± sample standard deviation over seeds; round chosen: {RULES[found.rule]}.")
+    st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[found.rule]}.")
 
 
 def _name(families: Sequence[SweepFamily], index: int) -> str:
@@ -56,7 +58,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
     """A line over one field."""
     field = family.fields[0]
     if len(family.fields) > 1:
-        field = st.selectbox("Over", family.fields, format_func=field_title, key="sweep_over")
+        field = st.selectbox("Plotted over", family.fields, format_func=field_title, key="sweep_over")
     lines = sweeps.sweep_lines(family, field)
     shown = lines[:MOST_LINES]
     chart = sweep_line_chart(shown, common.theme(), field, METRICS[metric])
@@ -75,15 +77,17 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
     }
     common.draw(chart, "sweep_line", columns)
     if len(lines) > len(shown):
-        st.caption(f"{len(shown)} of {len(lines)} lines; the grid below and the table above have the others.")
+        st.caption(
+            f"{len(shown)} of {len(lines)} lines are drawn; the chart of all combinations has the others."
+        )
 
 
 def over_two(family: SweepFamily, metric: Metric) -> None:
     """A heatmap over two fields; every other field stays at one value."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        row = st.selectbox("Down", family.fields, format_func=field_title, key="sweep_row")
+        row = st.selectbox("Rows", family.fields, format_func=field_title, key="sweep_row")
         rest = [f for f in family.fields if f != row]
-        column = st.selectbox("Across", rest, format_func=field_title, key="sweep_column")
+        column = st.selectbox("Columns", rest, format_func=field_title, key="sweep_column")
         fixed = {
             f: st.selectbox(
                 field_title(f),

@@ -188,7 +188,7 @@ def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, browser
         if "Delete" in page.evaluate("document.activeElement.innerText ?? ''"):
             break
     page.keyboard.press("Enter")
-    page.get_by_role("textbox", name="Type its name").focus()
+    page.get_by_role("textbox", name="Type the name").focus()
     page.keyboard.type("Off with it")
     page.keyboard.press("Tab")
     delete = page.get_by_role("dialog").get_by_role("button", name="Delete")

@@ -89,7 +89,7 @@ def test_a_number_opens_to_its_seeds_runs_and_rule(open_page: Opened, seeds: Pat
     for value in group.runs:
         own = value_per_seed(group.runs, "personal")[value.run.seed]
         assert f'seed {value.run.seed}: <b>{own:.2f}</b>, run <a href="/run?id={value.run.id}"' in cell
-    assert "last round; a run's page has the command that repeats it" in cell
+    assert "last round; the run's page has the command that repeats it" in cell
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_nothing_is_claimed_of_few_seeds(
 def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
     text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
     assert text.count("<b>*</b>") == 2
-    assert re.search(r"paired t-test over 4 seeds, on these [+-]\d+\.\d\d points; p of this row alone", text)
+    assert re.search(r"paired t-test over 4 seeds, difference on these [+-]\d+\.\d\d points; uncorrected p", text)
 
 
 def test_all_runs_have_no_column_that_says_nothing(open_page: Opened, seeds: Path) -> None:
@@ -254,7 +254,7 @@ def test_rows_of_other_rounds_have_no_difference(open_page: Opened, seeds: Path)
     head, *rows = table(app, "Summary of")
     at = head.index("Personal: difference, points")
     cells = {r[0]: r[at : at + 2] for r in rows}
-    assert cells["FedAlign"] == ["-", "other protocol"] and cells["FedOT"][0].startswith("+")
+    assert cells["FedAlign"] == ["-", "different protocol"] and cells["FedOT"][0].startswith("+")
     assert "rounds 3 against 2" in html(app)
     app = show(app, "Heatmaps")
     gaps = json.loads(app.get("plotly_chart")[1].proto.spec)["layout"]["annotations"]
@@ -287,7 +287,7 @@ def test_of_two_data_sets_every_part_says_whose_it_is(open_page: Opened, seeds: 
     digits, shapes = compare(Store(seeds), [1, 2]).settings.values()
     assert "Personal: difference, points" in table(app, f"Summary of {digits}")[0]
     assert "Personal: difference, points" not in table(app, f"Summary of {shapes}")[0]
-    assert [c.value for c in app.caption].count("No row here is PromptFL: no differences.") == 1
+    assert [c.value for c in app.caption].count("The baseline PromptFL has no run in this setting.") == 1
     app = show(app, "Config")
     head, *rows = table(app, "Config fields that differ")
     assert len(set(head)) == 6 and f"FedOT ({shapes})" in head
@@ -345,7 +345,7 @@ def test_an_unfinished_experiment_says_where_to_look(open_page: Opened, tmp_path
     db = tmp_path / "runs.db"
     fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
     app = open_page("compare", ids=["1"])
-    assert "No run is finished yet" in app.info[0].value
+    assert "No run has finished yet" in app.info[0].value
     next(b for b in app.button if b.label == "Watch them").click().run()
     assert app.title[0].value == "Live"
 
@@ -353,7 +353,7 @@ def test_an_unfinished_experiment_says_where_to_look(open_page: Opened, tmp_path
 def test_the_state_is_in_the_url(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"], baseline="SDFed", rule="mean of last ten rounds", by="Worst client")
     values = {s.label: s.value for s in app.selectbox}
-    assert (values["Baseline"], values["Round of a run"], values["Compare by"]) == (
+    assert (values["Baseline"], values["Reported round"], values["Compare by"]) == (
         "SDFed",
         "mean10",
         "worst",
@@ -393,7 +393,7 @@ def test_what_was_cleared_stays_empty(open_page: Opened, seeds: Path) -> None:
 def test_a_link_to_what_is_gone_says_so_and_shows_nothing_else(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["99", "<b>x</b>"])
     (said,) = app.warning
-    assert "not here: 99, <b\\>x</b\\>" in said.value.replace("\\<", "<")
+    assert "do not exist here: 99, <b\\>x</b\\>" in said.value.replace("\\<", "<")
     assert next(m for m in app.multiselect if m.label == "Experiments").value == []
     assert not app.get("html") or "Summary of" not in html(app)
     app = open_page("compare", ids=["1", "99"])
@@ -417,5 +417,5 @@ def test_runs_that_all_failed_are_not_awaited(open_page: Opened, tmp_path: Path)
     with database.writing(db) as opened:
         opened.execute("update runs set status = 'failed' where id = ?", [created.run_ids[0]])
     app = open_page("compare", ids=["1"])
-    assert "No run reached its end: 1 failed" in app.info[0].value
+    assert "No run finished: 1 failed" in app.info[0].value
     assert not any("not finished" in c.value for c in app.caption), "said once"

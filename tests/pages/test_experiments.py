@@ -149,7 +149,7 @@ def test_archiving_everything_is_no_fresh_start(open_page: Opened, filled: Path)
     for number in (1, 2):
         Store(filled).experiments.archive(number, True)
     app = open_page()
-    assert "All 2 are archived" in app.info[0].value
+    assert "All 2 experiments are archived" in app.info[0].value
     assert not [b for b in app.button if b.label == "Try it"]
     app = next(t for t in app.toggle if t.key == "archived").set_value(True).run()
     assert len(app.dataframe[0].value) == 2
@@ -272,7 +272,7 @@ def test_a_file_of_another_kind_is_not_imported(tmp_path: Path) -> None:
 def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, queued: list[int]) -> None:
     app = open_page(queue="true")
     table = app.dataframe[-1].value
-    assert list(table["Place"]) == [1, 2, 3, 4]
+    assert list(table["Position"]) == [1, 2, 3, 4]
     assert list(table["Seed"]) == [1, 1, 2, 3]
     assert button(app, "Top").disabled
     app = select(app, "queue_table", 3)

@@ -238,7 +238,7 @@ def test_a_new_method_s_matrix_is_drawn_on_every_page(
     assert grid["alt"].startswith("Who is like whom. Mine: round 1/1, a client is like itself")
     axis = grid["figure"]["layout"]["coloraxis"]
     assert (axis["cmin"], axis["cmax"], axis["colorbar"]["title"]["text"]) == (-1, 1, "Cosine")
-    assert "Cosine of updates. One colour axis for all." in [c.value for c in app.caption]
+    assert "Cosine of updates. All heatmaps share one colour scale." in [c.value for c in app.caption]
     app = open_page("compare", ids=["1"], tab="Heatmaps", matrix="Who is like whom (Mine)")
     assert [c.proto.alt.split(".")[0] for c in app.get("plotly_chart")] == ["Who is like whom"]
     app = open_page("run", id="1", run_tab="Diagnostics")
@@ -301,7 +301,7 @@ def test_a_failed_run_shows_its_error_and_the_log_of_others_opens_on_a_click(
     box = next(e for e in app.expander if e.label == "Log")
     app.session_state[box.key] = True
     app = app.run()
-    assert [c.value for c in app.code] == ["nothing yet"]
+    assert [c.value for c in app.code] == ["No output yet."]
     widget(app.selectbox, "live_log").set_value(2)
     app = button(app.run(), "Open run").click().run()
     assert app.title[0].value == "PromptFL, seed 1"

@@ -38,12 +38,12 @@ def test_without_an_id_nothing_is_missing(open_page: Opened, filled: Path) -> No
 
 def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: Path) -> None:
     run = of_state(filled, "failed").id
-    assert "starts it again from the beginning" in open_page("run", id=str(run)).error[0].value
+    assert "starts again from the beginning" in open_page("run", id=str(run)).error[0].value
     keep_checkpoint(filled, run, 3)
     app = open_page("run", id=str(run))
     (said,) = app.error
     assert "choose a smaller batch" in said.value.replace("\\", "")
-    assert "goes on after round 3" in said.value
+    assert "continues after round 3" in said.value
     assert {"Clone", "Resume"} <= set(labels(app))
 
 
@@ -51,7 +51,7 @@ def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> 
     run = of_state(filled, "failed").id
     app = open_page("run", id=str(run), run_tab="Log and files")
     assert [c.value.count("out of memory") for c in app.code] == [1]
-    assert "trained elsewhere" in app.info[0].value and not any("looked at" in c.value for c in app.caption)
+    assert "trained elsewhere" in app.info[0].value and not any("read at" in c.value for c in app.caption)
     folder = Store(filled).runs.log_path(run).parent
     folder.mkdir(parents=True)
     Store(filled).runs.log_path(run).write_text(
@@ -59,7 +59,7 @@ def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> 
     )
     app = open_page("run", id=str(run), run_tab="Log and files")
     assert [c.value.count("out of memory") for c in app.code] == [1], "the log has it"
-    assert any("looked at" in c.value for c in app.caption)
+    assert any("read at" in c.value for c in app.caption)
 
 
 def test_a_stopped_run_says_so_and_an_empty_one_has_no_empty_table(open_page: Opened, filled: Path) -> None:

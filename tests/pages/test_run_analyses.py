@@ -36,7 +36,7 @@ def labels(app: object) -> list[str]:
     ("tab", "what", "label"),
     [
         ("Predictions", "predictions", "Compute predictions"),
-        ("Feature space", "feature_space", "Compute the picture"),
+        ("Feature space", "feature_space", "Compute the t-SNE plot"),
         ("Evidence", "evidence", "Compute the maps"),
     ],
 )
@@ -91,7 +91,7 @@ def test_deleted_arrays_can_be_computed_again(open_page: Opened, filled: Path) -
     (task.folder / ARRAYS_NAME).unlink()
     keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab="Predictions")
-    assert "no longer" in app.warning[0].value
+    assert "results are missing" in app.warning[0].value
     button(app, "Try again").click().run()
     assert Store(filled).tasks.recent()[0].status == "queued"
 
@@ -100,14 +100,14 @@ def test_before_the_first_round_there_is_nothing_to_look_into(open_page: Opened,
     waiting = next(r for r in Store(filled).experiments.get(2).runs if r.state == "queued")
     app = open_page("run", id=str(waiting.id), run_tab="Predictions")
     assert button(app, "Compute predictions").disabled
-    assert "before a round was evaluated" in app.info[0].value
+    assert "Analyses need at least one evaluated round" in app.info[0].value
 
 
 def test_a_run_from_elsewhere_offers_no_computation_that_would_fail(open_page: Opened, filled: Path) -> None:
     """Imported from another store: all that was recorded is here, its checkpoints are not."""
     app = open_page("run", id="1", run_tab="Predictions")
     assert button(app, "Compute predictions").disabled
-    assert "No checkpoint of this run is here: it was trained elsewhere" in app.info[0].value
+    assert "This run has no checkpoint here: it was trained elsewhere" in app.info[0].value
     one = np.array([1])
     answer(filled, 1, "predictions", {"model": one, "label": one, "predicted": one})
     app = open_page("run", id="1", run_tab="Predictions")
