@@ -116,7 +116,8 @@ def test_nothing_is_claimed_of_few_seeds(
 def test_a_clear_difference_is_marked(open_page: Opened, seeds: Path) -> None:
     text = html(open_page("compare", ids=["1"], baseline="PromptFL"))
     assert text.count("<b>*</b>") == 2
-    assert re.search(r"paired t-test over 4 seeds, difference on these [+-]\d+\.\d\d points; uncorrected p", text)
+    said = r"paired t-test over 4 seeds, difference on these [+-]\d+\.\d\d points; uncorrected p"
+    assert re.search(said, text)
 
 
 def test_all_runs_have_no_column_that_says_nothing(open_page: Opened, seeds: Path) -> None:
