@@ -10,6 +10,7 @@ import pytest
 from fedcore.methods import registry
 from fedcore.methods.base import MethodConfig
 from scripts.docs import methods as methods_doc
+from scripts.docs import rooms
 
 PAGE = methods_doc.PAGE.read_text(encoding="utf-8")
 BUILT_IN = [
@@ -86,3 +87,20 @@ def test_the_pictures_of_the_readme_are_there():
     pictures = re.findall(r'(?:src|srcset)="([^"]+\.png)"', (root / "README.md").read_text(encoding="utf-8"))
     assert pictures
     assert [p for p in pictures if not (root / p).is_file()] == []
+
+
+def test_the_picture_of_the_rooms_shows_the_layers_of_the_lint_contract():
+    assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture(), (
+        "out of date; run python -m scripts.docs"
+    )
+    assert sorted(rooms.PURPOSES) == sorted(room for row in rooms.layers() for room in row)
+
+
+def test_the_architecture_page_describes_every_room_and_names_only_files_that_are_there():
+    page = (rooms.FOLDER / "architecture.md").read_text(encoding="utf-8")
+    described = re.findall(r"^\| `(\w+)(?:/|\.py)?` \|", page, re.MULTILINE)
+    assert described == [room for row in rooms.layers() for room in row if rooms.PURPOSES[room]]
+    root = rooms.FOLDER.parent
+    for path in re.findall(r"`([\w/]+\.(?:py|md|toml))(?:: \w+)?`", page):
+        folders = (root, root / "fedcore", root / "fedcore" / "methods")
+        assert any((folder / path).is_file() for folder in folders), f"architecture.md: no file {path}"
