@@ -16,5 +16,10 @@ class FedLensError(ValueError):
         self.field = field
 
     def line(self) -> str:
-        """The message with the field in front, as the command line prints it."""
+        """Return the message with the field in front, as the command line prints it."""
         return f"{self.field}: {self}" if self.field else str(self)
+
+
+def first_line(error: Exception) -> str:
+    """Return the type and the first line of a library's error, to be quoted in one of ours."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -27,15 +27,15 @@ from fedcore.errors import FedLensError
 HEADER_BYTES = 128
 """Bytes before the first row of a .npy file (``np.lib.format`` aligns to 64; shapes here fit two blocks)."""
 _FLUSH_SECONDS = 2.0
-"""Work that a killed process loses at most; an fsync after every batch would cost more than it saves."""
+"""Most seconds of work that a killed process loses; an fsync after every batch would cost more."""
 
 
 class ArrayWriter:
-    """Writes an array row after row; the module's docstring describes its files.
+    """Writes an array row by row; the module's docstring describes its files.
 
     Attributes:
-        done: rows that are written. An earlier, interrupted writer's rows are kept when it had the same
-            description, shape and data type and their checksums agree; otherwise the file is begun anew.
+        done: number of rows written. The rows of an earlier, interrupted writer are kept if its description,
+            shape and data type were the same and their checksums match; otherwise the file is started again.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ArrayWriter:
         dtype: np.dtype[Any],
         description: dict[str, object],
     ) -> None:
-        """Open or begin the part file of ``path``; the caller holds the write lock."""
+        """Open or create the part file of ``path``; the caller holds the write lock."""
         self.path = path
         self.rows = rows
         self._row_shape = row_shape
@@ -62,13 +62,12 @@ class ArrayWriter:
         """Append the next rows. Shape: values (any number of rows, *row shape).
 
         Raises:
-            ValueError: for rows of another shape or data type than was announced.
+            ValueError: for rows of an unexpected shape or data type.
             FedLensError: when the disk is full or not writable.
         """
         if values.shape[1:] != self._row_shape or values.dtype != self._dtype:
             raise ValueError(
-                f"rows of {values.shape[1:]} {values.dtype} "
-                f"where {self._row_shape} {self._dtype} was announced"
+                f"expected rows of {self._row_shape} {self._dtype}, got {values.shape[1:]} {values.dtype}"
             )
         content = np.ascontiguousarray(values).tobytes()
         with self._readable_errors():
@@ -79,7 +78,7 @@ class ArrayWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Bring the rows to the disk first, then the journal line that vouches for them.
+        """Write the rows to the disk, then the journal line that confirms them.
 
         Raises:
             FedLensError: when the disk is full or not writable.
@@ -114,12 +113,12 @@ class ArrayWriter:
             yield
         except OSError as error:
             raise FedLensError(
-                f"cannot write {_part(self.path)}: {error.strerror}; make room and resume the run, which "
-                "keeps the images that are on the disk"
+                f"cannot write {_part(self.path)}: {error.strerror}; free disk space and resume the run, "
+                "which keeps the images already on the disk"
             ) from error
 
     def _open_part(self) -> IO[bytes]:
-        """The part file, cut to the rows that the journal vouches for."""
+        """Open the part file, truncated to the rows that the journal confirms."""
         part = _part(self.path)
         if not self.done:
             _journal(self.path).unlink(missing_ok=True)
@@ -131,20 +130,20 @@ class ArrayWriter:
         return file
 
     def _keep_finished_rows(self) -> int:
-        """The number of rows of an earlier writer that are on the disk as they were written."""
+        """Return how many rows of an earlier writer are intact, and drop the journal lines after them."""
         done = 0
         kept = []
-        with suppress(OSError, ValueError, TypeError):  # no file, or a line cut off: what fits is kept
+        with suppress(OSError, ValueError, TypeError):  # no file, or a truncated line: keep those before
             if json.loads(_description_file(self.path).read_text(encoding="utf-8")) != self._description:
                 return 0
             with _part(self.path).open("rb") as file:
                 if file.read(len(self._header)) != self._header:
                     return 0
                 for line in _journal(self.path).read_text(encoding="utf-8").splitlines():
-                    upto, expected = json.loads(line)
-                    if _crc32(file, (upto - done) * self._row_bytes) != expected:
+                    end, expected = json.loads(line)
+                    if _crc32(file, (end - done) * self._row_bytes) != expected:
                         break
-                    done = upto
+                    done = end
                     kept.append(line + "\n")
         if done:
             _journal(self.path).write_text("".join(kept), encoding="utf-8")
@@ -153,8 +152,8 @@ class ArrayWriter:
 
 def _npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     out = io.BytesIO()
-    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(out, facts)
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(out, header)
     return out.getvalue()
 
 
@@ -183,21 +182,21 @@ def _description_file(path: Path) -> Path:
 
 
 def rows_on_disk(path: Path) -> int:
-    """The number of rows of an unfinished array that are safely on disk, as its journal says."""
+    """Return how many rows of an unfinished array are safely on disk, according to its journal."""
     try:
         return int(json.loads(_journal(path).read_text(encoding="utf-8").splitlines()[-1])[0])
-    except (OSError, ValueError, IndexError, TypeError):  # none yet, or a line that is just being written
+    except (OSError, ValueError, IndexError, TypeError):  # no journal, or its last line is being written
         return 0
 
 
 def unfinished_bytes(path: Path) -> int:
-    """The size of an unfinished array's part file, 0 where there is none."""
+    """Return the size of an unfinished array's part file, 0 if there is none."""
     part = _part(path)
     return part.stat().st_size if part.exists() else 0
 
 
 def description(path: Path) -> dict[str, object]:
-    """The description an array was written with, its shape and dtype; empty for files of older releases."""
+    """Return an array's description with its shape and dtype; empty for files of older releases."""
     try:
         return dict(json.loads(_description_file(path).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -208,28 +207,28 @@ def description(path: Path) -> dict[str, object]:
 def write_lock(path: Path) -> Iterator[bool]:
     """Try to take an array's write lock; yields False when another process holds it.
 
-    The lock is the operating system's: it is free again however its holder dies.
+    The operating system releases the lock when the process that holds it ends, however it ends.
     """
     with path.with_suffix(".lock").open("a+b") as file:
         yield _lock(file, exclusive=True)
 
 
 def open_mapped(path: Path) -> np.ndarray:
-    """A finished array, memory-mapped copy-on-write (torch wants writable memory, the file stays).
+    """Memory-map a finished array, copy-on-write: torch needs writable memory, the file never changes.
 
     As long as the array lives, ``delete`` refuses the file: the lock belongs to the open file, which the
     mapping keeps open by a duplicate of its descriptor.
 
     Raises:
-        FedLensError: when the file was deleted meanwhile.
+        FedLensError: when the file has been deleted in the meantime.
     """
     try:
         file = path.open("rb")
     except FileNotFoundError as error:
-        raise FedLensError(f"{path} was deleted just now; resume the run, which makes it again") from error
+        raise FedLensError(f"{path} was just deleted; resume the run to create it again") from error
     with file:
         if not _lock(file, exclusive=False):
-            raise FedLensError(f"{path} is being deleted just now; resume the run, which makes it again")
+            raise FedLensError(f"{path} is being deleted; resume the run to create it again")
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         return np.memmap(file, dtype=dtype, mode="c", offset=file.tell(), shape=shape)
@@ -239,7 +238,7 @@ def delete(path: Path) -> int:
     """Delete an array, finished or not, and return the number of bytes freed.
 
     Raises:
-        FedLensError: when a run reads or writes it.
+        FedLensError: when a run is reading or writing it.
     """
     with write_lock(path) as acquired:
         if not acquired:
@@ -269,7 +268,7 @@ def _remove_unused(path: Path) -> int:
 
 
 def _lock(file: IO[bytes], exclusive: bool) -> bool:
-    """Lock an open file without waiting, until it is closed. The Windows branch is untested."""
+    """Try to lock an open file until it is closed, without waiting. The Windows branch is untested."""
     if sys.platform == "win32":
         import msvcrt
 

@@ -16,8 +16,8 @@ from fedcore.errors import FedLensError
 if TYPE_CHECKING:
     from fedcore.data.check.findings import CheckReport
 
-MOST_LINES = 40
-"""Tables list this many clients or classes, and only count the others."""
+MAX_LINES = 40
+"""Tables list at most this many clients or classes, and only count the others."""
 
 commands = typer.Typer()
 data = typer.Typer(help="List, download, check, encode or partition data sets.")
@@ -165,7 +165,7 @@ def report_text(report: CheckReport) -> str:
         lines.append(f"{report.images:,} images, {len(report.classes)} classes")
         for domain, counts in zip(report.domains, report.counts, strict=True):
             listed = ", ".join(f"{c} {n:,}" for c, n in zip(report.classes, counts, strict=True))
-            few = len(report.classes) <= MOST_LINES
+            few = len(report.classes) <= MAX_LINES
             lines.append(f"  {domain:<{width}}  {sum(counts):>9,}" + (f"  {listed}" if few else ""))
         lines += [f"  e.g. {path}" for paths in report.samples.values() for path in paths[:1]]
     lines += [finding.line for finding in report.findings]
@@ -189,10 +189,10 @@ def partition(file: ExperimentFile = None, preset: PresetName = None) -> int:
     planned = with_preparation(lambda: plan(experiment))
     width = max(map(len, (*planned.clients, "client")))
     print(f"{'client':<{width}}  samples  classes  entropy (bits)")
-    for name, samples, classes, entropy in planned.client_statistics()[:MOST_LINES]:
+    for name, samples, classes, entropy in planned.client_statistics()[:MAX_LINES]:
         print(f"{name:<{width}}  {samples:>7,}  {classes:>7}  {entropy:>14.2f}")
-    if len(planned.clients) > MOST_LINES:
-        print(f"... and {len(planned.clients) - MOST_LINES} more")
+    if len(planned.clients) > MAX_LINES:
+        print(f"... and {len(planned.clients) - MAX_LINES} more")
     print(
         f"{len(planned.clients)} clients; label entropy {planned.entropy:.2f} of {planned.max_entropy:.2f} "
         f"bits; mean Jensen-Shannon distance {planned.heterogeneity:.2f} (0 equal, 1 disjoint)"

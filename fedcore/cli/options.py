@@ -15,7 +15,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 
 DONE, NOT_DONE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
@@ -62,8 +62,7 @@ def with_common_options(command: Callable[..., int]) -> Callable[..., int]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return NOT_DONE
         except Exception as error:  # noqa: BLE001 - the last resort: one line, the traceback with --debug
-            line = f"{type(error).__name__}: {error}".splitlines()[0]
-            return print_error(f"{line}; --debug shows where", NOT_DONE, debug)
+            return print_error(f"{first_line(error)}; --debug shows where", NOT_DONE, debug)
 
     own = inspect.signature(command, eval_str=True)
     shared = [

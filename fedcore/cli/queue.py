@@ -17,12 +17,12 @@ commands = typer.Typer()
 @with_common_options
 def worker(
     idle: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Leave after so many seconds without work")
+        float, typer.Option(metavar="SECONDS", help="Exit after this many seconds without work")
     ] = 600.0,
     slots: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Runs at once on each device, from now on (default: as set before, else 1)"
+            metavar="N", help="Runs at once on each device from now on (default: the last setting, else 1)"
         ),
     ] = None,
     db: Database = None,
@@ -45,7 +45,7 @@ def queue(
     ] = None,
     db: Database = None,
 ) -> int:
-    """List the queued runs in their order, or move some of them."""
+    """List the queued runs in the order in which they will start, or move some of them."""
     from fedcore.store import Store, database
 
     path = database.resolve(db)
@@ -85,13 +85,13 @@ def list_tasks(
         delete = forget
     tasks = Store(db).tasks
     if cancel is not None and not tasks.stop(tasks.get(cancel).id):
-        raise FedLensError(f"task {cancel} has ended already", "cancel")
+        raise FedLensError(f"task {cancel} has already ended", "cancel")
     if delete is not None:
         tasks.delete(delete)
     for task in tasks.recent():
-        share = f"  {task.done}/{task.total}" if task.total else ""
-        why = f"  ({task.error})" if task.error and task.status != "done" else ""
-        print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{share}{why}")
+        progress = f"  {task.done}/{task.total}" if task.total else ""
+        error = f"  ({task.error})" if task.error and task.status != "done" else ""
+        print(f"task {task.id}  {task.kind}  {task.key}  {task.status}{progress}{error}")
     return DONE
 
 

@@ -64,5 +64,5 @@ def _report(merged: Merged) -> int:
     for name in merged.added:
         print(f"added: {name}")
     for name in merged.present:
-        print(f"here already, left as it is: {name}")
+        print(f"already here, left unchanged: {name}")
     return DONE

@@ -1,4 +1,4 @@
-"""A frozen CLIP: any open_clip model by name, tag or file, and the miniature models, by one path."""
+"""A frozen CLIP: any open_clip model by name, tag or file, or one of the miniature models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.clip import tags
 from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts, weights_source
 from fedcore.clip.towers import ImageTower, TextTower
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.lazy import torch
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Backbone:
         fingerprint: changes with the weights (of a tag: with its name), the preprocessing and the precision.
         dtype: what methods compute in (the towers' own dtype).
         encode_dtype: precision of the frozen image pass.
-        tag_content: content of the file that a tag stood for; empty for other weights, whose content is in
-            the fingerprint. Part of the feature cache's key only: runs keep to a tag by its name.
+        tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
+            fingerprint. It is part of the feature cache's key only: a run identifies a tag by its name.
     """
 
     facts: BackboneFacts
@@ -53,7 +53,7 @@ class Backbone:
 
     @cached_property
     def logit_scale(self) -> float:
-        """s, by which CLIP multiplies its cosines (100 for OpenAI's weights)."""
+        """The factor s by which CLIP multiplies its cosines (100 for OpenAI's weights)."""
         return float(self.model.logit_scale.detach().exp())
 
     @cached_property
@@ -74,23 +74,23 @@ class Backbone:
         """CLIP token ids, [SOS] ... [EOT] 0 .... Shape: -> (texts, context_length).
 
         Raises:
-            FedLensError: for a text that CLIP would cut off.
+            FedLensError: for a text that CLIP would truncate.
         """
         for too_long in filter(None, map(self.too_long, texts)):
             raise FedLensError(f"{too_long}; shorten the class name or template", "data.template")
         return self.tokenizer(texts)
 
     def too_long(self, text: str) -> str:
-        """The reason why CLIP would cut a text off; empty where it reads all of it or counts no tokens."""
+        """Return why CLIP would truncate a text; empty if it fits, or if the tokenizer cannot tell."""
         if not hasattr(self.tokenizer, "encode"):
             return ""
-        need = len(self.tokenizer.encode(text)) + 2
-        if need <= self.facts.context_length:
+        tokens = len(self.tokenizer.encode(text)) + 2
+        if tokens <= self.facts.context_length:
             return ""
-        return f"'{text[:60]}' needs {need} tokens, {self.facts.name} reads {self.facts.context_length}"
+        return f"'{text[:60]}' needs {tokens} tokens, {self.facts.name} reads {self.facts.context_length}"
 
     def word(self, token: int) -> str:
-        """A token of the vocabulary as it is written; ``~`` marks one that goes on in the next token."""
+        """Return the text of a token; ``~`` at its end marks a word that continues in the next token."""
         text = self.tokenizer.decode([token])
         return text.removesuffix(" ") if text.endswith(" ") else f"{text}~"
 
@@ -100,7 +100,7 @@ class Backbone:
 
 
 def weights_fingerprint(name: str, pretrained: str | None) -> str:
-    """Identity of a backbone's weights without loading them: file contents, or the name of a tag.
+    """Identify a backbone's weights without loading them, by the files' contents or the name of a tag.
 
     Raises:
         FedLensError: as ``weights_source``.
@@ -121,7 +121,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     Weights of a tag come from this machine's Hugging Face cache, or are downloaded into it.
 
     Raises:
-        FedLensError: for unknown names, missing, unreadable or unfitting weights.
+        FedLensError: for an unknown name, or for weights that are missing, unreadable or of another model.
     """
     import open_clip
 
@@ -171,55 +171,45 @@ def _create(name: str, pretrained: str | None) -> Any:
     except Exception as error:  # a damaged download shows itself as anything from EOFError to KeyError
         raise FedLensError(
             f"the weights '{pretrained}' of {name} cannot be read from {weights_file} "
-            f"({_first_line(error)}); delete the file, it is downloaded again",
+            f"({first_line(error)}); delete the file, and it will be downloaded again",
             "backbone.pretrained",
         ) from error
     return model
 
 
 def _empty(name: str, **options: object) -> Any:
-    """The model without weights yet; open_clip's warning that it is random is kept out of the log."""
+    """Return the model before its weights are loaded; open_clip's warning about that is not logged."""
     import open_clip
 
-    def other(record: logging.LogRecord) -> bool:
+    def is_other_message(record: logging.LogRecord) -> bool:
         return "No pretrained weights loaded" not in record.getMessage()
 
-    logging.getLogger().addFilter(other)
+    logging.getLogger().addFilter(is_other_message)
     try:
         return open_clip.create_model(name, load_weights=False, pretrained_text=False, **options)
     finally:
-        logging.getLogger().removeFilter(other)
+        logging.getLogger().removeFilter(is_other_message)
 
 
 def _download(name: str, tag: str) -> Path:
-    """The weights of a tag from the Hugging Face hub.
+    """Download the weights of a tag from the Hugging Face hub.
 
     Raises:
-        FedLensError: saying how to bring the file here without a network.
+        FedLensError: saying how to copy the file to this machine when it has no network.
     """
     import open_clip
 
     try:
         return Path(open_clip.download_pretrained(tags.config(name, tag)))
     except Exception as error:  # the hub's client raises its own, the network library's and OSError
-        repo, files = tags.repository(name, tag)
-        raise FedLensError(
-            f"the weights '{tag}' of {name} are not on this machine and cannot be downloaded "
-            f"({_first_line(error)}); where there is a network, `hf download {repo} {files[0]}` fetches "
-            "them: copy them into this machine's Hugging Face cache, or give the file's path as weights",
-            "backbone.pretrained",
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise tags.download_error(name, tag, error) from error
 
 
 def wants_quick_gelu(name: str, pretrained: str) -> bool:
-    """Whether weights were trained with QuickGELU although the model's plain name builds GELU.
+    """Return whether weights were trained with QuickGELU although the model's plain name builds GELU.
 
-    open_clip only warns of the mismatch, which costs points of accuracy without any error: OpenAI's tags and
-    archives, and some others, need it. A plain state dict cannot tell; its user names ``<model>-quickgelu``.
+    open_clip only warns of the mismatch, which lowers the accuracy without any error: OpenAI's tags and
+    archives, and some others, need it. A plain state dict does not record it: use ``<model>-quickgelu`` then.
     """
     from fedcore.clip import weights
 
@@ -230,5 +220,5 @@ def wants_quick_gelu(name: str, pretrained: str) -> bool:
 
 
 def _activation(model: Any) -> str:
-    """Name of the towers' activation (part of the fingerprint: it changes every feature)."""
+    """Return the name of the towers' activation; it changes every feature, so the fingerprint has it."""
     return type(model.transformer.resblocks[0].mlp.gelu).__name__ if hasattr(model, "transformer") else "own"

@@ -1,4 +1,4 @@
-"""open_clip's pretrained tags, their origin, and whether their weights are on this machine (no torch)."""
+"""open_clip's pretrained tags: their repositories and cached weights, read without importing torch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
-"""Names that a hub repository's weights have where a tag names none, in the order they are looked for."""
+"""File names of a hub repository's weights if a tag names none, in the order in which they are tried."""
 _ALIAS = "_fedlens_open_clip"
 
 
 @cache
 def _table() -> types.ModuleType:
-    """``open_clip.pretrained`` by itself: importing it by its own name would run the package, with torch."""
+    """Import ``open_clip.pretrained`` alone: under its own name it would load the whole package and torch."""
     if "open_clip.pretrained" in sys.modules:
         return sys.modules["open_clip.pretrained"]
     spec = importlib.util.find_spec("open_clip")
@@ -30,18 +30,18 @@ def _table() -> types.ModuleType:
     package = types.ModuleType(_ALIAS)
     package.__path__ = [str(Path(spec.origin).parent)]
     sys.modules[_ALIAS] = package
-    hub = sys.modules.get("safetensors.torch")
+    loaded = sys.modules.get("safetensors.torch")
     try:
-        if hub is None:  # it would import torch; `None` makes open_clip go on without it
+        if loaded is None:  # it would import torch; `None` makes open_clip continue without it
             sys.modules["safetensors.torch"] = None  # type: ignore[assignment]  # None marks a module as missing
         return importlib.import_module(f"{_ALIAS}.pretrained")
     finally:
-        if hub is None:
+        if loaded is None:
             del sys.modules["safetensors.torch"]
 
 
 def tags(name: str) -> tuple[str, ...]:
-    """The pretrained tags of a model, as open_clip lists them."""
+    """Return the pretrained tags of a model, as open_clip lists them."""
     return tuple(_table().list_pretrained_tags_by_model(name))
 
 
@@ -65,21 +65,20 @@ def check(name: str, tag: str) -> None:
 
 
 def config(name: str, tag: str) -> dict[str, Any]:
-    """open_clip's record of a tag: its repository, and the preprocessing and activation of its training."""
+    """Return open_clip's record of a tag: repository, preprocessing and activation."""
     return dict(_table().get_pretrained_cfg(name, tag))
 
 
 def repository(name: str, tag: str) -> tuple[str, tuple[str, ...]]:
-    """The Hugging Face repository of a tag, and the file names its weights may have, best first."""
-    place = str(config(name, tag)["hf_hub"])
-    repo, _, file = place.rpartition("/")
+    """Return the Hugging Face repository of a tag, and the file names its weights may have, best first."""
+    repo, _, file = str(config(name, tag)["hf_hub"]).rpartition("/")
     if not file:
         return repo, _HUB_FILES
     return repo, (str(Path(file).with_suffix(".safetensors")), file)
 
 
 def cached(name: str, tag: str) -> Path | None:
-    """The weights of a tag in this machine's Hugging Face cache; never asks the network."""
+    """Return the weights of a tag in this machine's Hugging Face cache; never uses the network."""
     from huggingface_hub import constants, try_to_load_from_cache
 
     repo, files = repository(name, tag)
@@ -88,9 +87,9 @@ def cached(name: str, tag: str) -> Path | None:
 
 
 def content(name: str, tag: str) -> str:
-    """Identity of the file that a tag stands for on this machine, by what is in it; empty where none is here.
+    """Return the hash of the file that a tag stands for on this machine, empty if it is not cached.
 
-    The hub's cache names a file by a hash of its content and links to it; a copy without links is read.
+    The hub's cache links to a file that is named by its hash; a copy without links is read and hashed.
     """
     path = cached(name, tag)
     if path is None:
@@ -102,7 +101,19 @@ def content(name: str, tag: str) -> str:
 
 
 def download_note(name: str, tag: str) -> str | None:
-    """A notice that a run with this tag will download its weights; None where they are on this machine."""
+    """Return the notice that a run with this tag will download its weights; None if they are cached."""
     if cached(name, tag) is not None:
         return None
     return f"the weights '{tag}' of {name} will be downloaded from huggingface.co/{repository(name, tag)[0]}"
+
+
+def download_error(name: str, tag: str, error: Exception) -> FedLensError:
+    """Return the error of a failed download; it says how to copy the weights to this machine."""
+    repo, files = repository(name, tag)
+    return FedLensError(
+        f"the weights '{tag}' of {name} are not on this machine and cannot be downloaded "
+        f"({first_line(error)}); on a machine with a network, download them with "
+        f"`hf download {repo} {files[0]}`, then copy them into this machine's Hugging Face cache, or give "
+        "the file's path as weights",
+        "backbone.pretrained",
+    )

@@ -10,7 +10,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 
 _FIELD = "backbone.pretrained"
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
@@ -53,8 +53,9 @@ def read(path: Path) -> dict[str, Tensor]:
     except FedLensError:
         raise
     except Exception as error:  # safetensors and torch raise anything from EOFError to their own types
-        what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise FedLensError(f"cannot read the weights file {path} ({what}); copy it again", _FIELD) from error
+        raise FedLensError(
+            f"cannot read the weights file {path} ({first_line(error)}); copy it again", _FIELD
+        ) from error
     return _unwrapped(content, path)
 
 

@@ -20,7 +20,7 @@ import psutil
 
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.local import Stopped
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.jobs.devices import CPU, accepts, list_devices, peak_memory, torch_name
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat
@@ -80,7 +80,7 @@ def execute(
     except FedLensError as error:  # the user's to mend: one line is enough
         return _fail(job, error.line())
     except Exception as error:  # noqa: BLE001 - a job fails alone, whatever it raises; the log has the traceback
-        return _fail(job, f"{type(error).__name__}: {error}".splitlines()[0])
+        return _fail(job, first_line(error))
 
 
 def _record(

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedcore.config import Experiment, RunConfig
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.store.database import DatabaseFile, applied_migrations, reading_as_it_is, resolve
 from fedcore.store.own_results.csv_file import import_csv
 from fedcore.store.schema import RENAMED, RUN_TABLES, STEPS, migrations
@@ -74,9 +74,10 @@ class Imports:
             records = [_from_json(values) for values in _experiments_in(Path(file))]
             return _insert_missing(self._file, records, "imported from a file before it had ended")
         except (sqlite3.Error, ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}".splitlines()[0]
             raise FedLensError(
-                f"{file} is damaged, or was written by a newer FedLens ({what}); nothing was recorded", "file"
+                f"{file} is damaged, or was written by a newer FedLens ({first_line(error)}); "
+                "nothing was recorded",
+                "file",
             ) from error
 
     def database(self, other: str | Path) -> Merged:
@@ -114,7 +115,7 @@ class Imports:
                 return f"{count} run{'s' * (count != 1)} recorded."
             merged = self.json(file)
             added, present = len(merged.added), len(merged.present)
-            return f"{added} experiment{'s' * (added != 1)} added, {present} here already."
+            return f"{added} experiment{'s' * (added != 1)} added, {present} already here."
         except FedLensError as error:
             raise FedLensError(str(error).replace(str(file), name or str(file)), error.field) from error
 

@@ -35,9 +35,9 @@ def test_rows_that_were_flushed_are_taken_up_again(tmp_path):
 
 
 def test_rows_that_would_be_stored_wrongly_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"rows of \(4,\) float32 where \(3,\) float32 was announced"):
+    with pytest.raises(ValueError, match=r"expected rows of \(3,\) float32, got \(4,\) float32"):
         part(tmp_path / "x.npy").write(np.zeros((2, 4), np.float32))
-    with pytest.raises(ValueError, match=r"rows of \(3,\) float64 where \(3,\) float32 was announced"):
+    with pytest.raises(ValueError, match=r"expected rows of \(3,\) float32, got \(3,\) float64"):
         part(tmp_path / "x.npy").write(np.zeros((2, 3)))
 
 

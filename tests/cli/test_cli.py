@@ -330,7 +330,7 @@ def test_import_and_merge(db, tmp_path, capsys):
     assert run("merge", db, "--db", target) == 0
     assert run("merge", db, "--db", target) == 0
     out = capsys.readouterr().out
-    assert out.endswith("added: Mine\nhere already, left as it is: Mine\n")
+    assert out.endswith("added: Mine\nalready here, left unchanged: Mine\n")
     assert [e.name for e in Store(target).experiments.all()] == ["Mine"]
 
 
@@ -341,7 +341,7 @@ def test_an_experiment_travels_as_json(db, toml, fake, tmp_path, capsys):
     capsys.readouterr()
     assert run("import", file, "--db", target) == 0
     assert run("import", file, "--db", target) == 0
-    assert capsys.readouterr().out == "added: From a file\nhere already, left as it is: From a file\n"
+    assert capsys.readouterr().out == "added: From a file\nalready here, left unchanged: From a file\n"
     assert run("export", 1, "--db", db) == 0
     printed = capsys.readouterr().out
     assert run("export", 1, "--db", target) == 0

@@ -32,7 +32,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     monkeypatch.setattr(tags, "cached", lambda name, tag: cache if cache.is_file() else None)
-    monkeypatch.setattr(fetch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(fetch, "POLL_SECONDS", 0.01)
     return state
 
 

@@ -181,8 +181,8 @@ def test_what_another_fedlens_exported_is_imported_once(
 ) -> None:
     content = Store(filled).experiments.to_json([1]).encode()
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "other" / "runs.db"))
-    assert importing.record("Made up.json", content, "", "") == "1 experiment added, 0 here already."
-    assert importing.record("Made up.json", content, "", "") == "0 experiments added, 1 here already."
+    assert importing.record("Made up.json", content, "", "") == "1 experiment added, 0 already here."
+    assert importing.record("Made up.json", content, "", "") == "0 experiments added, 1 already here."
     assert [e.name for e in Store(tmp_path / "other" / "runs.db").experiments.all()] == ["Made up"]
 
 
@@ -249,7 +249,7 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     importing.ask_uploaded("broken.json", b"{", "", "")
     assert work_off(filled) == ["done", "failed"]
     broken, good = Store(filled).tasks.recent("import_file")
-    assert good.result == {"says": "0 experiments added, 1 here already."}
+    assert good.result == {"says": "0 experiments added, 1 already here."}
     assert "broken.json" in broken.error and "upload" not in broken.error
     for task in (broken, good):
         Store(filled).tasks.delete(task.id)

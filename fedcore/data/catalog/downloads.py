@@ -1,4 +1,4 @@
-"""Download a data set through torchvision, in a process that may import torch: never in the pages'."""
+"""Download a data set through torchvision; only for processes that may import torch, so not the pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from fedcore.data.entry import Entry
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.progress import Progress, Work
 
 POLL_SECONDS = 0.5
@@ -35,35 +35,34 @@ def fetch(entry: Entry, root: str | Path) -> Work[None]:
             f"cannot create the folder {folder} ({error.strerror}); choose another root", "data.root"
         ) from error
     total = (entry.megabytes or 0) * 1_000_000
-    failed: list[Exception] = []
-    thread = threading.Thread(target=_download, args=(entry, folder, failed), daemon=True)
+    errors: list[Exception] = []
+    thread = threading.Thread(target=_download, args=(entry, folder, errors), daemon=True)
     yield Progress(f"downloading {entry.title}", 0, total)
     thread.start()
     while thread.is_alive():
         done = min(_size(folder), total)
         yield Progress(f"{'downloading' if done < total else 'unpacking'} {entry.title}", done, total)
         thread.join(POLL_SECONDS)
-    if failed:
-        reason = f"{type(failed[0]).__name__}: {failed[0]}".splitlines()[0]
+    if errors:
         raise FedLensError(
-            f"{entry.title} cannot be downloaded into {folder} ({reason}); try again with a network "
-            "connection and enough space, or download it yourself",
+            f"{entry.title} cannot be downloaded into {folder} ({first_line(errors[0])}); try again with "
+            "a network connection and enough space, or download it yourself",
             "data.root",
-        ) from failed[0]
+        ) from errors[0]
     yield Progress(f"{entry.title} is in {folder}", total, total)
 
 
-def _download(entry: Entry, folder: Path, failed: list[Exception]) -> None:
+def _download(entry: Entry, folder: Path, errors: list[Exception]) -> None:
     try:
         import torchvision.datasets
 
         getattr(torchvision.datasets, entry.torchvision)(str(folder), download=True)
     except Exception as error:  # noqa: BLE001 - errors of the network library, of checksums, of the disk
-        failed.append(error)
+        errors.append(error)
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the archives so far; torchvision writes them one or two folders down."""
+    """Return the bytes of the archives downloaded so far; torchvision writes them one or two folders down."""
     size = 0
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if path.name.endswith(_ARCHIVES):

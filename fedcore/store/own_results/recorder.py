@@ -23,7 +23,7 @@ from typing import Literal
 from fedcore.config import MethodEntry
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, RoundFinished, Stage
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, first_line
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import new_owner, this_process
@@ -188,7 +188,7 @@ class Recorder:
         if error is None:
             self.finish()
         else:
-            self.fail(f"{type(error).__name__}: {error}".splitlines()[0])
+            self.fail(first_line(error))
 
     def _with_personal(self, accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
         """With one global model only, every client's model is that one, as FedLens' own methods record it."""
