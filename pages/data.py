@@ -32,15 +32,15 @@ def look_at(name: str) -> tuple[DataCounts, Image.Image]:
 
 def known_sets() -> None:
     """The catalog."""
-    st.header("Data sets with a name")
+    st.header("Supported data sets")
     checked = _checked()
     header = [
         ("Name", "name"),
-        ("Here?", "prose"),
+        ("On this machine", "prose"),
         ("Domains", "wide"),
         ("Classes", "num"),
-        ("Images from", "wide"),
-        ("Terms", "wide"),
+        ("Contents", "wide"),
+        ("Licence", "wide"),
     ]
     rows = [
         [
@@ -58,10 +58,10 @@ def known_sets() -> None:
 
 def embedded_sets() -> None:
     """A look at what comes with FedLens."""
-    st.header("Here already")
+    st.header("Built-in data sets")
     titles = {e.name: e.title for e in catalog.entries() if e.embedded}
     chosen = st.segmented_control(
-        "Look at",
+        "Data set",
         list(titles),
         format_func=titles.get,
         default=next(iter(titles)),
@@ -76,7 +76,7 @@ def embedded_sets() -> None:
         + common.md(", ".join(counts.domains))
     )
     left, right = st.columns([2, 3])
-    says = f"{titles[chosen]}: a row per domain, a column per class"
+    says = f"{titles[chosen]}: one row per domain, one column per class"
     left.image(pictures, caption=says, width="content", alt=f"Sample images. {says}")
     table = {"domain": list(counts.domains)}
     table.update({c: counts.counts[:, j].tolist() for j, c in enumerate(counts.classes)})
@@ -85,11 +85,11 @@ def embedded_sets() -> None:
 
 def fetch_data() -> None:
     """Download a data set through torchvision, on a click alone."""
-    st.header("Get a data set")
+    st.header("Download a data set")
     entries = {e.title: e for e in catalog.entries() if e.torchvision}
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
     entry = entries[left.selectbox("Data set", list(entries), key="download")]
-    root = middle.text_input("Into the folder", key="download_to", placeholder="/data").strip()
+    root = middle.text_input("Target folder", key="download_to", placeholder="/data").strip()
     if right.button(
         "Download", icon=":material/download:", disabled=not root or not common.writable(), width="stretch"
     ):
@@ -98,7 +98,7 @@ def fetch_data() -> None:
         st.rerun()
     size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"
     terms = entry.licence[:1].upper() + entry.licence[1:]
-    st.caption(common.md(f"Fetched through torchvision, {size}. {terms}."))
+    st.caption(common.md(f"Downloaded with torchvision, {size}. {terms}."))
     for task in common.store().tasks.recent("download", 3):
         title = catalog.entry(task.args["name"]).title
         background.follow(task, title)
@@ -136,7 +136,7 @@ def backbones() -> None:
     """What CLIPs there are, and which need weights."""
     st.header("Backbones")
     header = [("Name", "name"), ("Weights on this machine", "wide"), ("Image tower", "name")]
-    header += [("Embedding width", "num"), ("Image", "num")]
+    header += [("Embedding width", "num"), ("Input size", "num")]
     rows = []
     for name in BACKBONES:
         f = facts(name)
@@ -144,8 +144,8 @@ def backbones() -> None:
         rows.append([name, _weights(name), tower, str(f.embed_dim), f"{f.image_size} px"])
     st.html(common.table_html(header, rows, "Backbones"))
     st.caption(
-        "Any other model of open_clip can be chosen by its name when an experiment is made. Weights may be a "
-        "file as well: .pt or .safetensors."
+        "Every other model of open_clip can be chosen by name in a new experiment. Weights can also be a "
+        "file (.pt or .safetensors)."
     )
     fetch_weights()
 
@@ -159,7 +159,7 @@ def _weights(name: str) -> str:
 
 def fetch_weights() -> None:
     """Download the weights of a tag, on a click alone."""
-    st.header("Get weights")
+    st.header("Download weights")
     models = [name for name in config_files() if name not in MINI_MODELS and tags.tags(name)]
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
@@ -176,7 +176,9 @@ def fetch_weights() -> None:
     if there is not None:
         st.caption(f"✓ on this machine: {common.md(str(there))}")
     else:
-        st.caption(f"From huggingface.co/{common.md(tags.repository(model, tag)[0])}, into its usual cache.")
+        st.caption(
+            f"From huggingface.co/{common.md(tags.repository(model, tag)[0])} into the Hugging Face cache."
+        )
     for task in common.store().tasks.recent("weights", 3):
         background.follow(task, f"Weights {task.args['tag']} of {task.args['name']}")
 

@@ -35,8 +35,10 @@ def presets() -> None:
         st.caption(common.md(about))
         _use_button(DEMO, "preset_demo")
     with right, st.container(border=True, height="stretch"):
-        st.markdown("**A table or figure of a paper**")
-        st.caption("The settings of the published experiments; they need their data and a real CLIP.")
+        st.markdown("**Reproduce a table or figure of a paper**")
+        st.caption(
+            "Settings of the published experiments. They need the original data and a full-size CLIP model."
+        )
         tables = drafts.paper_presets()
         current = drafts.source().removeprefix("preset:")
         table = st.selectbox(
@@ -44,7 +46,7 @@ def presets() -> None:
             tables,
             index=list(tables).index(current) if current in tables else None,
             format_func=tables.get,
-            placeholder="choose one",
+            placeholder="Choose one",
             key="paper",
             label_visibility="collapsed",
         )
@@ -54,8 +56,8 @@ def presets() -> None:
 def _use_button(name: str | None, key: str) -> None:
     """The button that fills the form from a preset; ``name`` is None where none is chosen yet."""
     in_form = name is not None and drafts.source() == f"preset:{name}"
-    label = "Chosen" if in_form else "Use"
-    if st.button(label, key=key, disabled=name is None or in_form, help="Fill the form with it"):
+    label = "In use" if in_form else "Use"
+    if st.button(label, key=key, disabled=name is None or in_form, help="Fill the form with these settings"):
         use_preset(str(name))
 
 
@@ -107,7 +109,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
             if differing:
                 named = {f"methods.{entry.name}.{k}": v for k, v in differing.items()}
                 values = ", ".join(f"{field_phrase(k)} {value_text(k, v)}" for k, v in named.items())
-                st.caption(f"Not as in the paper: {common.md(values)}")
+                st.caption(f"Changed from the paper: {common.md(values)}")
         slots.place(f"methods.{i}")
     return [e.content() for e in drafts.entries()]
 
@@ -118,7 +120,7 @@ def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, ob
     text = guide.sections().get(entry.name)
     if text:
         more = st.popover(
-            "Equations, and how the paper is read",
+            "Equations and notes on the paper",
             icon=":material/menu_book:",
             width="content",
             key=f"{key}.guide",
@@ -133,7 +135,7 @@ def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, ob
     editors = {EDITOR: partial(class_texts.editor, data)}
     entry.config = forms.config_form(method.Config, entry.start, key, editors, f"methods.{entry.name}")
     buttons = (
-        ("Reset to paper", ":material/restart_alt:", drafts.reset),
+        ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
         ("Remove", ":material/close:", drafts.remove),
     )
@@ -153,12 +155,13 @@ def picture(found: Plan) -> None:
         st.html(drawn.html)
     st.caption(common.md(drawn.alt))
     if found.runs[0].held_out is not None:
-        st.caption(f"As in the runs that hold out {common.md(found.runs[0].held_out)}.")
+        st.caption(f"Shown for the runs that hold out {common.md(found.runs[0].held_out)}.")
     if len(found.clients) > 1:
         st.caption(
-            f"Heterogeneity {found.heterogeneity:.2f}: mean Jensen-Shannon distance between two clients' "
-            "training labels, from 0 (equal shares) to 1 (no class in common). Label entropy "
-            f"{found.entropy:.2f} bits in the mean, of {found.max_entropy:.2f} with all classes alike."
+            f"Heterogeneity {found.heterogeneity:.2f}: the mean Jensen-Shannon distance between the training "
+            "labels of two clients, from 0 (equal class shares) to 1 (no class in common). Mean label "
+            f"entropy of a client: {found.entropy:.2f} bits; with equal class shares it would be "
+            f"{found.max_entropy:.2f}."
         )
 
 
@@ -193,8 +196,8 @@ def costs(found: Plan) -> str:
     if disk.size:
         text += f", {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk"
     if memory is not None:
-        text += f", up to {memory / 1e9:.1f} GB of memory at a time"
-    return text + ("" if seconds is not None else "; how long it takes shows after the first rounds")
+        text += f", up to {memory / 1e9:.1f} GB of memory"
+    return text + ("" if seconds is not None else "; the time is unknown until the first rounds have run")
 
 
 def launch(experiment: Experiment | None, found: Plan | None) -> None:
@@ -244,14 +247,18 @@ def toml_box(experiment: Experiment | None) -> None:
             st.download_button(
                 "Download", text, "experiment.toml", on_click="ignore", icon=":material/download:"
             )
-            st.caption("On the command line: `fedlens run experiment.toml`")
-        upload = st.file_uploader("Use a TOML file", type="toml", key=f"toml_{drafts.version()}")
+            st.caption("To run it on the command line: `fedlens run experiment.toml`")
+        upload = st.file_uploader(
+            "Fill the form from a TOML file", type="toml", key=f"toml_{drafts.version()}"
+        )
         if upload is not None:
             try:
                 drafts.fill(loads(upload.getvalue().decode("utf-8"), upload.name), "file")
             except (FedLensError, UnicodeDecodeError) as error:
                 common.show_error(
-                    error if isinstance(error, FedLensError) else FedLensError("the file is not UTF-8 text")
+                    error
+                    if isinstance(error, FedLensError)
+                    else FedLensError("the file is not UTF-8 text; save it as UTF-8")
                 )
             else:
                 for name in ("preset", "clone"):  # or the URL would fill the form again
@@ -266,7 +273,7 @@ def device_field() -> None:
         st.selectbox(
             "Device",
             ["auto", *found],
-            format_func=lambda i: found.get(i, "first that is free"),
+            format_func=lambda i: found.get(i, "first free device"),
             key="new_device",
         )
 
@@ -315,7 +322,7 @@ def page() -> None:
             st.session_state["planned_clients"] = len(shown.clients)
             picture(shown)
         else:
-            st.caption("Appears when the experiment fits together.")
+            st.caption("Appears once the experiment is valid.")
         st.header("Plan")
         slots.place("")
         if error is not None:

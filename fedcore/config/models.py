@@ -80,16 +80,16 @@ class PartitionConfig(_Part):
         "domain",
         title="partition",
         description="domain: each client has one domain; iid: at random; dirichlet: skewed class shares; "
-        "pathological: disjoint classes; natural: the clients that the data set names (writers, or a "
-        "manifest's clients)",
+        "pathological: disjoint classes; natural: clients named by the data set (its writers, or "
+        "the client column of a manifest)",
         json_schema_extra={"words": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"}},
     )
     clients: int | None = Field(
         None,
         ge=1,
         le=10_000,
-        description="Number of clients (for 'domain' see clients_per_domain); empty for 'natural': all that "
-        "the data set names",
+        description="Number of clients (kind 'domain' uses clients_per_domain instead); empty with kind "
+        "'natural': all clients of the data set",
     )
     clients_per_domain: int = Field(
         1, ge=1, le=1000, description="Number of clients of each domain (kind 'domain')"
@@ -99,10 +99,11 @@ class PartitionConfig(_Part):
         gt=0,
         le=1e6,
         title="Dirichlet alpha",
-        description="Dirichlet alpha (smaller is more skewed); within a domain for kind 'domain'",
+        description="Concentration of the Dirichlet distribution: smaller values skew the class shares more; "
+        "kind 'domain' applies it within each domain",
     )
     classes_per_client: int | None = Field(
-        None, ge=1, description="Number of classes of each client, which no other client has (pathological)"
+        None, ge=1, description="Number of classes per client; no two clients share one (pathological)"
     )
     min_samples: int = Field(
         1, ge=1, title="minimum samples", description="Minimum number of training samples of every client"
@@ -110,14 +111,14 @@ class PartitionConfig(_Part):
     dirichlet_form: Literal["per_class", "per_client"] = Field(
         "per_class",
         title="Dirichlet shares",
-        description="per_class: each class is divided among the clients, which differ in size (FedAlign, "
-        "SDFed); per_client: each client draws its shares of the classes, and all have one size",
+        description="per_class: each class is divided among the clients, whose sizes then differ (FedAlign, "
+        "SDFed); per_client: each client draws its own class shares, and all have the same size",
     )
     leftover: Literal["drop", "spread"] = Field(
         "drop",
         title="leftover classes",
         description="Classes left over by a pathological partition; drop: no client has them; spread: all "
-        "clients share them equally. They stay in the global test",
+        "clients share them equally. Either way they stay in the global test set",
         json_schema_extra={"words": {"drop": "dropped", "spread": "spread over all clients"}},
     )
 
@@ -193,7 +194,7 @@ class CohortConfig(_Part):
         None,
         ge=1,
         title="step limit",
-        description="Maximum of local steps of a client in one round; default: no limit",
+        description="Maximum number of local steps of a client in one round; default: no limit",
         json_schema_extra={"empty": "no limit"},
     )
 
@@ -207,7 +208,7 @@ class CohortConfig(_Part):
 class MethodEntry(_Part):
     """One method of an experiment with its hyper-parameters."""
 
-    name: str = Field(title="method", description="Registered method name, e.g. fedot")
+    name: str = Field(title="method", description="Name of the method, e.g. fedot")
     label: str | None = Field(
         None, title="name in tables", description="Name in tables and plots; default: the method's title"
     )
@@ -217,7 +218,7 @@ class MethodEntry(_Part):
     file: str | None = Field(
         None,
         title="method's file",
-        description="Python file that defines the method, unless it is one of FedLens' own",
+        description="Python file that defines the method; empty for FedLens' own methods",
     )
     sha256: str | None = Field(
         None,
@@ -278,7 +279,9 @@ class Experiment(_Part):
     participation: float = Field(
         1.0, gt=0, le=1, description="Share of the clients that take part in a round"
     )
-    seeds: tuple[int, ...] = Field((1,), min_length=1, description="One run per seed and method")
+    seeds: tuple[int, ...] = Field(
+        (1,), min_length=1, description="Random seeds; each method is run once per seed"
+    )
     held_out: tuple[str, ...] = Field(
         (),
         title="held-out domains",
@@ -288,7 +291,7 @@ class Experiment(_Part):
         1,
         ge=1,
         title="rounds between evaluations",
-        description="Rounds between evaluations; the last round always is evaluated",
+        description="Rounds between evaluations; the last round is always evaluated",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict,

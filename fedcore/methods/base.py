@@ -55,14 +55,14 @@ class MethodConfig(BaseModel):
     local_epochs: int = Field(1, ge=1, le=1000, description="Passes over a client's data in one round (E)")
     optimiser_state: Literal["fresh", "kept"] = Field(
         "fresh",
-        description="Optimiser state: made anew each round, or kept by the client across rounds",
+        description="State of the local optimiser: new each round, or kept by the client across rounds",
         json_schema_extra={"words": {"fresh": "new each round", "kept": "kept across rounds"}},
     )
     weighting: Literal["uniform", "samples"] = Field(
         "uniform",
-        title="clients' weights",
-        description="Server mean over clients: plain, or weighted by their sample counts",
-        json_schema_extra={"words": {"uniform": "all alike", "samples": "by samples"}},
+        title="client weights",
+        description="How the server averages clients: all alike, or weighted by their sample counts",
+        json_schema_extra={"words": {"uniform": "all alike", "samples": "by sample count"}},
     )
     proximal: float = Field(
         0.0,

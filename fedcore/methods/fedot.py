@@ -55,13 +55,14 @@ class FedOTConfig(MethodConfig):
     share: Literal["split", "all_global", "all_local"] = Field(
         "split",
         title="server averages",
-        description="What the server averages: the classifier (split, FedOT), the transform too "
-        "(all_global), nothing (all_local, no global model)",
+        description="What the server averages: split, the classifier alone (FedOT); all_global, the "
+        "classifier and the transform; all_local, nothing (there is no global model)",
     )
     init: Literal["text", "random"] = Field(
         "text",
-        title="first classifier",
-        description="First classifier: features of the class prompts, or random unit rows (RandInit)",
+        title="initial classifier",
+        description="Initial classifier: features of the class prompts (text), or random unit rows "
+        "(random, RandInit)",
     )
     tau: float | None = Field(
         None,

@@ -120,19 +120,21 @@ def _say(
     start: Mapping[str, Sequence[str]], texts: Texts, own: Texts, classes: Sequence[str], stray: int
 ) -> None:
     """Whose texts these are, and what of them is not used."""
-    whose = "the data set's own" if texts == own else "edited, kept with the experiment"
+    whose = "the data set's own" if texts == own else "edited, stored with the experiment"
     st.caption(
-        f"{sum(map(len, texts.values()))} texts for {len(texts)} of {len(classes)} classes, {whose}. One per "
-        "class is drawn by each run's seed; a class without any uses the prompt."
+        f"{sum(map(len, texts.values()))} texts for {len(texts)} of {len(classes)} classes ({whose}). "
+        "Each run draws one per class by its seed; a class without texts uses the prompt."
     )
     known = {spoken(name) for name in classes}
     lost = [name for name in start if spoken(name) not in known]
     if lost:
         more = ", ..." if len(lost) > 3 else ""
         names = common.md(", ".join(lost[:3]) + more)
-        st.caption(f":material/info: Left out, since the data set has no such class: {names}")
+        st.caption(f":material/info: Ignored because the data set has no such class: {names}")
     if stray:
-        st.caption(f":material/info: {stray} text{'s' * (stray != 1)} without a class left out: choose one")
+        st.caption(
+            f":material/info: {stray} text{'s' * (stray != 1)} without a class ignored; choose the class"
+        )
 
 
 def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
@@ -140,16 +142,18 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
     unedited = st.session_state[f"{place}.kept"] is None
     with st.container(horizontal=True):
         st.button(
-            "Reset to the data set's", key=f"{place}.reset", icon=":material/restart_alt:",
+            "Reset to the data set's texts", key=f"{place}.reset", icon=":material/restart_alt:",
             disabled=unedited, on_click=_begin_with, args=(place, None),
         )  # fmt: skip
         st.download_button(
             "Save as descriptions.json", json.dumps(texts, indent=2, ensure_ascii=False) + "\n",
             "descriptions.json", on_click="ignore", icon=":material/download:", key=f"{place}.save",
         )  # fmt: skip
-        with st.popover("Take from a file", icon=":material/upload:", key=f"{place}.file"):
+        with st.popover("Load from a file", icon=":material/upload:", key=f"{place}.file"):
             version = st.session_state[f"{place}.version"]
-            file = st.file_uploader("A descriptions.json", type="json", key=f"{place}.upload.{version}")
+            file = st.file_uploader(
+                "File like descriptions.json", type="json", key=f"{place}.upload.{version}"
+            )
     if file is None:
         return
     try:
@@ -158,7 +162,11 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
         common.show_error(error)
         return
     if not _tidy(given, classes):
-        common.show_error(FedLensError(f"{file.name} describes none of this data set's classes"))
+        common.show_error(
+            FedLensError(
+                f"{file.name} describes none of this data set's classes; use its class names as keys"
+            )
+        )
         return
     _begin_with(place, given)
     st.rerun()

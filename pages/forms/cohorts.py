@@ -34,7 +34,7 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
         "Clients differ in backbone or budget",
         value=bool(given),
         key=f"{key}.cohorts",
-        help="Groups of clients, in client order, with a CLIP and a training budget of their own",
+        help="Divide the clients, in their order, into cohorts with their own CLIP model and training budget",
     )
     if not draft.set_open(differ):
         slots.place("cohorts")
@@ -52,8 +52,8 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
         alt="Cohorts of clients",
     )
     st.caption(
-        "One line a cohort; the clients add up to those of the partition. An empty cell: the CLIP above, "
-        "each method's own batch size and epochs, no step limit."
+        "Each row is one cohort; the numbers of clients must add up to those of the partition. Empty "
+        "cells mean: the CLIP model above, the method's own batch size and epochs, no step limit."
     )
     slots.place("cohorts")
     kept = [{name: _plain(v) for name, v in row.items()} for row in edited.to_dict("records")]

@@ -121,7 +121,7 @@ def more_fields(values: dict[str, object], entry: Entry | None, key: str, slots:
     folded.values |= {
         name: v for name, v in values.items() if name in drafts.EXTRA_FIELDS
     }  # the split, if above
-    box = st.expander("More about the data: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
+    box = st.expander("More data settings: domains, prompt, few-shot", key=f"{key}.more", on_change="rerun")
     if folded.set_open(box.open):
         split = {"split": folded.values["split"]}
         with box:
@@ -129,7 +129,7 @@ def more_fields(values: dict[str, object], entry: Entry | None, key: str, slots:
     if entry is None or not has_columns(entry):
         folded.values["columns"] = {}
     if not folded.is_open and (said := said_of(folded.values, values)):
-        st.caption(f"Set there: {common.md(said)}")
+        st.caption(f"Changed from the defaults: {common.md(said)}")
     return values | folded.values | {"domains": folded.values["domains"] or None}
 
 
@@ -182,8 +182,8 @@ def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
         value=columns_text(start),
         key=key,
         placeholder="e.g. path = file, label = species, client = writer",
-        help="Where the data set calls them otherwise than path (image, of a Hugging Face data set), label, "
-        "domain, client and split: label = species, client = writer",
+        help="Needed only where the columns are not called path (image in a Hugging Face data set), label, "
+        "domain, client and split. Example: label = species, client = writer",
     )
     pairs = (part.partition("=") for part in text.split(",") if part.strip())
     return {what.strip(): name.strip() for what, _, name in pairs}
@@ -197,11 +197,11 @@ def columns_text(columns: Mapping[str, str]) -> str:
 def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str, object]:
     """Only the fields that the kind of partition has."""
     kinds = {
-        "domain": "By domain: clients of one domain each",
+        "domain": "By domain: each client has one domain",
         "iid": "IID: at random",
         "dirichlet": "Dirichlet: skewed class shares",
         "pathological": "Pathological: disjoint classes",
-        "natural": "Natural: the clients that the data set names",
+        "natural": "Natural: clients named by the data set",
     }
     kind = st.selectbox(
         "Partition",
@@ -255,7 +255,8 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
             names,
             index=names.index(draft.name),
             key=f"{key}.name",
-            help="mini-vit and mini-rn come with FedLens; the others are open_clip's and need their weights",
+            help="mini-vit and mini-rn come with FedLens; the others are open_clip models, which need "
+            "weights",
         )
         slots.place("backbone.name")
     values: dict[str, object] = {"name": name}
@@ -294,7 +295,7 @@ def schedule_fields(
             "Seeds",
             value=", ".join(map(str, draft.seeds)),
             key=f"{key}.seeds",
-            help="Whole numbers with commas: 1, 2, 3",
+            help="Whole numbers, separated by commas: 1, 2, 3",
         )
         values["seeds"] = forms.from_text(text, [tuple], False)
         slots.place("seeds")
@@ -317,7 +318,7 @@ def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
     name, known = data["name"], domains.chosen(data)
     before, last = st.session_state.get(key, (draft.data.name, list(draft.held_out)))
     start = [d for d in last if before == name or d == domains.EACH or d in known]
-    help_ = "Leave-one-domain-out: a run for each domain named here, whose clients then do not train"
+    help_ = "Leave-one-domain-out: one run for each domain named here, in which its clients do not train"
     if known:
         alone = len(known) == 1 and not start
         found = domains.picker(
@@ -327,7 +328,7 @@ def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
     else:
         text = st.text_input(
             "Held-out domains", value=", ".join(start), key=f"{key}.{name}", placeholder="none",
-            help=f"{help_}. With commas; write each for all, one after another",
+            help=f"{help_}. Separate names with commas, or write each for all of them in turn",
         )  # fmt: skip
         found = [part.strip() for part in text.split(",") if part.strip()]
     st.session_state[key] = name, found

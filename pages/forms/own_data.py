@@ -21,15 +21,15 @@ from pages.widgets import background, common
 
 def section() -> None:
     """The form, then the check as far as it is."""
-    st.header("Add a folder")
+    st.header("Add a data set")
     st.write(
-        "A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data set, "
-        "or one of the data sets below. It stays where it is; nothing is copied."
+        "Use a folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data "
+        "set, or one of the supported data sets below. The files stay where they are; nothing is copied."
     )
     titles = {OWN: "My own data"} | {e.title: e.title for e in named()}
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
     what = left.selectbox(
-        "What it is", list(titles), format_func=lambda k: titles[k], key="what", bind="query-params"
+        "Kind of data", list(titles), format_func=lambda k: titles[k], key="what", bind="query-params"
     )
     root = middle.text_input(
         "Folder on this machine", key="folder", bind="query-params", placeholder="/data/my-pictures"
@@ -86,7 +86,7 @@ def show(task: TaskRow, root: str) -> None:
     report = CheckReport.from_dict(result["report"])
     if report.error:
         st.error(
-            common.md(f"It cannot be used as it is: {fields.as_titled(report.error)}"),
+            common.md(f"This data set cannot be used as it is: {fields.as_titled(report.error)}"),
             icon=":material/error:",
         )
     else:
@@ -99,16 +99,16 @@ def show(task: TaskRow, root: str) -> None:
         st.warning(common.md(line), icon=":material/warning:")
     if report.findings:
         found = {
-            "Found": [f.count for f in report.findings],
-            "What": [KINDS[f.kind][0] for f in report.findings],
-            "What happens": [KINDS[f.kind][1] for f in report.findings],
-            "Where": ["; ".join(f.paths) for f in report.findings],
+            "Count": [f.count for f in report.findings],
+            "Finding": [KINDS[f.kind][0] for f in report.findings],
+            "Treatment": [KINDS[f.kind][1] for f in report.findings],
+            "Files": ["; ".join(f.paths) for f in report.findings],
         }
         st.dataframe(found, hide_index=True, key="check_findings")
     if report.error:
         return
     if st.button(
-        "New experiment with it", type="primary", icon=":material/add:", disabled=not common.writable()
+        "New experiment with this data", type="primary", icon=":material/add:", disabled=not common.writable()
     ):
         _fill_form(result["name"], root, task.args.get("columns") or {})
         st.switch_page("pages/new.py", query_params={})
@@ -121,7 +121,7 @@ def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
     sheet = task.arrays().get("sheet")
     left, right = st.columns([2, 3])
     if sheet is not None:
-        says = "A row per domain, a column per class"
+        says = "One row per domain, one column per class"
         if len(counts) > 11 or len(counts["domain"]) > 8:  # with a column of domains
             says += "; the first eight domains and ten classes"
         left.image(sheet, caption=says, width="content", alt=f"Sample images. {says}")

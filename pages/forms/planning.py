@@ -115,7 +115,7 @@ def _watch(request: Future[PlanResult], began: float) -> None:
     if request.done():
         st.rerun()
     st.info(
-        f"Looking at the data, {time.monotonic() - began:.0f} s so far; a large folder takes a while.",
+        f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while.",
         icon=":material/hourglass_top:",
     )
 

@@ -63,7 +63,10 @@ def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, li
         draft.values.pop(path)
         draft.start.pop(path, None)
     box = st.expander(
-        "Sweep: several values of a field", icon=":material/grid_on:", key=f"{key}.sweep", on_change="rerun"
+        "Sweep: several values of one or more fields",
+        icon=":material/grid_on:",
+        key=f"{key}.sweep",
+        on_change="rerun",
     )
     if draft.set_open(box.open):
         with box:
@@ -83,7 +86,7 @@ def _open(draft: drafts.Expander, offers: dict[str, Offer], key: str, slots: Slo
         paths,
         default=list(draft.start),
         format_func=lambda p: _title(p, offers),
-        placeholder="choose a field",
+        placeholder="Choose a field",
         key=f"{key}.fields",
     )
     found = {}
@@ -112,11 +115,13 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
             lambda v: value_text(path, v),
             key=key,
             help=help_,
-            placeholder="choose values",
+            placeholder="Choose values",
         )
     typed = ", ".join(str(v) for v in start)
-    placeholder = "values with commas" + ("" if info is None else f"; default {_default(path, info)}")
-    help_ = f"{help_} Write the values with commas.".strip()
+    placeholder = "values, separated by commas" + (
+        "" if info is None else f"; default {_default(path, info)}"
+    )
+    help_ = f"{help_} Separate values with commas.".strip()
     text = st.text_input(label, value=typed, key=key, placeholder=placeholder, help=help_)
     return [_scalar(part) for part in text.split(",") if part.strip()]
 

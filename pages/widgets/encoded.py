@@ -32,17 +32,18 @@ def section() -> None:
     """What is cached, then the form that makes more."""
     st.header("Cached encodings")
     st.write(
-        "Every image is encoded once for each backbone and depth; later runs read the result. Encodings may "
-        "be deleted: they are made again when they are needed."
+        "Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings can "
+        "be deleted: FedLens makes them again when a run needs them."
     )
     found = cached_encodings(common.store())
     if found:
         _table(found)
     else:
         st.info(
-            "None yet: the first run of a data set makes one, or do it now.", icon=":material/image_search:"
+            "No encodings yet. The first run on a data set makes them, or make them below.",
+            icon=":material/image_search:",
         )
-    st.header("Encode now")
+    st.header("Encode a data set")
     _form()
     for task in common.store().tasks.recent("encode", 5):
         background.follow(task, f"Encoding {_said(task.args)}")
@@ -65,13 +66,13 @@ def _table(found: list[Encoding]) -> None:
     rows = {
         "Data": [e.title for e in found],
         "Backbone": [e.backbone or "-" for e in found],
-        "Reads": [e.reads or "-" for e in found],
+        "Representation": [e.reads or "-" for e in found],
         "Images": [f"{e.images:,}" if e.complete else f"{e.images:,} of {e.total:,}" for e in found],
-        "Size, MB": [e.megabytes for e in found],
+        "Size (MB)": [e.megabytes for e in found],
         "Written": [e.written for e in found],
     }
     if any(differ):
-        rows["Told apart by"] = differ
+        rows["Difference"] = differ
     event = st.dataframe(
         rows,
         key=TABLE,
@@ -80,13 +81,13 @@ def _table(found: list[Encoding]) -> None:
         selection_mode="multi-row",
         column_config={
             "Images": st.column_config.TextColumn(alignment="right"),
-            "Size, MB": st.column_config.NumberColumn(format="%.3g"),
+            "Size (MB)": st.column_config.NumberColumn(format="%.3g"),
         },
     )
     chosen = [(found[i], differ[i]) for i in event["selection"]["rows"] if i < len(found)]
     left, right = st.columns([1, 4], vertical_alignment="center")
     total = size_text(sum(e.megabytes for e in found) * 1e6)
-    right.caption(f"{total} in all. Select in the first column to delete.")
+    right.caption(f"{total} in total. Select rows in the first column to delete them.")
     if left.button(
         "Delete",
         icon=":material/delete:",
@@ -103,7 +104,9 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
         of = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
         of += f" ({difference})" if difference else ""
         st.markdown(f"{common.md(of)}: {size_text(item.megabytes * 1e6)}")
-    st.caption("They are made again when a run needs them. One that a run uses now is refused.")
+    st.caption(
+        "FedLens makes them again when a run needs them. An encoding in use by a run cannot be deleted."
+    )
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
         try:
             freed = sum(delete_encoding(common.store(), item.name) for item, _ in chosen)
@@ -149,7 +152,10 @@ def _form() -> None:
     first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 2, 2, 2])
     data = known[
         first.selectbox(
-            "Data set", list(known), key="encode_data", help="Embedded ones, and folders that were checked"
+            "Data set",
+            list(known),
+            key="encode_data",
+            help="Built-in data sets, and those checked under Data sets",
         )
     ]
     backbone = second.selectbox("Backbone", list(config_files()), key="encode_backbone")
@@ -157,11 +163,11 @@ def _form() -> None:
         "Weights", key="encode_weights", placeholder="open_clip tag or file", disabled=backbone in MINI_MODELS
     )
     reads = fourth.text_input(
-        "Reads",
+        "Representation",
         value="embedding",
         key="encode_reads",
-        help="What methods read of an image: `embedding`, what CLIP makes of it; `layer:k`, the activations "
-        "that enter layer k; `patches`, what enters the first with no position added",
+        help="What methods read of each image: `embedding`, the output of CLIP's image encoder; "
+        "`layer:k`, the activations that enter layer k; `patches`, the patch embeddings without positions",
     )
     more = _more(data, fifth, sixth)
     problem = _trouble(backbone, tag, reads.strip(), data.images)

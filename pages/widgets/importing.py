@@ -35,24 +35,24 @@ def running() -> None:
 def dialog() -> None:
     """An experiment of another FedLens (JSON), or a table of one's own results (CSV)."""
     st.write(
-        "The JSON file of an experiment (*Compare*, *Export*), or a CSV file with the columns `method, seed, "
-        "round, model, test_set, correct, total`."
+        "Choose the JSON file of an experiment (exported on *Compare*), or a CSV file with the columns "
+        "`method, seed, round, model, test_set, correct, total`."
     )
     upload = st.file_uploader("File", type=["json", "csv"], key="import_file")
     typed = st.text_input(
-        "Or its path on this machine",
+        "Or a path on this machine",
         key="import_path",
         placeholder="/data/results.csv",
-        help="For files of any size; it is read where it lies",
+        help="For files of any size; the file is read in place",
         disabled=upload is not None,
     ).strip()
     chosen = upload.name if upload is not None else typed
     name = dataset = ""
     if is_csv(chosen):
         name = st.text_input(
-            "Experiment", key="import_name", placeholder="one that is there, to join it, or a new name"
+            "Experiment", key="import_name", placeholder="an existing experiment to add to, or a new name"
         ).strip()
-        dataset = st.text_input("Data set they were measured on", value="own data", key="import_data").strip()
+        dataset = st.text_input("Data set of these results", value="own data", key="import_data").strip()
     ready = bool(chosen) and (not is_csv(chosen) or bool(name))
     if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed"):
         return
@@ -86,9 +86,9 @@ def there(typed: str) -> Path:
     except (OSError, ValueError):  # a name too long, a null byte
         found = False
     if not found:
-        raise FedLensError(f"no file {typed}; give the whole path of one on this machine", "file")
+        raise FedLensError(f"no file {typed}; give the full path of a file on this machine", "file")
     if path.suffix.lower() not in (".json", ".csv"):
-        raise FedLensError(f"{typed} is neither .json nor .csv; rename it to say what it is", "file")
+        raise FedLensError(f"{typed} is neither .json nor .csv; give it the ending of its format", "file")
     return path.resolve()
 
 

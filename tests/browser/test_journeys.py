@@ -66,7 +66,7 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     page.get_by_role("button", name="Check", exact=True).click()
     expect(page.get_by_text("48 images")).to_be_visible()
     expect(page.get_by_text("1 left out")).to_be_visible()
-    page.get_by_role("button", name="New experiment with it").click()
+    page.get_by_role("button", name="New experiment with this data").click()
     page.wait_for_url("**/new*")
     type_into(page, "Rounds", "1")
     expect(page.get_by_text("1 round", exact=False).first).to_be_visible()

@@ -72,7 +72,7 @@ def test_a_path_that_names_its_method_takes_that_method_s_words(elsewhere: None)
         "an overriding field keeps its base's title"
     )
     assert value_text("methods.elsewhere.loss", "ce") == "mine"
-    assert value_text("methods.elsewhere.weighting", "samples") == "by samples"
+    assert value_text("methods.elsewhere.weighting", "samples") == "by sample count"
     assert value_text("methods.elsewhere.tau", None) == "as wide as can be"
     assert field_title("methods.elsewhere.plain_name") == "Plain name"
 

@@ -87,7 +87,7 @@ def test_edited_texts_go_into_the_experiment_and_its_run(
         deleted_rows=[1],
     )
     edited = {"cat": ["a purring pet."], "fire engine": ["a 🚒."]}
-    assert any("1 text without a class left out" in c.value for c in app.caption)
+    assert any("1 text without a class ignored" in c.value for c in app.caption)
     asked, run = launched(app, db)
     assert asked["descriptions"] == edited == run.method.config["descriptions"]
     again = loads(run_toml(Store(db), Store(db).experiments.all()[0].runs[0].id))
@@ -116,8 +116,8 @@ def test_an_edit_can_be_taken_back(open_page: Opened, tmp_path: Path, pictures: 
     assert lines(app) == [("cat", "mine."), ("fire engine", None)]
     assert any("no such class: dog" in c.value for c in app.caption) and not app.error
     app = edit(app, edited_rows={0: {"text": "mine, better."}})
-    app = button(app, "Reset to the data set's").click().run()
-    assert lines(app)[0] == ("cat", "a pet.") and button(app, "Reset to the data set's").disabled
+    app = button(app, "Reset to the data set's texts").click().run()
+    assert lines(app)[0] == ("cat", "a pet.") and button(app, "Reset to the data set's texts").disabled
     assert "descriptions" not in launched(app, db)[0]
 
 
@@ -145,7 +145,9 @@ def test_a_closed_form_says_how_many_texts_it_holds(
     open_page: Opened, tmp_path: Path, pictures: Path
 ) -> None:
     recorded(tmp_path, pictures, {"cat": ["mine."]})
-    said = [c.value for c in open_page("new", clone="1").caption if c.value.startswith("Not as in the paper")]
+    said = [
+        c.value for c in open_page("new", clone="1").caption if c.value.startswith("Changed from the paper")
+    ]
     assert "1 text for 1 of 1 classes" in said[0].replace("\\", "") and "mine" not in said[0]
 
 

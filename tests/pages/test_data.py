@@ -65,10 +65,10 @@ def test_an_own_folder_from_path_to_launch(
     shown_as_text(app)
     assert "**16 images**, 2 classes, 2 domains: photo, sketch; 1 left out" in texts(app)
     findings, counts = app.dataframe[0].value, app.dataframe[1].value
-    assert list(findings["Where"]) == ["photo/cat/<i>*no*.png"]
+    assert list(findings["Files"]) == ["photo/cat/<i>*no*.png"]
     assert counts.to_dict("list") == {"domain": ["photo", "sketch"], "cat": [4, 4], "dog": [4, 4]}
     assert len(app.image) == 2  # its pictures, and those of an embedded set
-    app = button(app, "New experiment with it").click().run()
+    app = button(app, "New experiment with this data").click().run()
     assert app.title[0].value == "New experiment"
     assert next(w for w in app.text_input if w.label == "Folder on this machine").value == str(folder)
     app = app.switch_page("pages/new.py").run()  # AppTest forgets the page that a script switched to
@@ -85,8 +85,8 @@ def test_a_folder_that_cannot_be_used_says_why_and_offers_no_launch(
     app = button(open_page("data", folder=str(tmp_path / "empty")), "Check").click().run()
     assert work_off(db) == ["done"]
     app = app.run()
-    assert "It cannot be used as it is" in app.error[0].value
-    assert all(b.label != "New experiment with it" for b in app.button)
+    assert "This data set cannot be used as it is" in app.error[0].value
+    assert all(b.label != "New experiment with this data" for b in app.button)
     assert not button(app, "Check again").disabled
 
 
@@ -148,7 +148,7 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     app = button(app, "Check").click().run()
     assert work_off(db) == ["done"]
     assert "**4 images**, 2 classes, 2 domains: photo, sketch" in texts(app.run())
-    new = button(app, "New experiment with it").click().run()
+    new = button(app, "New experiment with this data").click().run()
     assert not new.exception
     draft = new.session_state["draft"]
     assert draft.data.columns == {"label": "species", "domain": "place"}
@@ -182,12 +182,12 @@ def test_encodings_that_look_alike_say_how_they_differ(open_page: Opened, db: Pa
         Store(db).tasks.submit("encode", precision, args)
     assert work_off(db) == ["done", "done"]
     table = open_page("data", section="Encodings").dataframe[0].value
-    assert sorted(table["Told apart by"]) == ["precision bf16", "precision fp32"]
+    assert sorted(table["Difference"]) == ["precision bf16", "precision fp32"]
 
 
 def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Encodings")
-    assert "None yet" in app.info[0].value
+    assert "No encodings yet" in app.info[0].value
     assert any("images will take" in c.value for c in app.caption)
     next(s for s in app.selectbox if s.label == "Data set").select("Shapes").run()
     button(app, "Encode now").click().run()
@@ -201,8 +201,8 @@ def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, 
 @pytest.mark.parametrize(
     ("label", "value", "says"),
     [
-        ("Reads", "layer:x", "must be"),
-        ("Reads", "pixels", "must be"),
+        ("Representation", "layer:x", "must be"),
+        ("Representation", "pixels", "must be"),
         ("Backbone", "ViT-B-32", "needs weights"),
     ],
 )
@@ -221,7 +221,7 @@ def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, 
     encodings.mkdir(parents=True)
     (encodings / "shapes-abc.npy").write_bytes(b"0" * 2_000_000)
     app = open_page("data", section="Encodings")
-    assert list(app.dataframe[0].value["Size, MB"]) == [2.0]
+    assert list(app.dataframe[0].value["Size (MB)"]) == [2.0]
     assert button(app, "Delete").disabled
     app.session_state["encodings_table"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
     app = app.run()
@@ -236,7 +236,7 @@ def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Pa
     assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]
     app = open_page("data")
     assert button(app, "Download").disabled  # it needs a folder
-    next(w for w in app.text_input if w.label == "Into the folder").set_value("/data").run()
+    next(w for w in app.text_input if w.label == "Target folder").set_value("/data").run()
     button(app, "Download").click().run()
     assert [t.args for t in Store(db).tasks.recent("download")] == [{"name": "cifar10", "root": "/data"}]
 
@@ -248,7 +248,7 @@ def test_a_downloaded_set_can_be_checked_with_one_click(open_page: Opened, db: P
     app = button(open_page("data"), "Check it").click().run()
     assert not app.exception
     assert next(w for w in app.text_input if w.label == "Folder on this machine").value == "/data"
-    assert next(w for w in app.selectbox if w.label == "What it is").value == "CIFAR-10"
+    assert next(w for w in app.selectbox if w.label == "Kind of data").value == "CIFAR-10"
 
 
 def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> None:

@@ -1,4 +1,4 @@
-"""Domains on the New page: those that train, those held out, and the form behind "More about the data"."""
+"""Domains on the New page: those that train, those held out, and the form behind "More data settings"."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_is_one_click_and_goes_with_no_other(open_page: Opened, tmp_path: P
     app = widget(app, "Held-out domains").set_value(["rot15", "each"]).run()
     assert widget(app, "Held-out domains").value == ["each"]
     assert "6 held-out domains = 36 runs" in plan_line(app)
-    assert "As in the runs that hold out rot0." in [c.value for c in app.caption]
+    assert "Shown for the runs that hold out rot0." in [c.value for c in app.caption]
     app = widget(app, "Held-out domains").set_value(["each", "rot0"]).run()
     assert widget(app, "Held-out domains").value == ["rot0"]
     app = widget(app, "Held-out domains").set_value(["each"]).run()
@@ -138,8 +138,8 @@ def test_what_is_seldom_set_is_kept_while_its_form_is_closed(open_page: Opened, 
     widget(app, "Shots per class", "number_input").set_value(3)
     widget(app, "Domains").set_value(["rot0", "rot45"])
     app = more_of_the_data(app.run(), False)
-    said = [c.value.replace("\\", "") for c in app.caption if c.value.startswith("Set there")]
-    assert said == ["Set there: domains rot0, rot45; prompt the number {}; shots per class 3"]
+    said = [c.value.replace("\\", "") for c in app.caption if c.value.startswith("Changed from the defaults")]
+    assert said == ["Changed from the defaults: domains rot0, rot45; prompt the number {}; shots per class 3"]
     app = more_of_the_data(more_of_the_data(app), False)
     assert loads(toml(app)).data.shots == 3
     button(app, "Launch").click().run()

@@ -124,7 +124,7 @@ def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Pat
         writer.write_round(fill.a_round(writer.config().method.name, 1, 2, 10), 1_234_000_000)
         writer.claim.finish("done")
     assert len(Store(db).runs.peak_memory()) == len(created.run_ids)
-    assert "up to 1.2 GB of memory at a time" in plan_line(open_page("new", preset="demo"))
+    assert "up to 1.2 GB of memory" in plan_line(open_page("new", preset="demo"))
 
 
 def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
     app = open_sweep(open_page("new", preset="demo"))
     fields = next(m for m in app.multiselect if m.label == "Fields")
     app = fields.set_value(["methods.fedot.init"]).run()
-    values = next(m for m in app.multiselect if m.label == "FedOT: first classifier: values")
+    values = next(m for m in app.multiselect if m.label == "FedOT: initial classifier: values")
     assert values.value == ["text"]
     app = values.set_value(["text", "random"]).run()
     assert ": 7 runs" in plan_line(app)

@@ -106,10 +106,10 @@ def test_too_many_clients_are_refused_in_words(open_page: Opened) -> None:
 
 def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path: Path) -> None:
     app = open_page("new", preset="demo")
-    assert any(c.value == "Not as in the paper: learning rate 0\\.01" for c in app.caption)
+    assert any(c.value == "Changed from the paper: learning rate 0\\.01" for c in app.caption)
     app = open_form(app, "FedOT")
     assert next(w for w in app.number_input if w.label == "Learning rate").value == 0.01
-    app = button(app, "Reset to paper").click().run()
+    app = button(app, "Reset to the paper's values").click().run()
     assert next(w for w in app.number_input if w.label == "Learning rate").value == 5e-5
     button(app, "Launch").click().run()
     fedot = next(r for r in Store(tmp_path / "runs.db").runs.of_experiments([1]) if r.method == "fedot")

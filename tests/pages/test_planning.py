@@ -41,7 +41,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def said(app: AppTest) -> list[str]:
-    return [i.value for i in app.info if i.value.startswith("Looking at the data")]
+    return [i.value for i in app.info if i.value.startswith("Reading the data")]
 
 
 def test_the_page_does_not_wait_for_a_large_folder(

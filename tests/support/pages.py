@@ -46,7 +46,7 @@ def open_form(app: AppTest, method: str) -> AppTest:
 
 def more_of_the_data(app: AppTest, is_open: bool = True) -> AppTest:
     """Open or close the form of what is seldom set."""
-    box = next(e for e in app.expander if e.label.startswith("More about the data"))
+    box = next(e for e in app.expander if e.label.startswith("More data settings"))
     app.session_state[box.key] = is_open
     return app.run()
 

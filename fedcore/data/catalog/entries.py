@@ -39,7 +39,7 @@ ENTRIES: tuple[Entry, ...] = (
         classes=(),
         template=PICTURE,
         source="any images",
-        licence="yours to know",
+        licence="the terms of your images apply",
         how_to_get="Give a folder of domain/class/image or class/image.",
         loader="folder",
     ),
@@ -49,10 +49,10 @@ ENTRIES: tuple[Entry, ...] = (
         domains=(),
         classes=(),
         template=PICTURE,
-        source="any images, named in a CSV file by path and label; with domain, client and split if known",
-        licence="yours to know",
-        how_to_get="Give a CSV file with the columns path and label (domain, client, split), beside its "
-        "images or above them.",
+        source="any images, listed in a CSV file by path and label, and by domain, client and split if known",
+        licence="the terms of your images apply",
+        how_to_get="Give a CSV file with the columns path and label (domain, client, split), in the "
+        "folder of its images or above it.",
         loader="manifest",
     ),
     Entry(
@@ -62,7 +62,7 @@ ENTRIES: tuple[Entry, ...] = (
         classes=(),
         template=PICTURE,
         source="any images, saved with save_to_disk of the datasets library",
-        licence="that of the data set; see its card",
+        licence="see the data set's card",
         how_to_get="Give the folder that save_to_disk wrote; the package 'datasets' reads it.",
         loader="hf",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedcore.data.entry import PHOTO, PICTURE, Entry, known_classes
 
-_DOMAINBED = "DomainBed's download script (github.com/facebookresearch/DomainBed) fetches it."
+_DOMAINBED = "DomainBed's download script (github.com/facebookresearch/DomainBed) downloads it."
 
 _NPDR = "non-proliferative diabetic retinopathy"
 DDR_GRADES = (
@@ -55,7 +55,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="65 classes of everyday things in four styles; 15,588 images",
         citation="Venkateswara et al., Deep Hashing Network for Unsupervised Domain Adaptation, CVPR 2017",
         licence="its authors grant non-commercial research and teaching use",
-        how_to_get="Its authors hand it out at hemanthdv.org/officeHomeDataset.html. Give the folder that "
+        how_to_get="Its authors provide it at hemanthdv.org/officeHomeDataset.html. Give the folder that "
         "holds Art, Clipart, Product and Real World.",
         counts={"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357},
         aliases={"real": "Real World"},
@@ -97,7 +97,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
             "squirrel",
         ),
         template=PICTURE,
-        source="10 classes from camera traps at four places, as DomainBed cuts it",
+        source="10 classes from camera traps at four places, as selected by DomainBed",
         citation="Beery et al., Recognition in Terra Incognita, ECCV 2018",
         licence="Community Data License Agreement, permissive variant (LILA)",
         how_to_get=f"{_DOMAINBED} Give the folder that holds location_100, location_38, location_43 and "
@@ -114,7 +114,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="345 classes in six styles; 586,575 images in the cleaned version",
         citation="Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019",
         licence="its authors' fair use notice; non-commercial research",
-        how_to_get="Its authors hand it out at ai.bu.edu/M3SDA (cleaned version). Give the folder that holds "
+        how_to_get="Its authors provide it at ai.bu.edu/M3SDA (cleaned version). Give the folder that holds "
         "clipart, infograph, painting, quickdraw, real and sketch, or their zip files.",
         loader="lists",
         counts={
@@ -153,7 +153,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         source="31 classes of office things from a shop and two cameras; 4,110 images",
         citation="Saenko et al., Adapting Visual Category Models to New Domains, ECCV 2010",
         licence="no licence stated by its authors; research use",
-        how_to_get="Its authors hand it out at faculty.cc.gatech.edu/~judy/domainadapt. Give the folder "
+        how_to_get="Its authors provide it at faculty.cc.gatech.edu/~judy/domainadapt. Give the folder "
         "that holds amazon, dslr and webcam.",
         counts={"amazon": 2817, "dslr": 498, "webcam": 795},
         aliases={"backpack": "back_pack", "laptop": "laptop_computer"},
@@ -195,7 +195,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         citation="Li et al., Diagnostic Assessment of Deep Learning Algorithms for Diabetic Retinopathy "
         "Screening, Information Sciences 501, 2019",
         licence="its authors grant non-commercial research use",
-        how_to_get="Its authors hand it out at github.com/nkicsl/DDR-dataset. Give the folder DR_grading, "
+        how_to_get="Its authors provide it at github.com/nkicsl/DDR-dataset. Give the folder DR_grading, "
         "with train, valid, test and their txt files.",
         loader="ddr",
         counts={"all": 12522},
@@ -220,7 +220,7 @@ DOMAIN_SETS: tuple[Entry, ...] = (
         domains=(),
         classes=DIGITS,
         template="a picture of the number: {}.",
-        source=f"the digits 0 to 9 only, as FedOT has it: {_LEAF_SOURCE}",
+        source=f"the digits 0 to 9 only, as in FedOT: {_LEAF_SOURCE}",
         citation=_LEAF_CITATION,
         licence="NIST's data are in the public domain; LEAF's code is BSD",
         how_to_get=_LEAF,

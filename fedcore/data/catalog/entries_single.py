@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedcore.data.entry import ONE_DOMAIN, PHOTO, Entry, known_classes
 
-_GET = "`fedlens data get {name} --root FOLDER` fetches it through torchvision; or give a folder with {what}."
+_GET = "`fedlens data get {name} --root FOLDER` downloads it with torchvision; or give a folder with {what}."
 
 
 def _single(

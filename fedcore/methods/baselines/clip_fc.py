@@ -32,8 +32,8 @@ class CLIPFCConfig(MethodConfig):
 
     init: Literal["random", "text"] = Field(
         "random",
-        title="first classifier",
-        description="First weights: as a fresh linear layer, or features of the class prompts",
+        title="initial classifier",
+        description="Initial weights: those of a new linear layer, or the features of the class prompts",
     )
     features: Literal["raw", "normalised"] = Field(
         "raw",
@@ -41,7 +41,7 @@ class CLIPFCConfig(MethodConfig):
         description="raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as "
         "CLIP scores",
     )
-    bias: bool = Field(True, title="class offsets", description="Learn one offset per class too")
+    bias: bool = Field(True, title="class offsets", description="Also learn one offset per class")
 
 
 @method

@@ -64,8 +64,8 @@ class FedAlignConfig(MethodConfig):
     )
     renormalise: bool = Field(
         True,
-        title="normalise means again",
-        description="Normalise the class means of the penalty again (the paper does not)",
+        title="renormalise means",
+        description="Normalise the class means in the penalty to unit length (the paper does not)",
     )
     scale: float | Literal["clip"] = Field(
         14.3,
@@ -94,22 +94,25 @@ class FedAlignConfig(MethodConfig):
     euclidean: Literal["plain", "negated"] = Field(
         "plain",
         title="Euclidean similarity",
-        description="Distance as printed, which favours the dissimilar, or with a minus sign",
+        description="Euclidean distance as printed, which favours dissimilar prototypes, or with a minus "
+        "sign",
     )
     reduce: Literal["sum", "mean"] = Field(
         "sum",
-        title="over classes",
-        description="Over the other's classes: sum (paper, Eq. 11; saturates with many classes), or mean",
+        title="reduction over classes",
+        description="How similarities to the other client's classes are combined: sum (paper, Eq. 11; "
+        "saturates with many classes), or mean",
     )
     ex_query: bool = Field(
         True,
-        title="leave own update out",
-        description="Leave a client's own update out of its next starting point (paper: yes)",
+        title="leave out own update",
+        description="Leave a client's own update out of the mean that it starts from next (paper: yes)",
     )
     average: Literal["product", "factors"] = Field(
         "product",
         title="averaging of updates",
-        description="Average B A and cut back to rank r (paper, Eq. 13, 14), or average B and A apart",
+        description="Average the products B A and truncate to rank r (paper, Eq. 13, 14), or average B "
+        "and A separately",
     )
     server_lr: float = Field(
         1e-3,

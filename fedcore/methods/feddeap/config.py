@@ -52,7 +52,7 @@ class FedDEAPConfig(MethodConfig):
     phi_input: Literal["raw", "normalised"] = Field(
         "raw",
         title="transformation input",
-        description="Embeddings as the transformation networks see them: as they are (paper), or unit length",
+        description="Input of the transformation networks: embeddings as they are (paper), or of unit length",
     )
     domain_etf: Literal["domain", "client"] = Field(
         "domain",

@@ -89,7 +89,7 @@ class SDFedConfig(MethodConfig):
     )
     refined_gradient: bool = Field(
         False,
-        description="Whether the stretch loss also moves the refined prompt (Appendix C.3) or not (C.4)",
+        description="Let the stretch loss also train the refined prompt (Appendix C.3; off: C.4)",
     )
     null_basis: Literal["svd", "seeded"] = Field(
         "svd",
@@ -104,7 +104,7 @@ class SDFedConfig(MethodConfig):
     untrained: Literal["global", "local"] = Field(
         "global",
         title="untrained clients use",
-        description="Prompt with which a client that never took part is evaluated",
+        description="Prompt used to evaluate clients that have never taken part",
     )
 
     @field_validator("local_length")
