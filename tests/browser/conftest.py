@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.support.browser import Server, Tab, end_workers, start_server
+from tests.support.browser import LIMIT_SECONDS, NewPage, Server, Tab, end_workers, start_server
 
 FLAGS = [
     "--headless",
@@ -45,21 +46,34 @@ def browser() -> Iterator[Browser]:
             pytest.fail(
                 "no Chromium: install chromium or google-chrome, or run `playwright install chromium`"
             )
+        expect.set_options(timeout=1000 * LIMIT_SECONDS)
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium
         chromium.close()
 
 
 @pytest.fixture
-def tab(browser: Browser) -> Iterator[Tab]:
+def new_page(browser: Browser) -> Iterator[NewPage]:
+    """Opens a page in a fresh profile: its arguments are those of ``Browser.new_context``."""
+    with ExitStack() as opened:
+
+        def open_page(**options: object) -> Page:
+            context = browser.new_context(**options)
+            opened.callback(context.close)
+            context.set_default_timeout(1000 * LIMIT_SECONDS)
+            return context.new_page()
+
+        yield open_page
+
+
+@pytest.fixture
+def tab(new_page: NewPage) -> Iterator[Tab]:
     """A fresh profile. No request may leave 127.0.0.1, and no script may fail."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1600}, accept_downloads=True)
-    opened = Tab(context.new_page())
+    opened = Tab(new_page(viewport={"width": 1440, "height": 1600}))
+    context = opened.page.context
     inside = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
     context.on("request", lambda r: None if r.url.startswith(inside) else opened.outside.append(r.url))
     opened.page.on("pageerror", lambda e: opened.errors.append(str(e)))
-    opened.page.set_default_timeout(60_000)
     yield opened
-    context.close()
     assert opened.outside == [], "requests left this machine"
     assert opened.errors == [], "a script of the page failed"

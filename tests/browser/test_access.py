@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.browser import Server, end_workers, start_server
+from tests.support.browser import NewPage, Server, end_workers, settle, start_server
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 VISITS = {
     "experiments": "",
@@ -35,7 +35,6 @@ VISITS = {
 }
 PRESSED = {"run, asked to stop": "Stop"}
 """What is pressed before a page is looked at: a dialog has its own focus, names and colours."""
-QUIET = "!document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')"
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +50,21 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_a_serious_violation(filled: Server, browser: Browser, scheme: str) -> None:
-    context = browser.new_context(viewport={"width": 1440, "height": 1200}, color_scheme=scheme)
-    page = context.new_page()
+def test_no_page_has_a_serious_violation(filled: Server, new_page: NewPage, scheme: str) -> None:
+    page = new_page(viewport={"width": 1440, "height": 1200}, color_scheme=scheme)
     found = []
     for name, path in VISITS.items():
         page.goto(f"{filled.url}/{path}")
-        page.get_by_role("heading", level=1).first.wait_for(timeout=60_000)
-        page.wait_for_function(QUIET, timeout=60_000)
+        page.get_by_role("heading", level=1).first.wait_for()
+        settle(page)
         if name in PRESSED:
             page.get_by_role("button", name=PRESSED[name], exact=True).click()
             page.get_by_role("dialog").wait_for()
-        page.wait_for_timeout(1500)  # elements of the run before fade, and have less contrast for a moment
+        settle(page)  # what fades has less contrast for a moment
         for violation in Axe().run(page).response["violations"]:
             if violation["impact"] in ("serious", "critical"):
                 nodes = [(n["html"][:160], n["failureSummary"]) for n in violation["nodes"][:3]]
                 found.append((name, violation["id"], violation["help"], len(violation["nodes"]), nodes))
-    context.close()
     assert not found, "\n".join(map(str, found))
 
 
@@ -83,11 +80,13 @@ RING = """() => {
 }"""
 
 
-def test_the_keyboard_reaches_what_the_mouse_does_and_focus_is_seen(filled: Server, browser: Browser) -> None:
-    page = browser.new_page(viewport={"width": 1440, "height": 1200})
+def test_the_keyboard_reaches_what_the_mouse_does_with_visible_focus(
+    filled: Server, new_page: NewPage
+) -> None:
+    page = new_page(viewport={"width": 1440, "height": 1200})
     page.goto(f"{filled.url}/run?id=1&run_tab=Reproduce")
-    page.get_by_text("Download run-1.toml").wait_for(timeout=60_000)
-    page.wait_for_function(QUIET, timeout=60_000)
+    page.get_by_text("Download run-1.toml").wait_for()
+    settle(page)
     reached, hidden = [], []
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -97,7 +96,6 @@ def test_the_keyboard_reaches_what_the_mouse_does_and_focus_is_seen(filled: Serv
         reached.append(found["text"])
         if found["tag"] in ("A", "BUTTON", "MAIN", "SUMMARY") and not (found["ring"] and found["size"]):
             hidden.append(found)
-    page.close()
     assert not hidden
     for text in (
         "Experiments",
@@ -111,10 +109,9 @@ def test_the_keyboard_reaches_what_the_mouse_does_and_focus_is_seen(filled: Serv
         assert any(text in r for r in reached), (text, reached)
 
 
-def test_compare_is_worked_by_keyboard_alone(filled: Server, browser: Browser) -> None:
+def test_compare_is_worked_by_keyboard_alone(filled: Server, new_page: NewPage) -> None:
     """Choose experiments, pin the baseline, open a number, change tabs, export: no mouse, no address."""
-    page = browser.new_page(viewport={"width": 1440, "height": 1200}, accept_downloads=True)
-    page.set_default_timeout(60_000)
+    page = new_page(viewport={"width": 1440, "height": 1200})
 
     def tab_to(css: str) -> None:
         for _ in range(60):
@@ -126,8 +123,7 @@ def test_compare_is_worked_by_keyboard_alone(filled: Server, browser: Browser) -
     def until(script: str) -> None:
         """A page that is drawn again a moment later would close what was opened."""
         page.wait_for_function(script)
-        page.wait_for_function(f"{QUIET} && !!document.querySelector('[data-test-script-state=notRunning]')")
-        page.wait_for_timeout(500)
+        settle(page)
 
     page.goto(f"{filled.url}/compare?ids=2")
     until("!!document.querySelector('[data-testid=stMultiSelect] input')")
@@ -155,33 +151,31 @@ def test_compare_is_worked_by_keyboard_alone(filled: Server, browser: Browser) -
         page.keyboard.press("Enter")
     text = Path(asked.value.path()).read_text(encoding="utf-8")
     assert "difference_to_baseline" in text and "FedOT" in text
-    page.close()
 
 
-def test_on_a_telephone_tabs_and_headings_are_whole(filled: Server, browser: Browser) -> None:
-    page = browser.new_page(viewport={"width": 390, "height": 1200})
+def test_on_a_telephone_tabs_and_headings_are_whole(filled: Server, new_page: NewPage) -> None:
+    page = new_page(viewport={"width": 390, "height": 1200})
     page.goto(f"{filled.url}/compare?ids=1&tab=Cost")
-    page.locator("table.fl-table").wait_for(timeout=60_000)
+    page.locator("table.fl-table").wait_for()
     ends = page.evaluate(
         "[...document.querySelectorAll('[role=tab]')].map(t => t.getBoundingClientRect().right)"
     )
     assert len(ends) == 8 and max(ends) <= 390, "the tab of the address is in view, and so are all others"
     heights = page.evaluate("[...document.querySelectorAll('th.num')].map(t => t.clientHeight)")
     assert max(heights) < 45, "one line"
-    page.close()
 
 
-def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, browser: Browser) -> None:
+def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, new_page: NewPage) -> None:
     """The menu of a row opens by the mouse only: what it holds stands in the bar under the table, too."""
     number = fill.done(filled.db, fill.an_experiment("Off with it", methods=("fedot",), seeds=(1,), rounds=1))
-    page = browser.new_page(viewport={"width": 1440, "height": 1200})
+    page = new_page(viewport={"width": 1440, "height": 1200})
     page.goto(filled.url)
-    page.locator("[data-testid=data-grid-canvas]").first.focus(timeout=60_000)
-    page.wait_for_function(QUIET, timeout=60_000)
+    page.locator("[data-testid=data-grid-canvas]").first.focus()
+    settle(page)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")  # the first row, whatever the first key does
     page.keyboard.press("Shift+Space")
-    expect(page.get_by_text("Runs of Off with it")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("Runs of Off with it")).to_be_visible()
     page.keyboard.press("End")
     for _ in range(15):
         page.keyboard.press("Tab")
@@ -192,9 +186,8 @@ def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, browser
     page.keyboard.type("Off with it")
     page.keyboard.press("Tab")
     delete = page.get_by_role("dialog").get_by_role("button", name="Delete")
-    expect(delete).to_be_enabled(timeout=30_000)
+    expect(delete).to_be_enabled()
     delete.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("dialog")).to_have_count(0, timeout=30_000)
-    page.close()
+    expect(page.get_by_role("dialog")).to_have_count(0)
     assert number not in [e.id for e in Store(filled.db).experiments.all()]

@@ -9,8 +9,6 @@ import csv
 import json
 import re
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from fedcore.results.metrics import METRICS
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.browser import Server, Tab
+from tests.support.jobs import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 CLASSES = ("circle", "cross", "square")
@@ -42,13 +41,6 @@ def pictures(folder: Path) -> Path:
                 Image.fromarray(pixels).save(where / f"{i}.png")
     (folder / "dim" / "cross" / "broken.png").write_bytes(b"not a picture")
     return folder
-
-
-def until(condition: Callable[[], object], seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.2)
 
 
 def type_into(page: Page, label: str, text: str) -> None:
@@ -78,7 +70,7 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     page.wait_for_url("**/live?id=*")
     (experiment,) = Store(server.db).experiments.all()
     assert experiment.config.data.root == str(folder)
-    until(lambda: all(r.ended for r in Store(server.db).runs.of_experiments([experiment.id])))
+    wait_for(lambda: all(r.ended for r in Store(server.db).runs.of_experiments([experiment.id])), seconds=240)
     failed = Store(server.db).runs.of_experiments([experiment.id])
     assert {r.state for r in failed} == {"failed"}
     assert str(folder) in (failed[0].status_text or "")
@@ -88,7 +80,7 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     expect(page.get_by_role("button", name="Clone")).to_be_enabled()
     shutil.move(moved, folder)
     page.get_by_role("button", name="Resume").click()
-    until(lambda: Store(server.db).runs.get([failed[0].id])[0].state == "done")
+    wait_for(lambda: Store(server.db).runs.get([failed[0].id])[0].state == "done", seconds=240)
     page.goto(f"{server.url}/run?id={failed[0].id}")
     expect(page.get_by_text("✓ done")).to_be_visible()
 

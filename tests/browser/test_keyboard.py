@@ -6,10 +6,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedcore.store import Store
-from tests.support.browser import Server, Tab
+from tests.support.browser import Server, Tab, settle
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
-QUIET = "!document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton]')"
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 NAME = "(document.activeElement.ariaLabel || document.activeElement.innerText).trim().split('\\n').pop()"
 """Icons stand in lines of their own."""
 BORDER = "getComputedStyle(document.activeElement.closest('[role=group]')).borderTopColor"
@@ -28,22 +27,21 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
     page = tab.page
     page.goto(f"{server.url}/new?preset=demo")
     expect(page.get_by_role("button", name="Launch")).to_be_enabled()
-    page.wait_for_function(QUIET)
+    settle(page)
     plain = page.evaluate(
         "getComputedStyle(document.querySelector('.stSelectbox [role=group]')).borderTopColor"
     )
     reach(page, "Train / validation / test")
-    for key in ("ArrowDown", "Enter"):
-        page.keyboard.press(key)
-        page.wait_for_timeout(300)
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("[role=option][data-focused=true]")).to_have_text("80/20")
+    page.keyboard.press("Enter")
     expect(page.get_by_text("80/20 has no validation split", exact=False)).to_be_visible()
-    page.wait_for_function(QUIET)
-    page.wait_for_timeout(500)  # colours fade
+    settle(page)
     assert page.evaluate(BORDER) != plain, "the box that was chosen from shows that it has the focus"
     reach(page, "FedOT: hyper-parameters")
     page.keyboard.press("Enter")
     expect(page.get_by_label("Blocks", exact=True)).to_be_visible()
-    page.wait_for_function(QUIET)
+    settle(page)
     for name, text in (("Blocks", "2"), ("Rounds", "1")):
         reach(page, name)
         page.keyboard.press("Control+a")
@@ -51,7 +49,7 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
     reach(page, "Held-out domains")
     expect(page.get_by_text(", 1 round", exact=False)).to_be_visible()
     expect(page.get_by_role("button", name="Launch")).to_be_enabled()
-    page.wait_for_function(QUIET)
+    settle(page)
     reach(page, "Launch")
     page.keyboard.press("Enter")
     page.wait_for_url("**/live?id=*")

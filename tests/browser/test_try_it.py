@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, TimeoutError, expect
 
 from fedcore.results.comparison import compare
 from fedcore.results.metrics import METRICS
 from fedcore.store import Store
 from tests.support.browser import Server, Tab, start_server
+from tests.support.jobs import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 TITLES = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"
@@ -43,13 +45,16 @@ def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
     while time.monotonic() < end:
         runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
         assert not [r.status_text for r in runs.values() if r.state in ("failed", "interrupted", "stopped")]
-        found = [(m[1], int(m[2])) for title in page.evaluate(TITLES) if (m := PANEL.match(title))]
+        titles = page.evaluate(TITLES)
+        shown = ",".join(titles)
+        found = [(m[1], int(m[2])) for title in titles if (m := PANEL.match(title))]
         for label, count in found:  # while a chart is drawn anew, the old one is still there
             if count < runs[label].rounds_total or runs[label].state == "running":
                 seen.setdefault(label, set()).add(count)
         if set(found) == {(r.label, r.rounds_total) for r in runs.values()}:
             return seen
-        page.wait_for_timeout(100)
+        with suppress(TimeoutError):  # to see a run that failed, look without news too
+            page.wait_for_function(f"shown => String({TITLES}) !== shown", arg=shown, timeout=2_000)
     pytest.fail(f"not done after {DEADLINE} s: {[(r.label, r.state, r.rounds_done) for r in runs.values()]}")
 
 
@@ -115,13 +120,8 @@ def rounds_done(server: Server, experiment: int) -> int:
 
 
 def wait_for_rounds(server: Server, experiment: int, more_than: int) -> int:
-    end = time.monotonic() + 240
-    while time.monotonic() < end:
-        done = rounds_done(server, experiment)
-        if done > more_than:
-            return done
-        time.sleep(0.2)
-    pytest.fail(f"no round beyond {more_than} in 240 s")
+    wait_for(lambda: rounds_done(server, experiment) > more_than, seconds=240)
+    return rounds_done(server, experiment)
 
 
 def test_rounds_go_on_without_tab_and_server(server: Server, tab: Tab, tmp_path: Path) -> None:
@@ -145,12 +145,7 @@ def test_rounds_go_on_without_tab_and_server(server: Server, tab: Tab, tmp_path:
         page.get_by_role("button", name="Stop").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name=re.compile(r"Stop \d run")).click()
-        end = time.monotonic() + 120
-        while (
-            any(not r.ended for r in Store(again.db).runs.of_experiments([experiment]))
-            and time.monotonic() < end
-        ):
-            time.sleep(0.2)
+        wait_for(lambda: all(r.ended for r in Store(again.db).runs.of_experiments([experiment])), seconds=240)
         states = {r.state for r in Store(again.db).runs.of_experiments([experiment])}
         assert states <= {"stopped", "done"}
         assert "stopped" in states

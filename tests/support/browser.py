@@ -9,17 +9,27 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Request
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-HEALTHY_SECONDS = 60  # the promise is 10 s on an idle machine; tests share theirs
+HEALTHY_SECONDS = 120  # the promise is 10 s on an idle machine; tests share theirs
+LIMIT_SECONDS = 120  # for every state that a test waits for
+AT_REST_FRAMES = 10
+AT_REST = """frames => {
+  const running = document.getAnimations().some(
+    a => a.playState === 'running' && a.effect.getComputedTiming().endTime !== Infinity);
+  const busy = document.querySelector(
+    '[data-testid=stStatusWidget], [data-testid=stSkeleton], [data-stale=true]');
+  const done = document.querySelector('[data-test-script-state=notRunning]');
+  window.framesAtRest = done && !busy && !running ? (window.framesAtRest ?? 0) + 1 : 0;
+  return window.framesAtRest >= frames;
+}"""
 
 
 @dataclass
@@ -83,6 +93,9 @@ def end_workers(db: Path) -> None:
         process.kill()
 
 
+NewPage = Callable[..., Page]
+
+
 @dataclass
 class Tab:
     """A page with a record of what it asked for."""
@@ -90,3 +103,37 @@ class Tab:
     page: Page
     outside: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+
+
+def settle(page: Page) -> None:
+    """Wait until the script has run, nothing of an earlier run is left, and nothing fades: for ten frames."""
+    page.evaluate("window.framesAtRest = 0")
+    page.wait_for_function(AT_REST, arg=AT_REST_FRAMES)
+
+
+class Traffic:
+    """What a page asks of its server: ``pulse`` for news of an experiment, ``rerun`` for everything else."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.log: list[str] = []
+        page.on("websocket", lambda socket: socket.on("framesent", lambda _: self.log.append("rerun")))
+        page.on("requestfinished", lambda request: self.log.append("pulse") if is_pulse(request) else None)
+
+    def wait_for_pulses(self, count: int) -> None:
+        """Wait until the page has asked so many more times, whatever else it did."""
+        for _ in range(count):
+            self.page.wait_for_event("requestfinished", is_pulse)
+
+    def wait_for_rest(self, pulses: int = 3) -> None:
+        """Wait until the page has asked so many times in a row without being run in between."""
+        self.log.clear()
+        for _ in range(20 * pulses):
+            self.wait_for_pulses(1)
+            if self.log[-pulses:] == ["pulse"] * pulses:
+                return
+        pytest.fail(f"the page is run again and again: {self.log}")
+
+
+def is_pulse(request: Request) -> bool:
+    return "/pulse?" in request.url

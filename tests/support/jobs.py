@@ -66,13 +66,16 @@ def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen]]:
             process.kill()
 
 
+POLL_SECONDS = 0.02
+
+
 def wait_for(condition: Callable[[], object], seconds: float = 90.0) -> object:
     """Ask until it is true; its last answer."""
     end = time.monotonic() + seconds
     while not (answer := condition()):
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s")
-        time.sleep(0.01)
+        time.sleep(POLL_SECONDS)
     return answer
 
 
