@@ -15,7 +15,7 @@ from fedcore.methods.base import (
     Step,
     Uploads,
 )
-from fedcore.methods.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, MatrixChart
+from fedcore.methods.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, MatrixChart
 from fedcore.methods.registry import get, load_all, load_file, method
 from fedcore.methods.tensors import (
     cosine_logits,
@@ -32,6 +32,7 @@ __all__ = [
     "Batch",
     "DiagnosticChart",
     "FedLensMethodError",
+    "FieldChart",
     "Generators",
     "MatrixChart",
     "Method",

@@ -15,6 +15,7 @@ from fedcore.methods import (
     About,
     Batch,
     DiagnosticChart,
+    FieldChart,
     Generators,
     Method,
     MethodConfig,
@@ -151,6 +152,15 @@ class FedOT(Method[FedOTConfig]):
                 "Orthogonality error of the transforms", {"orthogonality_error": ""}, better="lower"
             ),
             DiagnosticChart("Degrees of freedom of a transform", {"degrees_of_freedom": ""}),
+        ),
+        field_charts=(
+            FieldChart(
+                "Degrees of freedom",
+                value="degrees_of_freedom",
+                over="blocks",
+                symbol="r",
+                only={"local_transform": "cayley"},
+            ),
         ),
     )
     Config = FedOTConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -81,6 +81,25 @@ class MatrixChart:
 
 
 @dataclass(frozen=True)
+class FieldChart:
+    """A chart of accuracy and of one recorded value over a field of the config, as a tab of the page Run.
+
+    Attributes:
+        title: of the tab and of the value's axis, e.g. "Degrees of freedom".
+        value: the recorded name of the value.
+        over: the field of the method's config that is the horizontal axis.
+        symbol: of that field in the paper, e.g. "r".
+        only: fields of the config -> the value that a run must have to be drawn.
+    """
+
+    title: str
+    value: str
+    over: str
+    symbol: str
+    only: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class About:
     """How a method is presented in forms, tables, charts and the documentation.
 
@@ -91,6 +110,8 @@ class About:
         family: whether it is listed among the methods or among the baselines.
         charts: line charts of the values it records.
         matrices: heatmaps of the values it records for pairs of clients.
+        field_charts: charts of its runs over a field of their config.
+        prompts: names of its learned prompts -> how tables call them.
     """
 
     title: str
@@ -99,3 +120,5 @@ class About:
     family: Literal["method", "baseline"] = "method"
     charts: tuple[DiagnosticChart, ...] = ()
     matrices: tuple[MatrixChart, ...] = ()
+    field_charts: tuple[FieldChart, ...] = ()
+    prompts: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Charts of the analyses of a run: confusion matrix, classes, t-SNE, Grad-CAM, degrees of freedom."""
+"""Charts of the analyses of a run: confusion matrix, classes, t-SNE, Grad-CAM, accuracy over a field."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
+from fedcore.methods.presentation import FieldChart
 from fedcore.plots.chart import Chart, escape, short_name, ticks
 from fedcore.plots.heatmaps import DARK_TEXT_FROM
 from fedcore.plots.theme import Theme
-from fedcore.results.analyses import Confusion, Freedom, percent
+from fedcore.results.analyses import Confusion, FieldRow, percent
 
 _CLASS_COLOURS = (
     "#0072B2",
@@ -214,19 +215,19 @@ def _png(pixels: np.ndarray, side: int) -> bytes:
     return buffer.getvalue()
 
 
-def freedom_chart(rows: Sequence[Freedom], theme: Theme) -> Chart:
-    """Draw personal accuracy and degrees of freedom by number of blocks (FedOT, Figure 2)."""
-    colour = theme.colour("fedot")
-    x = [f.blocks for f in rows]
+def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, method: str) -> Chart:
+    """Draw a method's personal accuracy and a recorded value over a field of its config."""
+    colour, name, axis = theme.colour(method), chart.title.lower(), f"{chart.over} {chart.symbol}"
+    x = [str(f.setting) for f in rows]
     figure = go.Figure()
     figure.add_trace(
-        go.Bar(x=[str(b) for b in x], y=[f.degrees for f in rows], name="degrees of freedom", yaxis="y2",
+        go.Bar(x=x, y=[f.recorded for f in rows], name=name, yaxis="y2",
                marker={"color": theme.no_data, "line": {"color": theme.faint, "width": 1}},
-               hovertemplate="%{y:,.0f} degrees of freedom<extra></extra>")
+               hovertemplate=f"%{{y:,}} {name}<extra></extra>")
     )  # fmt: skip
     figure.add_trace(
         go.Scatter(
-            x=[str(b) for b in x],
+            x=x,
             y=[f.accuracy.mean for f in rows],
             error_y={"type": "data", "array": [f.accuracy.std or 0 for f in rows], "color": colour},
             name="personal accuracy",
@@ -237,7 +238,7 @@ def freedom_chart(rows: Sequence[Freedom], theme: Theme) -> Chart:
             hovertemplate="%{y:.2f} % (n = %{customdata})<extra></extra>",
         )
     )
-    figure.update_xaxes(title="blocks r", type="category", color=theme.ink)
+    figure.update_xaxes(title=axis, type="category", color=theme.ink)
     figure.update_layout(
         height=380,
         yaxis={
@@ -249,7 +250,7 @@ def freedom_chart(rows: Sequence[Freedom], theme: Theme) -> Chart:
             "tickmode": "auto",
         },
         yaxis2={
-            "title": "Degrees of freedom",
+            "title": chart.title,
             "side": "right",
             "color": theme.faint,
             "showgrid": False,
@@ -260,5 +261,5 @@ def freedom_chart(rows: Sequence[Freedom], theme: Theme) -> Chart:
         **theme.layout,
         margin=_MARGIN,
     )
-    said = "; ".join(f"r = {f.blocks}: {f.accuracy.text()} % with {f.degrees:,.0f}" for f in rows)
-    return Chart(figure, f"Personal accuracy against degrees of freedom by number of blocks. {said}.")
+    said = "; ".join(f"{chart.symbol} = {f.setting}: {f.accuracy.text()} % with {f.recorded:,}" for f in rows)
+    return Chart(figure, f"Personal accuracy and {name} by {axis}: {said}.")

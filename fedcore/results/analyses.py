@@ -1,4 +1,4 @@
-"""Results of the analyses of a run: confusion matrix, t-SNE and degrees of freedom, as tables."""
+"""Results of the analyses of a run: confusion matrix, t-SNE and accuracy over a config field, as tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcore.methods import registry
+from fedcore.methods.presentation import FieldChart
 from fedcore.results.comparison import Comparison
 from fedcore.results.statistics import Stat, spread
+from fedcore.store import Store
 
 GLOBAL = 0  # entity code of the global model
 
@@ -94,38 +97,37 @@ def space_table(arrays: Mapping[str, np.ndarray], classes: Sequence[str]) -> dic
 
 
 @dataclass(frozen=True)
-class Freedom:
-    """FedOT with one number of blocks: degrees of freedom of its transforms, and personal accuracy."""
+class FieldRow:
+    """A method at one value of a config field: the value it recorded last, and its personal accuracy."""
 
-    label: str
-    blocks: int
-    degrees: float
+    setting: float
+    recorded: float  # an int where it is whole
     accuracy: Stat
 
 
-def freedom_by_blocks(comparison: Comparison, degrees: Mapping[int, float]) -> list[Freedom]:
-    """Return FedOT's rows with orthogonal transforms by number of blocks.
-
-    Args:
-        degrees: run id -> degrees of freedom that it recorded.
-    """
+def rows_by_field(store: Store, comparison: Comparison, method: str, chart: FieldChart) -> list[FieldRow]:
+    """Return a method's rows of a comparison by the field of a chart, the lowest value first."""
+    fields = registry.get(method).Config.model_fields
     rows = []
-    for group in comparison.groups:
-        config = group.config.method.config
-        known = [degrees[v.run.id] for v in group.runs if v.run.id in degrees]
-        if group.method != "fedot" or config.get("local_transform", "cayley") != "cayley" or not known:
-            continue
-        stat = spread(v.values.get("personal") for v in group.runs)
-        if stat is not None:
-            rows.append(Freedom(group.label, int(config.get("blocks", 1)), known[0], stat))
-    return sorted(rows, key=lambda f: f.blocks)
+    for group in (g for g in comparison.groups if g.method == method):
+        config = {name: f.default for name, f in fields.items()} | group.config.method.config
+        recorded = [d.value for r in group.runs for d in store.diagnostics.of_run(r.run.id, chart.value)[-1:]]
+        known = [value for value in recorded if value is not None]
+        stat = spread(r.values.get("personal") for r in group.runs)
+        if known and stat is not None and chart.only.items() <= config.items():
+            rows.append(FieldRow(config[chart.over], _whole(known[0]), stat))
+    return sorted(rows, key=lambda row: row.setting)
 
 
-def freedom_table(rows: Sequence[Freedom]) -> dict[str, list[object]]:
-    """Return degrees of freedom and accuracy as a table: a row per number of blocks."""
+def _whole(value: float) -> float:
+    return int(value) if value.is_integer() else round(value, 4)
+
+
+def field_table(rows: Sequence[FieldRow], chart: FieldChart) -> dict[str, list[object]]:
+    """Return recorded values and accuracies as a table: a row per value of the chart's field."""
     return {
-        "blocks r": [f.blocks for f in rows],
-        "degrees of freedom": [int(f.degrees) for f in rows],
+        f"{chart.over} {chart.symbol}": [f.setting for f in rows],
+        chart.title.lower(): [f.recorded for f in rows],
         "personal accuracy, %": [round(f.accuracy.mean, 2) for f in rows],
         "std": [None if f.accuracy.std is None else round(f.accuracy.std, 2) for f in rows],
         "n": [f.accuracy.n for f in rows],

@@ -42,7 +42,7 @@ class RunProgress:
         """The state in words: place in the queue, time left, time taken, or why the run ended."""
         run = self.run
         if run.state == "queued":
-            return f"number {self.queue_position} in the queue" if self.queue_position else "queued"
+            return f"position {self.queue_position} in the queue" if self.queue_position else "queued"
         if run.state == "running":
             left = f"about {duration(self.seconds_left)} left" if self.seconds_left is not None else ""
             return " · ".join(t for t in (run.status_text or "", left) if t) or "starting"

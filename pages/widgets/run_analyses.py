@@ -1,19 +1,22 @@
-"""The Run page's looks into a trained model: asked for with a click, computed in the background, kept."""
+"""The tabs of the page Run that analyse a trained model; each is computed in the background and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.config.field_names import field_phrase
 from fedcore.jobs import analysis
 from fedcore.methods import registry
 from fedcore.methods.optional import LearnedPrompts
+from fedcore.methods.presentation import FieldChart
 from fedcore.plots import analyses
-from fedcore.results.analyses import confusion, freedom_by_blocks, freedom_table, space_table
+from fedcore.results.analyses import confusion, field_table, rows_by_field, space_table
 from fedcore.results.comparison import compare
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, TaskRow
@@ -22,12 +25,11 @@ from pages.widgets import background, common
 EVERYONE = "all clients, each on its own test samples"
 OWN = "its own test samples"
 CLASS_NAME = 30  # characters
-PROMPTS = {"p_s": "shared", "p_d": "domain"}  # FedDEAP's, by their symbols in the paper
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One question to the background: which look at which model on which test set."""
+class Analysis:
+    """One analysis of a run: its kind, the model and the test set, both by entity code."""
 
     run: RunRow
     what: analysis.What
@@ -36,28 +38,28 @@ class Asked:
 
     @property
     def key(self) -> str:
-        """Distinct on the page."""
+        """Unique key of the widgets of this analysis."""
         return f"{self.run.id}_{self.what}_{self.model}_{self.test_set}"
 
 
 def tabs_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
-    """The tabs that this run can fill."""
+    """Return the analyses that a run allows, by the titles of their tabs."""
     if run.origin != "engine":
         return {}
-    found = {"Predictions": predictions, "Feature space": feature_space, "Evidence": evidence}
+    tabs = {"Predictions": predictions, "Feature space": feature_space, "Evidence": evidence}
     method = registry.load_all().get(run.method)
     if method is None or issubclass(method, LearnedPrompts):
-        found["Prompt words"] = prompt_words
-    if run.method == "fedot":
-        found["Degrees of freedom"] = freedom
-    return found
+        tabs["Prompt words"] = prompt_words
+    for chart in () if method is None else method.about.field_charts:
+        tabs[chart.title] = partial(field_chart, chart=chart)
+    return tabs
 
 
-def answered(asked: Asked, button: str, says: str) -> TaskRow | None:
-    """The finished answer; else the button that asks, the progress, or what went wrong."""
+def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | None:
+    """Return the finished task of an analysis; without one, draw its button, progress or error instead."""
     store = common.store()
     task = analysis.find(store, asked.run.id, asked.what, asked.model, asked.test_set)
-    lost = task is not None and task.status == "done" and not _complete(task)
+    lost = task is not None and task.status == "done" and not _has_results(task)
     if task is not None and task.status == "done" and not lost:
         return task
     if lost:
@@ -65,25 +67,31 @@ def answered(asked: Asked, button: str, says: str) -> TaskRow | None:
     elif task is not None:
         background.follow(task, "Analysis")
     else:
-        st.caption(says)
-    unfit = unfit_to_look_into(asked.run)
-    if unfit:
-        st.info(unfit, icon=":material/search_off:")
+        st.caption(description)
+    obstacle = reason_against_analyses(asked.run)
+    if obstacle:
+        st.info(obstacle, icon=":material/search_off:")
     if (task is None or task.ended) and st.button(
         button if task is None else "Try again",
         key=f"ask_{asked.key}",
         type="primary",
-        disabled=bool(unfit) or not common.writable(),
+        disabled=bool(obstacle) or not common.writable(),
         icon=":material/search_insights:",
     ):
-        analysis.submit(store, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
-        jobs.ensure_worker(store)
-        st.rerun()
+        submit(asked)
     return None
 
 
-def unfit_to_look_into(run: RunRow) -> str:
-    """Why nothing can be computed of a run; empty where it can."""
+def submit(asked: Analysis) -> None:
+    """Queue an analysis, also where it was computed before, and draw the page anew."""
+    store = common.store()
+    analysis.submit(store, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
+    jobs.ensure_worker(store)
+    st.rerun()
+
+
+def reason_against_analyses(run: RunRow) -> str:
+    """Say why a run cannot be analysed; empty if it can be."""
     store = common.store()
     if not store.rounds.evaluated(run.id):
         return "Analyses need at least one evaluated round."
@@ -95,25 +103,23 @@ def unfit_to_look_into(run: RunRow) -> str:
     return ""
 
 
-def _complete(task: TaskRow) -> bool:
-    """Whether all of an answer is there: the files of a run can be deleted while its row stays."""
+def _has_results(task: TaskRow) -> bool:
+    """Whether the files of a finished analysis still exist; they can be deleted while its row stays."""
     return task.args.get("what") == "nearest_words" or bool(task.arrays())
 
 
-def again(asked: Asked, task: TaskRow) -> None:
-    """Of which round the answer is, and how to ask once more."""
+def provenance(asked: Analysis, task: TaskRow) -> None:
+    """Say from which round the results come, and offer to compute them again."""
     result = task.result or {}
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.caption(f"Computed from the checkpoint after round {result.get('round')} and kept with the run.")
-    lost = bool(unfit_to_look_into(asked.run))
-    if right.button("Compute again", key=f"again_{asked.key}", disabled=lost or not common.writable()):
-        analysis.submit(common.store(), asked.run.id, asked.what, asked.model, asked.test_set, again=True)
-        jobs.ensure_worker(common.store())
-        st.rerun()
+    impossible = bool(reason_against_analyses(asked.run)) or not common.writable()
+    if right.button("Compute again", key=f"again_{asked.key}", disabled=impossible):
+        submit(asked)
 
 
 def models(run: RunRow) -> dict[str, int]:
-    """Names of the models that were evaluated, with their entity codes."""
+    """Return the entity codes of the models that were evaluated, by name."""
     store = common.store()
     rows = run_panel(store, run).rows
     codes = {e.name: e.entity for e in store.cells.entities(run.id) if e.kind in ("global", "client")}
@@ -121,7 +127,7 @@ def models(run: RunRow) -> dict[str, int]:
 
 
 def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
-    """The model and the test set to look at, kept in the URL."""
+    """Let the reader choose a model and a test set; both are kept in the URL."""
     known = models(run)
     left, right = st.columns(2)
     first = next((i for i, name in enumerate(known) if known[name] != 0), 0)
@@ -138,9 +144,9 @@ def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
 
 
 def predictions(run: RunRow) -> None:
-    """Confusion matrix and accuracy by class."""
-    asked = Asked(run, "predictions")
-    task = answered(
+    """Draw the confusion matrix and the accuracy of every class."""
+    asked = Analysis(run, "predictions")
+    task = finished_task(
         asked,
         "Compute predictions",
         "Predicts all test samples with the newest checkpoint and shows which classes are confused.",
@@ -162,15 +168,17 @@ def predictions(run: RunRow) -> None:
     with right:
         st.markdown("**Accuracy by class**")
         common.draw(analyses.class_chart(found, common.theme(), run.method), "by_class", found.table())
-    again(asked, task)
+    provenance(asked, task)
 
 
 def feature_space(run: RunRow) -> None:
-    """t-SNE of images, classes and centroids."""
+    """Draw the t-SNE plot of images, class features and centroids."""
     model, test_set = choose(run, "space")
-    asked = Asked(run, "feature_space", model, test_set)
-    says = "A t-SNE plot of image features, class features and class centroids as this model compares them."
-    task = answered(asked, "Compute the t-SNE plot", says)
+    asked = Analysis(run, "feature_space", model, test_set)
+    description = (
+        "A t-SNE plot of image features, class features and class centroids as this model compares them."
+    )
+    task = finished_task(asked, "Compute the t-SNE plot", description)
     if task is None:
         return
     arrays, classes = task.arrays(), (task.result or {})["classes"]
@@ -179,15 +187,17 @@ def feature_space(run: RunRow) -> None:
         "Dots: images. Stars: the class features that the model compares them with. Crosses: centroids of "
         "each class's images. t-SNE keeps neighbourhoods; distances between distant groups have no meaning."
     )
-    again(asked, task)
+    provenance(asked, task)
 
 
 def evidence(run: RunRow) -> None:
-    """Grad-CAM pictures."""
+    """Draw the Grad-CAM maps."""
     model, test_set = choose(run, "cam")
-    asked = Asked(run, "evidence", model, test_set)
-    says = "Grad-CAM maps show which parts of an image support the prediction and the method's other scores."
-    task = answered(asked, "Compute the maps", says)
+    asked = Analysis(run, "evidence", model, test_set)
+    description = (
+        "Grad-CAM maps show which parts of an image support the prediction and the method's other scores."
+    )
+    task = finished_task(asked, "Compute the maps", description)
     if task is None:
         return
     draw_evidence(task.arrays(), (task.result or {})["classes"])
@@ -195,11 +205,11 @@ def evidence(run: RunRow) -> None:
         "The first test samples as the model sees them. Bright colours mark the parts of an image that "
         "support a score, relative to the maximum in that image."
     )
-    again(asked, task)
+    provenance(asked, task)
 
 
 def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
-    """A column of pictures per image: as the model saw it, then one map per score."""
+    """Draw a column per image: the image as the model sees it, then one map per score."""
     pictures = analyses.overlays(arrays)
     labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
     shown = 2 if common.narrow() else 4
@@ -208,33 +218,35 @@ def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
         for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
             with column:
                 right = predicted[i] == labels[i]
-                guess, true = (named(classes[c]) for c in (predicted[i], labels[i]))
+                guess, true = (short_class_name(classes[c]) for c in (predicted[i], labels[i]))
                 st.caption(common.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
                 for name, images in pictures.items():
                     said = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
                     st.image(images[i], caption=name, alt=said)
 
 
-def named(text: str) -> str:
-    """A class's name below a small picture; the picture's text alternative has all of it."""
+def short_class_name(text: str) -> str:
+    """Cut a class name to fit below a small image, whose text alternative has the whole name."""
     return text if len(text) <= CLASS_NAME else f"{text[: CLASS_NAME - 1]}…"
 
 
 def prompt_words(run: RunRow) -> None:
-    """The vocabulary's words nearest to learned prompts."""
+    """Show the words of the vocabulary that are nearest to the learned prompts."""
     model, _ = choose(run, "words", test_set=False)
-    asked = Asked(run, "nearest_words", model)
-    task = answered(
+    asked = Analysis(run, "nearest_words", model)
+    task = finished_task(
         asked, "Find the words", "Finds the words of CLIP's vocabulary nearest to each learned prompt vector."
     )
     if task is None:
         return
     rows = (task.result or {})["rows"]
+    method = registry.load_all().get(run.method)
+    titles = {} if method is None else method.about.prompts
     columns = {
         "Position": [r["position"] for r in rows],
         "Nearest words": [", ".join(r["words"]) for r in rows],
         "Distance of the first": [r["distances"][0] for r in rows],
-        "Prompt": [PROMPTS.get(r["prompt"], r["prompt"]).replace("_", " ") for r in rows],
+        "Prompt": [titles.get(r["prompt"], r["prompt"]).replace("_", " ") for r in rows],
         "Class": [r["class"] or "all" for r in rows],
     }
     widths = {
@@ -247,26 +259,21 @@ def prompt_words(run: RunRow) -> None:
         "Euclidean distance in token space, as CoOp reports it; ~ marks a token that does not end its word. "
         "A vector far from every word cannot be read as one."
     )
-    again(asked, task)
+    provenance(asked, task)
 
 
-def freedom(run: RunRow) -> None:
-    """Accuracy against degrees of freedom over the experiment's numbers of blocks."""
-    store = common.store()
-    shown = compare(store, [run.experiment_id], "last")
-    degrees = {}
-    for value in (v for g in shown.groups if g.method == "fedot" for v in g.runs):
-        recorded = [d.value for d in store.diagnostics.of_run(value.run.id, "degrees_of_freedom")]
-        if recorded and recorded[-1] is not None:
-            degrees[value.run.id] = recorded[-1]
-    rows = freedom_by_blocks(shown, degrees)
+def field_chart(run: RunRow, chart: FieldChart) -> None:
+    """Draw accuracy and a recorded value over the values that a field takes in the run's experiment."""
+    comparison = compare(common.store(), [run.experiment_id], "last")
+    rows = rows_by_field(common.store(), comparison, run.method, chart)
     if len(rows) < 2:
+        field = field_phrase(chart.over)
         st.info(
-            "This plot compares numbers of blocks: launch an experiment with several of them, e.g. a sweep "
-            "over FedOT's blocks 1, 2, 4, 8.",
+            f"This plot compares runs of one experiment with several values of {field}: "
+            f"launch an experiment with a sweep over {field}.",
             icon=":material/stacked_line_chart:",
         )
         return
-    chart = analyses.freedom_chart(rows, common.theme())
-    common.draw(chart, "freedom", freedom_table(rows))
-    st.caption(f"{common.md(chart.alt)} Last round, mean over clients and seeds.")
+    drawn = analyses.field_chart(rows, chart, common.theme(), run.method)
+    common.draw(drawn, "field_chart", field_table(rows, chart))
+    st.caption(f"{common.md(drawn.alt)} Last round, mean over clients and seeds.")

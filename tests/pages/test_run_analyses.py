@@ -1,4 +1,4 @@
-"""The Run page's looks into a model: asked, waited for, failed, answered."""
+"""Analyses on the page Run: submitted, waited for, failed, finished."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedcore.methods.presentation import FieldChart
 from fedcore.plots import analyses
 from fedcore.plots.theme import Theme
-from fedcore.results.analyses import Confusion, Freedom, confusion, space_table
+from fedcore.results.analyses import Confusion, FieldRow, confusion, space_table
 from fedcore.results.statistics import Stat
 
 CLASSES = ("cat", "<b>owl</b>", "engine")
@@ -111,15 +112,16 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
     assert table["predicted"] == ["cat", "<b>owl</b>", None, None, None]
 
 
-def test_ticks_of_the_freedom_chart_say_where_they_stand():
+def test_ticks_of_a_chart_over_a_field_say_where_they_stand():
     """One decimal would call 86.25 % 86.2 %, and 1,000 degrees "1k"."""
-    found = [Freedom("FedOT", b, 2016 / b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
-    chart = analyses.freedom_chart(found, Theme())
-    layout = chart.figure.layout
+    chart = FieldChart("Degrees of freedom", "degrees_of_freedom", "blocks", "r")
+    rows = [FieldRow(b, 2016 // b, Stat(86.0 + b / 10, 0.1, 2)) for b in (1, 2, 4)]
+    drawn = analyses.field_chart(rows, chart, Theme(), "fedot")
+    layout = drawn.figure.layout
     assert layout.yaxis.tickformat is None and layout.yaxis2.tickformat == ","
     assert layout.yaxis.tickmode == "auto", "an overlaying axis would have its ticks where the other's are"
-    assert list(chart.figure.data[0].y) == [2016, 1008, 504]
-    assert "r = 4: 86.4 ± 0.1 % with 504" in chart.alt
+    assert list(drawn.figure.data[0].y) == [2016, 1008, 504]
+    assert "r = 4: 86.4 ± 0.1 % with 504" in drawn.alt
 
 
 def test_evidence_is_warm_where_the_map_is_high():

@@ -20,7 +20,7 @@ def test_time_left_is_the_pace_of_the_last_rounds(filled: Path) -> None:
     assert found["FedOT"].share == pytest.approx(7 / 20)
     assert found["FedOT"].seconds_left == pytest.approx(13 * (0.8 + 0.05 + 0.2))
     assert "left" in found["FedOT"].text
-    assert found["FedAlign"].text == "number 1 in the queue"
+    assert found["FedAlign"].text == "position 1 in the queue"
     assert "CUDA out of memory" in found["PromptFL"].text
 
 

@@ -188,7 +188,7 @@ def mixed(db: Path) -> int:
         "Traceback ...\nRuntimeError: out of memory",
     )
     train(writers[3], until=5)
-    writers[3].claim.finish("stopped", "stop asked for")
+    writers[3].claim.finish("stopped", "stop requested")
     with writing(db) as database:
         now = time.time()
         database.execute(

@@ -101,6 +101,7 @@ class FedDEAP(Method[FedDEAPConfig]):
                 better="lower",
             ),
         ),
+        prompts={"p_s": "shared", "p_d": "domain"},
     )
     Config = FedDEAPConfig
 
