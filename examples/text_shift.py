@@ -1,4 +1,7 @@
-"""A method of your own: fedlens run examples/text_shift.toml --methods examples/text_shift.py"""
+"""A method of your own in one file.
+
+fedlens run examples/text_shift.toml --methods examples/text_shift.py
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from fedcore.methods import About, Method, MethodConfig, State, Step, cosine_log
 
 
 class TextShiftConfig(MethodConfig):
-    lr: float = Field(0.02, ge=0, description="Learning rate of local SGD")
+    lr: float = Field(0.02, ge=0, le=100, description="Learning rate of local SGD")
     strength: float = Field(
         0.5, ge=0, le=1, title="strength of the shift", description="How far it moves a class feature"
     )

@@ -126,11 +126,21 @@ def contents(path):
         return tables | {"indexes": set(db.execute(named))}
 
 
+def without_later_columns(after, before):
+    """The rows of ``after`` with the columns of ``before`` alone: later migrations may add some."""
+    tables = {t: rows for t, rows in before.items() if t != "indexes"}
+    kept = {
+        t: [{name: row[name] for name in old} for row, old in zip(after[t], rows, strict=True)]
+        for t, rows in tables.items()
+    }
+    return kept | {"indexes": after["indexes"]}
+
+
 def test_tables_that_are_built_anew_keep_all_rows_and_what_refers_to_them(fourth_release):
     before = contents(fourth_release)
     assert before["accuracy"] and before["tasks"] and len(before["indexes"]) >= 5
     Store(fourth_release).prepare()
-    assert contents(fourth_release) == before
+    assert without_later_columns(contents(fourth_release), before) == before
     with sqlite3.connect(fourth_release) as db:
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     Store(fourth_release).experiments.delete(1)
