@@ -41,7 +41,7 @@ class Rows:
         return cls(index, mask, counts)
 
     def select(self, owners: Tensor) -> Rows:
-        """The rows of some owners, cut to their own longest."""
+        """Return the rows of some owners, padded only to the longest of these."""
         counts = self.counts[owners]
         longest = max(1, int(counts.max()))
         return Rows(self.index[owners, :longest], self.mask[owners, :longest], counts)
@@ -61,12 +61,12 @@ class Pool:
     dtype: torch.dtype
 
     def x(self, index: Tensor) -> Tensor:
-        """Encoded samples on the device. Shape: index (...) -> (..., *sample shape)."""
+        """Return encoded samples, moved to the device. Shape: index (...) -> (..., *sample shape)."""
         flat = self.values[index.flatten().to(self.values.device)]
         return flat.to(self.device, self.dtype).view(*index.shape, *self.values.shape[1:])
 
     def y(self, index: Tensor) -> Tensor:
-        """Labels on the device. Shape: index (...) -> (...)."""
+        """Return labels, on the device. Shape: index (...) -> (...)."""
         return self.labels[index.to(self.labels.device)]
 
 
@@ -141,11 +141,11 @@ class Problem:
         return class_features(self.backbone, self.classes, self.template)
 
     def generator(self, *purpose: str | int) -> Generator:
-        """Generator of this run for one purpose, e.g. ``generator("init", "prompt")`` (CPU)."""
+        """Return this run's generator for one purpose, e.g. ``generator("init", "prompt")``, on the CPU."""
         return torch_generator(self.seed, *purpose)
 
     def draw_per_client(self, draw: Callable[[Generator], Tensor], *purpose: str | int) -> Tensor:
-        """One draw per client, keyed by client name. Shape: draw -> (...), result (clients, ...)."""
+        """Draw once per client, keyed by client name. Shape: draw -> (...), result (clients, ...)."""
         return torch.stack([draw(self.generator(*purpose, name)) for name in self.clients]).to(self.device)
 
 
@@ -189,5 +189,5 @@ class Federation:
     class_sets: ClassSets | None = None
 
     def local_data(self, clients: Tensor) -> LocalData:
-        """Training data of some clients. Shape: clients (participants,)."""
+        """Return the training data of some clients. Shape: clients (participants,)."""
         return LocalData(self.pool, self.train.select(clients), clients, self.problem)

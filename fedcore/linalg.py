@@ -14,7 +14,7 @@ _SAFE_BATCH = 64
 
 
 def solve(a: Tensor, b: Tensor) -> Tensor:
-    """a^-1 b for a batch of square matrices, differentiable in both.
+    """Return a^-1 b for a batch of square matrices, differentiable in both.
 
     On the CPU large matrices are solved one after the other: torch 2.15 with two or more threads returns
     wrong numbers, or fails on its own pivots, for batched LU above 140 x 140 (right at 140, wrong at 160;

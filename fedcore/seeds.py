@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose; equal on every machine and Python (no ``hash``)."""
+    """Return a 63-bit seed for one purpose; equal on every machine and Python version (no ``hash``)."""
     text = "/".join([str(seed), *map(str, purpose)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def measure_imports() -> None:
-    """Seconds until a fresh Python has imported what the pages need, and whether that imported torch."""
+    """Return the seconds in which Python imports what the pages need, and whether that imports torch."""
     code = (
         "import sys, fedcore.store, fedcore.data.catalog as c, fedcore.methods.registry as r\n"
         "r.load_all(); c.facts('shapes'); print('torch._C' in sys.modules)"
@@ -47,7 +47,7 @@ def measure_imports() -> None:
 
 
 def measure_data() -> None:
-    """Seconds to load, split and partition the embedded data, and drawings per second."""
+    """Return seconds to load, split and partition the embedded data, and drawings per second."""
     from fedcore.data import catalog
     from fedcore.data.partition import partition
     from fedcore.data.splits import split
@@ -64,7 +64,7 @@ def measure_data() -> None:
 
 
 def measure_folder(folder: Path, images: int = 10_000) -> None:
-    """Seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
+    """Return seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
     from fedcore.data import catalog
     from scripts.bench_encoding import draw
 
@@ -75,7 +75,7 @@ def measure_folder(folder: Path, images: int = 10_000) -> None:
 
 
 def measure_demo(folder: Path) -> int:
-    """Seconds until the first accuracy row and until the end of ``run --demo``."""
+    """Return seconds until the first accuracy row and until the end of ``run --demo``."""
     db, log = folder / "runs.db", folder / "log"
     start = time.perf_counter()
     first = None
@@ -99,7 +99,7 @@ def measure_demo(folder: Path) -> int:
 
 
 def has_rows(db: Path) -> bool:
-    """Whether the database has an accuracy row yet."""
+    """Return whether the database has an accuracy row yet."""
     if not db.exists():
         return False
     try:

@@ -97,7 +97,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
 
 
 def conditions() -> str:
-    """The conditions that the rates depend on."""
+    """Return the conditions that the rates depend on."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -135,7 +135,7 @@ def load(name: str, folder: Path) -> Backbone:
 
 
 def decode_rate(images: ImageSet, backbone: Backbone, workers: int) -> float:
-    """Images per second that the pipeline's threads decode and preprocess."""
+    """Return images per second that the pipeline's threads decode and preprocess."""
     from fedcore.clip.decoding import batches
 
     begun = time.perf_counter()
@@ -145,7 +145,7 @@ def decode_rate(images: ImageSet, backbone: Backbone, workers: int) -> float:
 
 
 def encode_rate(backbone: Backbone, reads: str, count: int) -> float:
-    """Images per second through the image tower, from pixels in memory."""
+    """Return images per second through the image tower, from pixels in memory."""
     import torch
 
     from fedcore.clip.decoding import BATCH

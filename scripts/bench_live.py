@@ -135,7 +135,7 @@ def leave_and_return(page: Page) -> None:
 
 
 def browser_seconds() -> float:
-    """Processor time of the Chromium that this script started."""
+    """Return the processor time of the Chromium that this script started."""
     spent = 0.0
     for child in psutil.Process().children(recursive=True):
         try:

@@ -69,7 +69,7 @@ def measure(db: Path) -> bool:
 
 
 def timed(app: object) -> float:
-    """Milliseconds of one run of the page's script, including the messages for its elements."""
+    """Return the milliseconds of one run of the page's script, including the messages for its elements."""
     start = time.perf_counter()
     app.run()  # type: ignore[attr-defined]
     return 1000 * (time.perf_counter() - start)

@@ -50,14 +50,14 @@ def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]
 
 
 def free_port() -> int:
-    """A port of this machine that nothing uses."""
+    """Return an unused port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 def chromium() -> str:
-    """The path of the installed Chromium.
+    """Return the path of the installed Chromium.
 
     Raises:
         SystemExit: when none is installed.

@@ -158,7 +158,7 @@ def _npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def _crc32(file: IO[bytes], size: int) -> int | None:
-    """CRC-32 of the next ``size`` bytes; None when there are fewer."""
+    """Return CRC-32 of the next ``size`` bytes; None when there are fewer."""
     checksum = 0
     while size > 0:
         content = file.read(min(size, 1 << 24))

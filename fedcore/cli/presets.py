@@ -24,7 +24,7 @@ PresetName = Annotated[
 
 
 def load_experiment(file: Path | None, preset: str | None) -> Experiment:
-    """The experiment of a file or of a preset, whichever was given.
+    """Return the experiment of a file or of a preset, whichever is given.
 
     Raises:
         FedLensError: when neither or both were given, or when the one that was given does not exist.

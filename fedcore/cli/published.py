@@ -44,7 +44,7 @@ def published(
 
 
 def coverage_text(tables: Sequence[Coverage]) -> str:
-    """A row per table, a sum per paper and over all, and the meaning of the columns."""
+    """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
     from fedcore.papers.coverage import missing_data_sets
 
     head = ("paper", "table", "values", "can be run", "no data set yet", "not implemented", "no single run")
@@ -73,7 +73,7 @@ def _sums(tables: Iterable[Coverage]) -> tuple[int, ...]:
 
 
 def reproductions_text(rows: Sequence[Reproduction]) -> str:
-    """The rows as a table for a terminal, and the number of rows of each status."""
+    """Return the rows as a table for a terminal, and the number of rows of each status."""
     from fedcore.papers.reproductions import status_counts
     from fedcore.results.comparison import CAVEAT_MARK
 
@@ -99,7 +99,7 @@ def reproductions_text(rows: Sequence[Reproduction]) -> str:
 
 
 def columns(lines: Iterable[Iterable[object]], left: int) -> str:
-    """Text in columns, the first ``left`` of them aligned to the left, the others to the right."""
+    """Return text in columns, the first ``left`` of them aligned to the left, the others to the right."""
     cells = [[str(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     aligned = (

@@ -71,7 +71,7 @@ class Backbone:
         return ImageTower(self.model.visual)
 
     def tokenize(self, texts: list[str]) -> Tensor:
-        """CLIP token ids, [SOS] ... [EOT] 0 .... Shape: -> (texts, context_length).
+        """Return CLIP token ids, [SOS] ... [EOT] 0 .... Shape: -> (texts, context_length).
 
         Raises:
             FedLensError: for a text that CLIP would truncate.
@@ -95,7 +95,7 @@ class Backbone:
         return text.removesuffix(" ") if text.endswith(" ") else f"{text}~"
 
     def embed_images(self, pixels: Tensor) -> Tensor:
-        """h = I(x), not normalised. Shape: pixels (images, 3, side, side) -> (images, d)."""
+        """Return h = I(x), not normalised. Shape: pixels (images, 3, side, side) -> (images, d)."""
         return self.model.encode_image(pixels, normalize=False)  # CoCa would by default
 
 

@@ -31,7 +31,7 @@ _MOST_THREADS = 16
 
 
 def default_workers(images: int) -> int:
-    """Decoding threads for so many images: one a core; 0 (no threads) for a set of few batches."""
+    """Return the decoding threads for this many images: one per core, or 0 (no threads) for a few batches."""
     if images <= 2 * BATCH:
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -45,7 +45,7 @@ def batches(
     first: int = 0,
     workers: int | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Preprocessed pixels of rows ``first`` to ``images``, in order.
+    """Yield preprocessed pixels of rows ``first`` to ``images``, in order.
 
     A batch's memory is used again for a later one: copy what you keep before the next one is requested.
 

@@ -27,7 +27,7 @@ _SPARE = 10**9
 
 
 def layer_of(reads: str) -> int | None:
-    """The k of ``layer:<k>``; None for ``embedding`` and ``patches``.
+    """Return the k of ``layer:<k>``; None for ``embedding`` and ``patches``.
 
     Raises:
         FedLensError: for anything else.
@@ -41,7 +41,7 @@ def layer_of(reads: str) -> int | None:
 
 
 def row_shape(facts: BackboneFacts, reads: str) -> tuple[int, ...]:
-    """Shape of one encoded image.
+    """Return the shape of one encoded image.
 
     Raises:
         FedLensError: for tokens of an image tower that is no CLIP ViT, or an unknown encoding.
@@ -57,13 +57,13 @@ def row_shape(facts: BackboneFacts, reads: str) -> tuple[int, ...]:
 
 
 def stored_dtype(images: int, row: tuple[int, ...], reads: str) -> np.dtype[Any]:
-    """Half precision for large activations, else float32."""
+    """Return half precision for large activations, else float32."""
     half = reads != "embedding" and images * math.prod(row) * 4 > _HALF_ABOVE
     return np.dtype(np.float16 if half else np.float32)
 
 
 def to_stored(values: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
-    """Encoded images in the precision of their file.
+    """Convert encoded images to the precision of their file.
 
     Raises:
         FedLensError: when half precision cannot hold a value.
@@ -80,7 +80,7 @@ def to_stored(values: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray
 
 
 def estimate(facts: BackboneFacts, images: int, reads: str) -> int:
-    """Exactly the bytes that an encoding will take on disk, before anything is loaded.
+    """Return exactly the bytes that an encoding will take on disk, before anything is loaded.
 
     Raises:
         FedLensError: as ``row_shape``.
@@ -89,12 +89,12 @@ def estimate(facts: BackboneFacts, images: int, reads: str) -> int:
 
 
 def file_size(images: int, row: tuple[int, ...], reads: str) -> int:
-    """Bytes of the .npy file that holds so many rows."""
+    """Return the bytes of the .npy file that holds this many rows."""
     return HEADER_BYTES + images * math.prod(row) * stored_dtype(images, row, reads).itemsize
 
 
 def limit() -> float:
-    """The most that one encoding may take, bytes.
+    """Return the most bytes that one encoding may take.
 
     Raises:
         FedLensError: when the environment variable is no positive number.

@@ -49,7 +49,7 @@ class BackboneFacts:
 
 
 def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
-    """The origin of a backbone's weights: files on this machine, or an open_clip tag.
+    """Return the origin of a backbone's weights: files on this machine, or an open_clip tag.
 
     Raises:
         FedLensError: for a model without weights, a weights file that is not there, a tag that does not
@@ -96,7 +96,7 @@ def _check_library(name: str) -> None:
 
 @cache
 def config_files() -> dict[str, Path]:
-    """Model name -> open_clip JSON file: the embedded models first, then all that open_clip knows."""
+    """Return the open_clip JSON file of each model: the embedded models first, then all of open_clip's."""
     files = {name: ASSETS / f"{name}.json" for name in MINI_MODELS}
     spec = importlib.util.find_spec("open_clip")
     if spec is not None and spec.origin is not None:
@@ -107,7 +107,7 @@ def config_files() -> dict[str, Path]:
 
 @cache
 def facts(name: str) -> BackboneFacts:
-    """Sizes of a backbone by its open_clip name.
+    """Return the sizes of a backbone by its open_clip name.
 
     Raises:
         FedLensError: for a name that open_clip does not know.

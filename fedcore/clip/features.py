@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.3
 
 
 def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
-    """The frozen pass of ``embedding``, ``patches`` or ``layer:<k>``: (backbone, pixels) -> encoded samples.
+    """Return the frozen pass (backbone, pixels) -> encoded samples of an encoding's name.
 
     Raises:
         FedLensError: for anything else.
@@ -43,7 +43,7 @@ def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
 
 
 def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -> Path:
-    """The file of an encoding, named by everything that its values depend on."""
+    """Return the file of an encoding, named by everything that its values depend on."""
     return folder / f"{images.name}-{_key(backbone, images, reads)[:20]}.npy"
 
 
@@ -62,7 +62,7 @@ def encode(
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int | None = None,
 ) -> Tensor:
-    """The encoded samples of a data set, from the cache or made now.
+    """Return the encoded samples of a data set, from the cache or encoded now.
 
     Shape: -> (samples, d) for ``embedding``, (samples, patches, width) for ``patches``, (samples, tokens,
     width) for ``layer:k``; a memory-mapped CPU tensor.
@@ -76,7 +76,7 @@ def encode(
 
 
 def read(path: Path) -> Tensor:
-    """A finished encoding, memory-mapped; it cannot be deleted while the tensor lives.
+    """Memory-map a finished encoding; it cannot be deleted while the tensor lives.
 
     Raises:
         FedLensError: when it was deleted just now.
@@ -141,7 +141,7 @@ def _write(
 
 
 def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str]:
-    """The parts of the key in words, so that a user can tell two encodings of the same data apart."""
+    """Return the parts of the key in words, so that a user can tell two encodings of one data set apart."""
     weights = backbone.fingerprint.partition(":")[2].partition(":")[0]  # a tag, or a hash of the file
     threads = f", {torch.get_num_threads()} threads" if backbone.device.type == "cpu" else ""
     return {

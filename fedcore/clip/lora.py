@@ -37,12 +37,12 @@ def check_attention_layers(title: str, facts: BackboneFacts, field: str) -> None
 
 
 def scaled_layer(layer: int, layers: int) -> int:
-    """A layer of a 12-layer tower in a tower of another depth, in proportion and rounded half up."""
+    """Scale the index of a layer in a 12-layer tower to a tower of another depth, rounding half up."""
     return math.floor(layer * layers / _COUNTED_LAYERS + 0.5)
 
 
 def first_adapted_layer(start_layer: int, layers: int) -> int:
-    """The first layer with a low-rank update, scaled to the tower's depth; the last layer at the latest."""
+    """Return the first layer with a low-rank update, scaled to the tower's depth, at most the last layer."""
     return min(scaled_layer(start_layer, layers), layers - 1)
 
 
@@ -59,7 +59,7 @@ class Lora:
     start: int
 
     def delta(self, layer: int, x: Tensor) -> Tensor | None:
-        """The term that the adaptation adds to the q, k, v projection of a layer; None below ``start``.
+        """Return what the adaptation adds to a layer's q, k, v projection; None below ``start``.
 
         Shape: x (clients, sequences, tokens, width) -> (clients, sequences, tokens, 3 * width).
         """

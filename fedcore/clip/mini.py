@@ -31,7 +31,7 @@ def register() -> None:
 
 
 def state_dict(name: str) -> dict[str, Tensor]:
-    """The full float32 state dict of ``open_clip.create_model(name)``.
+    """Return the full float32 state dict of ``open_clip.create_model(name)``.
 
     Raises:
         FileNotFoundError: a weight file is missing; the message says how to make it.
@@ -55,7 +55,7 @@ def state_dict(name: str) -> dict[str, Tensor]:
 
 
 def load(name: str) -> torch.nn.Module:
-    """The model itself, in evaluation mode, through open_clip's own constructor."""
+    """Return the model in evaluation mode, built by open_clip's own constructor."""
     register()
     model = open_clip.create_model(name)
     model.load_state_dict(state_dict(name))

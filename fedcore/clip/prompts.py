@@ -36,12 +36,15 @@ class Suffix:
 
 
 def spoken(name: str) -> str:
-    """A class name as it is written in a prompt."""
+    """Return a class name as it is written in a prompt."""
     return name.replace("_", " ")
 
 
 def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:
-    """Token ids after [SOS] and the index of [EOT] among them. Shape: -> ids (texts, S), eot (texts,)."""
+    """Return token ids after [SOS] and the index of [EOT] among them.
+
+    Shape: -> ids (texts, S), eot (texts,).
+    """
     with torch.no_grad():
         ids = backbone.tokenize(texts)
     eot = ids.argmax(-1)  # [EOT] is the highest id of CLIP's vocabulary
@@ -61,7 +64,7 @@ def check_prompts(facts: BackboneFacts) -> None:
 
 
 def draw_context(length: int, width: int, generator: Generator) -> Tensor:
-    """A fresh context, N(0, 0.02), in float64 so that every precision sees the same draw.
+    """Draw a new context from N(0, 0.02), in float64 so that every precision sees the same draw.
 
     Shape: -> (length, width).
     """
@@ -69,7 +72,7 @@ def draw_context(length: int, width: int, generator: Generator) -> Tensor:
 
 
 def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{}.") -> Suffix:
-    """Embeddings of the pattern filled with every class name, then [EOT].
+    """Return the embeddings of the pattern filled with every class name, then [EOT].
 
     Raises:
         FedLensError: when the text tower cannot take learned prompts.
@@ -104,7 +107,7 @@ def encode_context(
     lengths: Tensor | None = None,
     lora: Lora | None = None,
 ) -> Tensor:
-    """Text features of [SOS] context[c] suffix[k] for contexts shared by all classes; not normalised.
+    """Return unnormalised text features of [SOS] context[c] suffix[k] for contexts shared by all classes.
 
     Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all)
     -> (clients, classes, d).
@@ -119,7 +122,7 @@ def encode_context(
 
 
 def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) -> Tensor:
-    """Text features of [SOS] context[c, k] suffix[k] for a context of each class; not normalised.
+    """Return unnormalised text features of [SOS] context[c, k] suffix[k] for one context per class.
 
     Shape: context (clients, classes, L, m) -> (clients, classes, d).
     """
@@ -137,7 +140,7 @@ def encode_texts(
     embed: Callable[[Tensor], Tensor] | None = None,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """Text features of plain sentences; not normalised.
+    """Return unnormalised text features of plain sentences.
 
     Args:
         lora: with a client axis of 1.
@@ -153,7 +156,7 @@ def encode_texts(
 
 
 def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) -> Tensor:
-    """Normalised class features of a prompt template with one {}, from any text tower.
+    """Return normalised class features of a prompt template with one {}, from any text tower.
 
     Shape: -> (classes, d).
     """
@@ -161,7 +164,7 @@ def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) 
 
 
 def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
-    """Normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
+    """Return normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
     with torch.no_grad():
         if backbone.facts.prompts:  # a tower that cannot be taken apart still reads sentences
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
@@ -171,11 +174,11 @@ def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
 
 
 def _sos(backbone: Backbone) -> Tensor:
-    """Embedding of [SOS]. Shape: (1, m)."""
+    """Return the embedding of [SOS]. Shape: (1, m)."""
     with torch.no_grad():
         return backbone.text.embed(_sos_id(backbone))
 
 
 def _sos_id(backbone: Backbone) -> Tensor:
-    """Token id of [SOS]. Shape: (1,)."""
+    """Return the token id of [SOS]. Shape: (1,)."""
     return backbone.tokenize([""])[0, :1].to(backbone.device)

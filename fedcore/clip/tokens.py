@@ -40,7 +40,7 @@ def check_room(
 
 
 def template_note(facts: BackboneFacts, classes: Sequence[str], template: str) -> list[str]:
-    """A warning where the data set's prompt is too long; it is no error, as not every method reads it."""
+    """Return a warning if the data set's prompt is too long; not an error, as not every method reads it."""
     worst, need = _longest(tuple(classes), template, facts.context_length - 2)
     if need + 2 <= facts.context_length or facts.prompts is not None:
         return []
@@ -51,7 +51,7 @@ def template_note(facts: BackboneFacts, classes: Sequence[str], template: str) -
 
 
 def count(text: str) -> int:
-    """Tokens of a text, [SOS] and [EOT] aside, as open_clip's ``SimpleTokenizer`` makes them."""
+    """Count the tokens of a text without [SOS] and [EOT], as open_clip's ``SimpleTokenizer`` does."""
     import ftfy
     import regex
 
@@ -61,7 +61,7 @@ def count(text: str) -> int:
 
 @lru_cache(maxsize=64)  # called again for every run of a plan
 def _longest(classes: tuple[str, ...], pattern: str, room: int) -> tuple[str, int]:
-    """The class with most tokens and their number; 0 where all names are so short that none is counted.
+    """Return the class with the most tokens and their number; 0 if all names are obviously short enough.
 
     A token is one byte at least, so that most lists of classes need no vocabulary.
     """
@@ -71,7 +71,7 @@ def _longest(classes: tuple[str, ...], pattern: str, room: int) -> tuple[str, in
 
 
 def _pieces(word: bytes) -> int:
-    """Parts that byte pair encoding leaves of a word: the pair of the lowest rank is joined until none is."""
+    """Split a word by byte pair encoding: join the pair of the lowest rank until no known pair is left."""
     ranks, symbols = _ranks(), _symbols()
     parts = [symbols[byte] for byte in word]
     parts[-1] += "</w>"
@@ -86,7 +86,7 @@ def _pieces(word: bytes) -> int:
 
 @cache
 def _ranks() -> dict[tuple[str, ...], int]:
-    """Pairs in the order in which they are joined, from the file that open_clip brings along."""
+    """Return the rank of each pair, the order in which pairs are joined, from open_clip's vocabulary file."""
     spec = importlib.util.find_spec("open_clip")
     path = Path(str(spec.origin)).with_name("bpe_simple_vocab_16e6.txt.gz") if spec is not None else None
     if path is None or not path.is_file():
@@ -97,7 +97,7 @@ def _ranks() -> dict[tuple[str, ...], int]:
 
 @cache
 def _symbols() -> tuple[str, ...]:
-    """The character that stands for each byte in the vocabulary: printable ones for themselves."""
+    """Return each byte's character in the vocabulary; printable bytes stand for themselves."""
     shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return tuple(chr(byte if byte in shown else next(others)) for byte in range(256))

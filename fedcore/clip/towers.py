@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _project(block: Any, layer: int, x: Tensor, lora: Lora | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The q, k and v of one layer.
+    """Return the q, k and v of one layer.
 
     Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
@@ -32,7 +32,7 @@ def _project(block: Any, layer: int, x: Tensor, lora: Lora | None) -> tuple[Tens
 
 
 def _finish(block: Any, x: Tensor, attended: Tensor) -> Tensor:
-    """Residual, output projection and MLP of a block.
+    """Apply the output projection, the residual connections and the MLP of a block.
 
     Shape: x (..., width), attended (..., heads, width/heads) -> like x.
     """
@@ -57,14 +57,14 @@ class ImageTower:
         self.blocks = visual.transformer.resblocks
 
     def patches(self, pixels: Tensor) -> Tensor:
-        """Patch tokens before class token and positions.
+        """Return patch tokens, before class token and positional embeddings are added.
 
         Shape: pixels (images, 3, side, side) -> (images, patches, width).
         """
         return self.visual.conv1(pixels).flatten(2).transpose(1, 2)
 
     def embed(self, patches: Tensor, class_token: Tensor, positions: Tensor) -> Tensor:
-        """The input of layer 0, with class and positional embeddings of each client's own.
+        """Return the input of layer 0, made with each client's own class and positional embeddings.
 
         Shape: patches (clients, images, patches, width), class_token (clients, width),
         positions (clients, 1 + patches, width) -> (clients, images, 1 + patches, width).
@@ -73,7 +73,10 @@ class ImageTower:
         return self.visual.ln_pre(torch.cat([first, patches], 2) + positions[:, None])
 
     def activations(self, pixels: Tensor, start: int) -> Tensor:
-        """The input of layer ``start``. Shape: pixels (images, 3, side, side) -> (images, tokens, width)."""
+        """Return the input of layer ``start``.
+
+        Shape: pixels (images, 3, side, side) -> (images, tokens, width).
+        """
         x = self.visual._embeds(pixels)
         for block in self.blocks[:start]:
             x = block(x)
@@ -82,7 +85,7 @@ class ImageTower:
     def tail(
         self, hidden: Tensor, start: int, lora: Lora | None = None, projection: Tensor | None = None
     ) -> Tensor:
-        """Un-normalised embeddings from the activations entering layer ``start``.
+        """Return unnormalised embeddings, computed from the activations entering layer ``start``.
 
         Shape: hidden (clients, images, tokens, width), projection (clients, width, d) in the place of CLIP's
         own -> (clients, images, d).
@@ -113,7 +116,7 @@ class TextTower:
         self.context_length: int = model.positional_embedding.shape[0]
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Token embeddings without positions. Shape: ids (...) -> (..., m)."""
+        """Return token embeddings without positions. Shape: ids (...) -> (..., m)."""
         return self.model.token_embedding(ids)
 
     def encode(
@@ -125,7 +128,7 @@ class TextTower:
         lora: Lora | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Un-normalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
+        """Return unnormalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
 
         Every class of a client has the same prefix, which the causal mask allows to be computed once.
         Position embeddings count each client's own prefix length; prefix rows from lengths[c] on get
@@ -168,7 +171,7 @@ class TextTower:
 
     @staticmethod
     def _masks(lengths: Tensor, width_p: int, steps: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Additive masks of prefix rows beyond a client's length, and of later suffix tokens.
+        """Return additive masks of prefix rows beyond a client's length, and of later suffix tokens.
 
         Shape: -> (clients, 1, 1, 1, P), (steps, steps).
         """
@@ -185,7 +188,7 @@ class TextTower:
 def _attend(
     q: Tensor, prefix: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], masks: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Attention of suffix tokens over their client's prefix and their own class' earlier tokens.
+    """Attend from suffix tokens to their client's prefix and to the earlier tokens of their own class.
 
     Shape: q (clients, classes, S or 1, heads, w), prefix k, v (clients, 1, P, heads, w),
     own k, v (clients, classes, S, heads, w) -> like q.

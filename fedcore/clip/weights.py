@@ -22,7 +22,7 @@ _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is a TorchScript archive, as OpenAI ships its models: a zip file that holds code."""
+    """Return whether a file is a TorchScript archive, a zip file with code, as OpenAI's models are."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -30,7 +30,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The state dict in a .safetensors file, a torch checkpoint or an OpenAI archive, prefixes taken off.
+    """Read the state dict of a .safetensors file, a torch checkpoint or an OpenAI archive, without prefixes.
 
     Raises:
         FedLensError: when the file is damaged, or holds anything but tensors and plain values.
@@ -60,7 +60,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
-    """The tensors by name, taken out of a training checkpoint."""
+    """Return the tensors by name, extracted from a training checkpoint where they are in one."""
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -132,7 +132,7 @@ class _ArchiveUnpickler(pickle.Unpickler):
         self._archive, self._root = archive, root
 
     def find_class(self, module: str, name: str) -> Any:
-        """Only what such archives are made of; TorchScript classes all become ``_Module``."""
+        """Allow only the classes that such archives need; every TorchScript class becomes ``_Module``."""
         if module.startswith("__torch__"):
             return _Module
         allowed = {
@@ -149,7 +149,7 @@ class _ArchiveUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} in a weights file")
 
     def persistent_load(self, pid: Any) -> Tensor:
-        """One storage. pid: ("storage", kind, file name, device, number of elements)."""
+        """Load one storage; ``pid`` is ("storage", kind, file name, device, number of elements)."""
         _, kind, key, _, _ = pid
         dtype = _STORAGES.get(kind)
         if dtype is None:
@@ -176,7 +176,7 @@ def _tensor(
 
 
 def _read_archive(path: Path) -> dict[str, Tensor]:
-    """Every tensor of a TorchScript archive by its dotted name, without ``torch.jit.load``.
+    """Read every tensor of a TorchScript archive by its dotted name, without ``torch.jit.load``.
 
     ``weights_only`` does not know such archives, and ``torch.jit.load`` may run what is in them.
     """

@@ -32,7 +32,7 @@ def folder() -> Path:
 
 
 def cached_reasons(files: Sequence[Path]) -> list[str | None]:
-    """Why each file cannot be used, or None: from the cache, or from a quick check where it is not there.
+    """Return why each file cannot be used, or None, from the cache or else from a quick check.
 
     Raises:
         NotPrepared: within ``defer_slow_work``, for many files that have not been checked yet.

@@ -94,7 +94,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def unusable_reason(source: Path | bytes) -> str | None:
-    """Why an image cannot be used, or None; only both ends of a JPEG are read, other formats are decoded."""
+    """Return why an image cannot be used, or None; only both ends of a JPEG are read, others are decoded."""
     return check_file(source, thorough=False).reason
 
 
@@ -168,7 +168,7 @@ def _head(source: Path | bytes) -> bytes:
 
 
 def _ends_with(source: Path | bytes, marker: bytes) -> bool:
-    """Whether a marker is among the last 64 bytes (cameras pad their files)."""
+    """Return whether a marker is among the last 64 bytes (cameras pad their files)."""
     if isinstance(source, bytes):
         return marker in source[-64:]
     with source.open("rb") as file:

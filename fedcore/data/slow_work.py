@@ -86,13 +86,13 @@ def prepare_then(attempt: Callable[[], _Result]) -> Work[_Result]:
 
 
 def cache_folder() -> Path:
-    """The folder FEDLENS_CACHE, or ``fedlens`` in the user's cache folder; it may not exist yet."""
+    """Return the folder FEDLENS_CACHE, or ``fedlens`` in the user's cache folder; it may not exist yet."""
     own = os.environ.get("FEDLENS_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlens"
 
 
 def results_folder(folder: Path) -> Path | None:
-    """The place for results of slow work on a data set's folder: that folder, or else one in the cache.
+    """Return the folder for results of slow work on a data set: its own, or else one in the cache.
 
     None where neither can be written: the work is then done each time and cannot be deferred.
     """

@@ -150,7 +150,7 @@ def _name(backbone: BackboneConfig) -> str:
 
 
 def is_mixed(cohorts: Sequence[Cohort]) -> bool:
-    """Whether the cohorts have different backbones.
+    """Return whether the cohorts have different backbones.
 
     Raises:
         FedLensMethodError: when they do, and the method's first state depends on which one makes it.

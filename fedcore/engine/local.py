@@ -115,7 +115,7 @@ _ANCHOR = "received/"
 
 
 def _with_proximal_term(phase: Phase, weight: float) -> Phase:
-    """A phase whose losses hold the parameters near those received: L + (mu/2) |w - w_t|^2.
+    """Return the phase with a proximal term in its losses: L + (mu/2) |w - w_t|^2.
 
     Source: Li et al., Federated Optimization in Heterogeneous Networks (FedProx), 2020, Algorithm 2.
     """

@@ -210,7 +210,7 @@ def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:
 
 
 def _encodings(runs: Sequence[RunConfig]) -> dict[tuple[BackboneConfig, str], None]:
-    """The backbones of runs with what their methods read of them, each pair once and in order."""
+    """Return each pair of a backbone and an encoding that the runs read, once and in order."""
     return dict.fromkeys((b, _reads(run, b.name)) for run in runs for b in backbones(run))
 
 

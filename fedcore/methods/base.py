@@ -118,7 +118,7 @@ class State:
     rounds_trained: Tensor | None = None
 
     def server_side(self) -> State:
-        """The state as the server sees it, without anything local."""
+        """Return the state that the server may see, without the clients' local part."""
         return replace(self, local={})
 
 
@@ -178,19 +178,19 @@ class Uploads:
     samples: Tensor
 
     def dense(self, name: str) -> Tensor:
-        """An upload of equal size for all clients. Shape: (participants, ...)."""
+        """Return an upload of equal size for all clients. Shape: (participants, ...)."""
         value = self.values[name]
         assert not isinstance(value, Ragged), f"'{name}' is ragged"
         return value
 
     def ragged(self, name: str) -> Ragged:
-        """An upload whose size differs between clients."""
+        """Return an upload whose size differs between clients."""
         value = self.values[name]
         assert isinstance(value, Ragged), f"'{name}' is not ragged"
         return value
 
     def weights(self, weighting: Literal["uniform", "samples"]) -> Tensor:
-        """Weights of the participants that sum to one. Shape: (participants,) float64."""
+        """Return the participants' weights, which sum to one. Shape: (participants,) float64."""
         raw = torch.ones_like(self.samples) if weighting == "uniform" else self.samples
         raw = raw.to(torch.float64)
         return raw / raw.sum()
@@ -249,7 +249,7 @@ class Method(Generic[ConfigT]):
 
     @classmethod
     def reads(cls, config: ConfigT, facts: BackboneFacts) -> str:
-        """The cached encoding that the method trains on.
+        """Return the cached encoding that the method trains on.
 
         Returns:
             "embedding", "layer:k" (activations entering layer k), or "patches" (patch tokens before the class
@@ -258,11 +258,11 @@ class Method(Generic[ConfigT]):
         return "embedding"
 
     def init(self, generator: Generators) -> State:
-        """The state before round 1."""
+        """Return the state before round 1."""
         return State()
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        """The losses of one batch, as functions of ``params`` that torch can differentiate.
+        """Return the losses of one batch, as functions of ``params`` that torch can differentiate.
 
         Shape: params (clients, ...) everything the clients hold; const is what ``round_constants`` gave.
         """
@@ -274,32 +274,32 @@ class Method(Generic[ConfigT]):
         return (self.train_step,)
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
-        """Everything that leaves the clients after local training. Shape: (participants, ...)."""
+        """Return everything that the clients send after local training. Shape: (participants, ...)."""
         return {name: params[name] for name in self.shared}
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
-        """The server's step; default: the mean of the shared parameters. ``state.local`` is empty here."""
+        """Take the server's step, by default the shared parameters' mean; ``state.local`` is empty here."""
         weights = uploads.weights(self.config.weighting)
         return replace(state, shared={n: weighted_mean(uploads.dense(n), weights) for n in self.shared})
 
     def models(self, state: State) -> Models:
-        """The models that are evaluated after aggregation."""
+        """Return the models that are evaluated after aggregation."""
         shared = {name: value[None] for name, value in state.shared.items()}
         return Models(shared, {**self.repeat(state.shared), **state.personal, **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Constants of prediction (class features), computed once per model; data is None for the global one.
+        """Compute a model's constants of prediction, e.g. class features; data is None for the global model.
 
         Shape: params and result (models, ...).
         """
         return {}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """Class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
+        """Return class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
         raise FedLensMethodError(f"{type(self).__name__} defines no logits")
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Images and classes as ``logits`` compares them, for plots of the feature space; None: no such pair.
+        """Return the image and class features that ``logits`` compares, for plots; None if it compares none.
 
         Shape: x (models, samples, ...) -> images (models, samples, d), classes (models, classes, d).
         """
@@ -308,11 +308,11 @@ class Method(Generic[ConfigT]):
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """Values of the round to be stored: scalars, (participants,) or (participants, participants)."""
+        """Return values of the round to store: scalars, (participants,) or (participants, participants)."""
         return {}
 
     def repeat(self, params: Params) -> Params:
-        """Parameters without a client axis, repeated for all clients (a view, not a copy)."""
+        """Repeat parameters without a client axis for all clients (a view, not a copy)."""
         n = len(self.problem.clients)
         return {name: value.expand(n, *value.shape) for name, value in params.items()}
 

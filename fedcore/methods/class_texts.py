@@ -81,13 +81,13 @@ Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_val
 
 
 def class_text_field(default: ClassText, description: str) -> Any:
-    """The field ``class_text`` of a config: written descriptions of the classes, or the prompt template."""
+    """Declare the field ``class_text`` of a config: the prompt template, or descriptions of the classes."""
     words: JsonDict = {"description": "written descriptions", "template": "from the prompt"}
     return Field(default, title="class texts", description=description, json_schema_extra={"words": words})
 
 
 def descriptions_field() -> Any:
-    """The field ``descriptions: Descriptions`` of a config that has ``class_text``."""
+    """Declare the field ``descriptions: Descriptions`` of a config that has ``class_text``."""
     return Field(
         None,
         title="written descriptions",
@@ -102,20 +102,20 @@ def descriptions_field() -> Any:
 
 
 def fields(config: type[BaseModel]) -> list[str]:
-    """Names of a config's fields that hold texts by class."""
+    """Return the names of a config's fields that hold texts by class."""
     extras = {name: info.json_schema_extra for name, info in config.model_fields.items()}
     return [n for n, extra in extras.items() if isinstance(extra, dict) and extra.get("editor") == EDITOR]
 
 
 def is_texts(value: object) -> bool:
-    """Whether a plain value holds texts by class."""
+    """Return whether a plain value holds texts by class."""
     if not isinstance(value, dict) or not value:
         return False
     return all(isinstance(texts, (list, tuple)) for texts in value.values())
 
 
 def summary(written: Texts) -> str:
-    """A short text that differs for other texts: ``30 texts for 10 of 10 classes (checksum 3fa2c1)``."""
+    """Summarise texts with a checksum: ``30 texts for 10 of 10 classes (checksum 3fa2c1)``."""
     texts, described = sum(map(len, written.values())), sum(map(bool, written.values()))
     content = json.dumps({name: list(t) for name, t in written.items()}, sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:6]
@@ -125,7 +125,7 @@ def summary(written: Texts) -> str:
 def descriptions_by_class(
     config: ClassTextConfig, classes: Sequence[str], own: Texts
 ) -> dict[str, tuple[str, ...]]:
-    """The descriptions of each class, in the data set's order and spelling; () where the prompt is used.
+    """Return the descriptions of each class, in the data set's order; () for a class that uses the prompt.
 
     Args:
         own: the data set's descriptions, read only where the config has none.
@@ -182,7 +182,7 @@ class Described(Method[Any]):
 
     @classmethod
     def freeze_config(cls, config: Any, context: RunContext) -> Any:
-        """The config with descriptions that may change written out, and unused ones left out.
+        """Return the config with changeable descriptions written out and without unused ones.
 
         Texts that come with FedLens never change and are not written out; older runs have none either, so
         that both stay in one group.
@@ -234,7 +234,7 @@ class Described(Method[Any]):
         )
 
     def drawn_texts(self) -> dict[str, str]:
-        """The drawn descriptions; empty where all classes use the prompt."""
+        """Return the drawn descriptions by class; empty if all classes use the prompt."""
         return (
             dict(zip(self.problem.classes, self.texts, strict=True))
             if self.config.class_text == "description"

@@ -76,12 +76,12 @@ class FedOTConfig(MethodConfig):
 
 
 def skew(x: Tensor) -> Tensor:
-    """P = (X - X^T)/2. Shape: (..., n, n) -> (..., n, n)."""
+    """Return P = (X - X^T)/2. Shape: (..., n, n) -> (..., n, n)."""
     return (x - x.transpose(-1, -2)) / 2
 
 
 def cayley(x: Tensor) -> Tensor:
-    """Orthogonal matrices from unconstrained ones, Q = (I + P)(I - P)^-1 with P = (X - X^T)/2.
+    """Map unconstrained matrices to orthogonal ones, Q = (I + P)(I - P)^-1 with P = (X - X^T)/2.
 
     Shape: x (..., n, n) -> (..., n, n).  Source: FedOT, Section 3.3.
     """
@@ -90,7 +90,7 @@ def cayley(x: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, h: Tensor) -> Tensor:
-    """Q h without forming Q: as I + P = 2I - (I - P), Q h = 2 (I - P)^-1 h - h.
+    """Compute Q h without forming Q: as I + P = 2I - (I - P), Q h = 2 (I - P)^-1 h - h.
 
     A solve with a batch of samples on the right costs a fifth of one with n columns, forward and backward.
 
@@ -104,7 +104,7 @@ def rotate(x: Tensor, h: Tensor) -> Tensor:
 
 
 def apply_blocks(matrix: Tensor, h: Tensor) -> Tensor:
-    """Block-diagonal matrices times samples.
+    """Multiply block-diagonal matrices by samples.
 
     Shape: matrix (clients, r, n, n), h (clients, samples, r n) -> like h.
     """
@@ -113,7 +113,7 @@ def apply_blocks(matrix: Tensor, h: Tensor) -> Tensor:
 
 
 def nearest_divisors(d: int, r: int) -> tuple[int, int]:
-    """The largest divisor of d below r and the smallest above it (d itself where none is)."""
+    """Return the largest divisor of d below r and the smallest above it (d itself if there is none)."""
     divisors = [k for k in range(1, d + 1) if d % k == 0]
     return max(k for k in divisors if k <= r), min((k for k in divisors if k >= r), default=d)
 
@@ -192,7 +192,7 @@ class FedOT(Method[FedOTConfig]):
             )
 
     def init(self, generator: Generators) -> State:
-        """Classifier from the class prompts, transforms that change nothing.
+        """Return a classifier made of the class prompts, and identity transforms.
 
         Shape: classifier (K, d), matrix (clients, r, d/r, d/r), down (clients, d/4, d), up (clients, d, d/4),
         without the client axis where they are shared.
@@ -236,23 +236,23 @@ class FedOT(Method[FedOTConfig]):
         return self.tau * (F.normalize(h, dim=-1) @ params["classifier"].transpose(-1, -2))
 
     def models(self, state: State) -> Models:
-        """Clients: the broadcast classifier with their own transforms. The server's is the identity."""
+        """Give each client the classifier with its own transform, and the server the identity."""
         common = {name: value[None] for name, value in state.shared.items()}
         return Models(common or None, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Q of every model, computed once. Shape: q (models, r, d/r, d/r)."""
+        """Return Q of every model, computed once. Shape: q (models, r, d/r, d/r)."""
         return {"q": self._matrix(params)} if "matrix" in params else {}
 
     def _matrix(self, params: Params) -> Tensor:
         return cayley(params["matrix"]) if self.config.local_transform == "cayley" else params["matrix"]
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """tau w_g Q h / |Q h|. Shape: x (models, samples, d) -> (models, samples, classes)."""
+        """Return tau w_g Q h / |Q h|. Shape: x (models, samples, d) -> (models, samples, classes)."""
         return self._classify(params, self.features(params, head, x)[0])
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Q h and w_g. Shape: x (models, samples, d) -> (models, samples, d), (models, classes, d)."""
+        """Return Q h and w_g. Shape: x (models, samples, d) -> (models, samples, d), (models, classes, d)."""
         return apply_blocks(head["q"], x) if "q" in head else self._adapt(params, x), params["classifier"]
 
     def diagnostics(
@@ -285,7 +285,7 @@ class FedOT(Method[FedOTConfig]):
         return values
 
     def degrees_of_freedom(self) -> int:
-        """Degrees of freedom of a client's transform, d (d/r - 1)/2 for rotations (FedOT, Section 4.3)."""
+        """Count a client transform's degrees of freedom, d (d/r - 1)/2 for rotations (FedOT, Section 4.3)."""
         d, r = self.d, self.config.blocks
         free = {
             "cayley": d * (d // r - 1) // 2,
@@ -296,7 +296,7 @@ class FedOT(Method[FedOTConfig]):
         return free[self.config.local_transform]
 
     def _full_gradients(self, params: Params, data: LocalData) -> Tensor:
-        """Each client's gradient of w_g over all its samples: the mean of tau (softmax - y) (h'/|h'|)^T.
+        """Return each client's gradient of w_g on all its samples, the mean of tau (softmax - y) (h'/|h'|)^T.
 
         Shape: -> (participants, K, d), float64. One client at a time: memory does not grow with clients.
         """
@@ -315,7 +315,7 @@ class FedOT(Method[FedOTConfig]):
 
 
 def orthogonality(q: Tensor) -> dict[str, Tensor]:
-    """Condition number and max |Q^T Q - I| of block-diagonal matrices.
+    """Return the condition numbers and max |Q^T Q - I| of block-diagonal matrices.
 
     Shape: q (clients, r, n, n) -> (clients,) each, float64.
     """

@@ -20,7 +20,7 @@ class RoundConstants(Protocol):
     """A method whose local training needs values that stay constant for one round (SDFed's projector)."""
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
-        """Values computed once per round and client, without gradient, before the first step.
+        """Return values computed once per round and client, without gradient, before the first step.
 
         Shape: params and result (participants, ...).
         """
@@ -31,7 +31,7 @@ class LocalModels(Protocol):
     """A method whose trained models need more than their parameters to predict before aggregation."""
 
     def before_aggregation(self, trained: Params, received: Params) -> Params:
-        """The participants' models as evaluated before aggregation.
+        """Return the participants' models as evaluated before aggregation.
 
         Args:
             trained: the participants' parameters after local training, their local ones included.
@@ -46,11 +46,11 @@ class BatchPrediction(Protocol):
     """A method whose prediction may depend on the other samples of its batch."""
 
     def predicts_in_batches(self) -> bool:
-        """Whether it does with this config; samples of two test sets then never share a batch."""
+        """Whether it does with this config; if so, samples of two test sets never share a batch."""
 
 
 def predicts_in_batches(method: object) -> bool:
-    """Whether a method's prediction depends on the other samples of its batch."""
+    """Return whether a method's prediction depends on the other samples of its batch."""
     return isinstance(method, BatchPrediction) and method.predicts_in_batches()
 
 
@@ -59,7 +59,7 @@ class LearnedPrompts(Protocol):
     """A method that learns vectors in the text tower's token space; Run shows their nearest words."""
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """The learned vectors by the prompt's name.
+        """Return the learned vectors by name of the prompt.
 
         Shape: clients (models,), None for the global model -> (models, tokens, m), or (models, classes,
         tokens, m) for prompts of each class.
@@ -71,7 +71,7 @@ class GradCAMScores(Protocol):
     """A method with more scores than the predicted class's whose evidence in an image is worth seeing."""
 
     def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
-        """Scores by name whose evidence Grad-CAM shows beside that of the predicted class.
+        """Return more scores by name, for Grad-CAM to show beside the score of the predicted class.
 
         Shape: x (models, samples, ...) -> (models, samples) each.
         """
@@ -82,7 +82,7 @@ class RoundLog(Protocol):
     """A method that has something to say about a round."""
 
     def round_log(self, uploads: Uploads) -> list[str]:
-        """Lines for the run's log about this round, e.g. a client that fell back to the global model."""
+        """Return log lines about this round, e.g. that a client fell back to the global model."""
 
 
 @runtime_checkable
@@ -91,18 +91,18 @@ class ClassTexts(Protocol):
 
     @classmethod
     def freeze_config(cls, config: Any, context: RunContext) -> BaseModel:
-        """The config with its texts written out, so that the run can be repeated from the config alone.
+        """Write the texts out in the config, so that the run can be repeated from the config alone.
 
         Wherever ``check`` accepts ``config`` it accepts the result too.
         """
 
     @classmethod
     def plan_warnings(cls, config: Any, context: RunContext) -> list[str]:
-        """Notices for the plan about a config that can run but may not do what its user expects."""
+        """Return warnings about a config that can run but may not do what its user expects."""
 
     @classmethod
     def result_caveat(cls, config: Any, embedded: bool) -> str:
-        """How a finished run departs from what its config promises, shown beside its results; empty: not.
+        """Say how a finished run differs from its config, for display beside its results; empty if not.
 
         Args:
             embedded: whether its data set comes with FedLens.

@@ -85,7 +85,7 @@ def load_file(path: str | Path) -> list[str]:
 
 
 def load_all() -> dict[str, type[Method]]:
-    """All methods by name: FedLens' own, then those of the files in FEDLENS_METHODS (separated like PATH)."""
+    """Load all methods by name: FedLens' own, then those of the files in FEDLENS_METHODS (like PATH)."""
     package = importlib.import_module("fedcore.methods")
     for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
         importlib.import_module(info.name)
@@ -96,12 +96,12 @@ def load_all() -> dict[str, type[Method]]:
 
 
 def known() -> dict[str, type[Method]]:
-    """The methods registered so far; unlike ``load_all`` it imports nothing."""
+    """Return the methods registered so far; unlike ``load_all`` it imports nothing."""
     return dict(_METHODS)
 
 
 def get(name: str, field: str = "methods") -> type[Method]:
-    """A method by name.
+    """Return a method by name.
 
     Raises:
         FedLensError: for an unknown name, with the nearest known ones.
@@ -115,7 +115,7 @@ def get(name: str, field: str = "methods") -> type[Method]:
 
 
 def file_hash(path: str | Path) -> str:
-    """SHA-256 of a method file's contents.
+    """Return SHA-256 of a method file's contents.
 
     Raises:
         FedLensError: when there is no such file.
@@ -142,12 +142,12 @@ def load_as_planned(path: str, sha256: str | None) -> None:
 
 
 def file_of(name: str) -> str | None:
-    """The file outside the package that a method came from, or None."""
+    """Return the file outside the package that a method came from, or None."""
     return _FILES.get(name)
 
 
 def build_config(name: str, values: dict[str, object], field: str = "methods") -> MethodConfig:
-    """A method's checked config.
+    """Return a method's checked config.
 
     Raises:
         FedLensError: naming ``field.<hyper-parameter>`` and what is allowed.
@@ -160,7 +160,7 @@ def build_config(name: str, values: dict[str, object], field: str = "methods") -
 
 
 def first_error(error: ValidationError, prefix: str = "") -> FedLensError:
-    """Pydantic's first complaint as an error of one line: the field, what is allowed, the value given."""
+    """Return pydantic's first error in one line: the field, what is allowed, and the value given."""
     detail = error.errors(include_url=False)[0]
     field = ".".join([p for p in (prefix, *map(str, detail["loc"])) if p]) or None
     cause = detail.get("ctx", {}).get("error")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Mean cross-entropy per client, without padding.
+    """Return the mean cross-entropy per client, without padding.
 
     Shape: logits (clients, batch, classes), labels and mask (clients, batch) -> (clients,).
     """
@@ -21,7 +21,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
-    """Scaled cosines of all pairs of an image and a class.
+    """Return the scaled cosines of all pairs of an image and a class.
 
     Shape: image (clients, samples, d), text (clients, classes, d) -> (clients, samples, classes).
     """
@@ -30,18 +30,18 @@ def cosine_logits(image: Tensor, text: Tensor, scale: float | Tensor) -> Tensor:
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over a batch without its padding. Shape: values and mask (clients, batch) -> (clients,)."""
+    """Average over a batch without its padding. Shape: values and mask (clients, batch) -> (clients,)."""
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Mean over the client axis, summed in client order in float64. Shape: (clients, ...) -> (...)."""
+    """Average over the client axis, summed in client order in float64. Shape: (clients, ...) -> (...)."""
     weights = weights.to(values.device).view(-1, *[1] * (values.dim() - 1))
     return (values.to(torch.float64) * weights).sum(0).to(values.dtype)
 
 
 def mean_cosine(updates: Tensor) -> Tensor:
-    """Mean pairwise cosine of the clients' updates; an update of zero has cosine 0 with all others.
+    """Return the mean pairwise cosine of the clients' updates; a zero update has cosine 0 with all others.
 
     Shape: updates (clients, ...) with clients >= 2 -> ().
     """

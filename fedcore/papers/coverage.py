@@ -37,7 +37,7 @@ class Coverage:
 
 
 def coverage(values: Iterable[PublishedValue] | None = None) -> tuple[Coverage, ...]:
-    """One ``Coverage`` per paper and table, in the papers' order; ``values`` are all unless given."""
+    """Return one ``Coverage`` per paper and table, in the papers' order; ``values`` are all unless given."""
     known = {entry.name for entry in catalog.entries()}
     counts: dict[tuple[str, str], Counter[Column]] = {}
     for value in load_all() if values is None else values:
@@ -70,6 +70,6 @@ def _column(value: PublishedValue, known_data: set[str]) -> Column:
 
 
 def missing_data_sets() -> list[str]:
-    """The papers' data sets that the catalog does not have."""
+    """Return the papers' data sets that the catalog does not have."""
     known = {entry.name for entry in catalog.entries()}
     return sorted({name for name in CATALOG.values() if name not in known})

@@ -32,7 +32,7 @@ class NoEquivalent:
 
 
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
-    """The method and config that measure a published value, or the reason why there are none."""
+    """Return the method and config that measure a published value, or the reason why there are none."""
     own = _BY_PAPER[value.paper.removesuffix("_conference")](value)
     if own is None or own.name not in registry.load_all():
         return NoEquivalent("method", f"{value.method} is not implemented")
@@ -41,7 +41,7 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
 
 
 def _no_run(value: PublishedValue) -> str | None:
-    """The reason why no single run gives a value; None where one does."""
+    """Return why no single run gives a value; None if one does."""
     if value.dataset == "avg of five" or value.metric == "Performance (%)":
         return "a mean over several data sets"
     if value.metric.startswith("trainable parameters"):

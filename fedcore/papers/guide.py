@@ -18,7 +18,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 @cache
 def sections() -> dict[str, str]:
-    """Each method's equations, readings and settings as Markdown; empty where the page is not installed."""
+    """Return the methods' guide as Markdown by method; empty where the page is not installed."""
     try:
         page = PAGE.read_text(encoding="utf-8")
     except OSError:

@@ -35,7 +35,7 @@ class RunReader:
     def statistic(
         self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
     ) -> Stat | None:
-        """Mean and spread over seeds of a published metric; None where no seed has all the runs it needs.
+        """Return a published metric's mean and spread over seeds; None if no seed has all the runs it needs.
 
         Args:
             held_out: the domains that the experiment holds out in turn.
@@ -48,7 +48,7 @@ class RunReader:
     def _of_seed(
         self, published: PublishedValue, results: dict[str | None, RunResult], held_out: Sequence[str]
     ) -> float | None:
-        """One seed's value. ``results`` by held-out domain, which is None where nothing is held out."""
+        """Return one seed's value; ``results`` are by held-out domain, None if nothing is held out."""
         measure = MEASURES[published.metric]
         if not held_out:
             return measure(self, published, results[None]) if None in results else None
@@ -70,7 +70,7 @@ class RunReader:
         accuracies: Callable[[list[NamedCell]], Iterable[float | None]],
         stage: int = AFTER_AGGREGATION,
     ) -> float | None:
-        """A mean over the accuracies of each selected round, then over the rounds; in per cent.
+        """Return the mean over the accuracies of each selected round, then over the rounds, in per cent.
 
         None where a round has no such accuracy.
         """
@@ -87,7 +87,7 @@ Measure = Callable[[RunReader, PublishedValue, RunResult], float | None]
 
 
 def _held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
-    """The held-out domains whose runs a value averages: one ("held out A", or the target), else all."""
+    """Return the held-out domains whose runs a value averages: that of the setting or target, else all."""
     domain = published.target
     if "held out " in published.setting:  # Tables 7 and 8
         domain = published.setting.removeprefix("held out ")
@@ -98,24 +98,24 @@ def _held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str
 
 
 def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Mean over clients (of the target's domain) of their own models on their own test samples."""
+    """Return the mean over clients (of the target's domain) of their own models on their own test samples."""
     names = DOMAINS.get(published.dataset, {})
     domain = None if published.target == "avg" else names[published.target]
     return reader.mean_accuracy(result, lambda cells: _own(cells, domain))
 
 
 def _own(cells: Iterable[NamedCell], domain: str | None = None) -> list[float]:
-    """Accuracies of the clients' own models on their own samples, of one domain's clients or of all."""
+    """Return the accuracy of each client's own model on its own samples, of one domain's clients or all."""
     return [c.correct / c.total for c in cells if is_own(c) and domain in (None, c.domain)]
 
 
 def _whole_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """FedAlign's global performance: the global model on the whole test set."""
+    """Return FedAlign's global performance: the global model on the whole test set."""
     return reader.mean_accuracy(result, lambda cells: [global_accuracy(cells)])
 
 
 def after_aggregation(published: PublishedValue) -> bool:
-    """Whether a local performance is of the models after aggregation: FedAlign's under IID and Dirichlet.
+    """Return whether a local performance is measured after aggregation: FedAlign's under IID and Dirichlet.
 
     Source: FedAlign, Appendix B.3. PromptFL's values show that theirs are of the models before it: under IID
     every client holds all classes, where one aggregated model would have one value, and the paper prints two.
@@ -124,7 +124,7 @@ def after_aggregation(published: PublishedValue) -> bool:
 
 
 def _local_test(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Local performance: models on all test samples of a client's classes, which under Path are its own."""
+    """Return local performance: models on all test samples of a client's classes (under Path, its own)."""
     stage = AFTER_AGGREGATION if after_aggregation(published) else BEFORE_AGGREGATION
     accuracies = _own if published.setting.startswith("Path") else _on_own_classes
     return reader.mean_accuracy(result, accuracies, stage)
@@ -135,12 +135,12 @@ def _on_own_classes(cells: Iterable[NamedCell]) -> list[float]:
 
 
 def _generalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """G: the global model on the held-out domain."""
+    """Return G: the global model on the held-out domain."""
     return reader.mean_accuracy(result, lambda cells: [global_accuracy(cells, result.run.held_out)])
 
 
 def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """P: the clients' models on their own domains, of one printed target or the mean over all domains."""
+    """Return P: the clients' models on their own domains, for one printed target or the mean over all."""
     if published.setting.startswith("held out") and published.target != "avg":
         domain = DOMAINS.get(published.dataset, {})[published.target]
         return reader.mean_accuracy(result, lambda cells: [accuracy_by_domain(cells).get(domain)])
@@ -148,26 +148,26 @@ def _personalization(reader: RunReader, published: PublishedValue, result: RunRe
 
 
 def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """C: the clients' models on their own domains and the global one on the held-out domain, all equal."""
+    """Return C: the clients' models on their domains, and the global one on the held-out domain."""
     return reader.mean_accuracy(result, lambda cells: [comprehensive(cells, result.run.held_out)])
 
 
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Condition number of the clients' transforms in the last round, mean over clients."""
+    """Return the condition number of the clients' transforms in the last round, averaged over clients."""
     rows = reader.diagnostics(result.run.id, "condition_number")
     last = [r.value for r in rows if r.round == rows[-1].round and r.value is not None]
     return float(np.mean(last)) if last else None
 
 
 def _gradient_cosine(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Mean pairwise cosine of the clients' pseudo-gradients, mean over all rounds."""
+    """Return the mean pairwise cosine of the clients' pseudo-gradients, averaged over all rounds."""
     rows = reader.diagnostics(result.run.id, "gradient_conflict")
     known = [r.value for r in rows if r.value is not None]
     return float(np.mean(known)) if known else None
 
 
 def _traffic(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
-    """Millions of scalars that a client sends in a round (the paper does not say what it counts)."""
+    """Return millions of scalars sent by a client in a round (the paper does not say what it counts)."""
     rounds = [r for r in reader.store.rounds.of_runs([result.run.id]) if r.round > 0]
     clients = sum(e.kind == "client" for e in reader.store.cells.entities(result.run.id))
     known = [r.scalars_up for r in rounds if r.scalars_up is not None]

@@ -30,7 +30,7 @@ CLIENTS = 5
 
 
 def mini(experiment: Experiment) -> Experiment:
-    """The small version of an experiment: embedded data, a miniature CLIP, two rounds, two shots, one seed.
+    """Return an experiment's small version: embedded data, miniature CLIP, two rounds, two shots, one seed.
 
     The methods keep their switches. Prompt lengths and batch sizes are capped (two lengths of one method keep
     their ratio), and a number of blocks becomes the largest divisor of the miniature's width that does not
@@ -65,7 +65,7 @@ def mini(experiment: Experiment) -> Experiment:
 
 
 def _backbone(large: str) -> str:
-    """The miniature with an image tower of the same family."""
+    """Return the miniature backbone with an image tower of the same family."""
     return "mini-rn" if facts(large).vision == "resnet" else "mini-vit"
 
 
@@ -84,12 +84,12 @@ def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, An
 
 
 def _split(experiment: Experiment) -> Literal["60/20/20", "80/20"]:
-    """The same split, or 80/20 for an official one: the embedded data have no official split."""
+    """Return the same split, or 80/20 for an official one: the embedded data have no official split."""
     return "60/20/20" if experiment.data.split == "60/20/20" else "80/20"
 
 
 def _partition(large: PartitionConfig) -> PartitionConfig:
-    """The same kind for ten classes and few clients; the embedded domains hold 30 images of a class.
+    """Return the same kind of partition, for ten classes, few clients and 30 images of a class per domain.
 
     The embedded data name no clients: natural ones become IID.
     """
@@ -106,7 +106,7 @@ def _partition(large: PartitionConfig) -> PartitionConfig:
 
 
 def _sweep(large: Experiment, width: int) -> dict[str, list[Any]]:
-    """The swept fields with values that the small version can take, without the fields that it sets."""
+    """Return the swept fields with values that fit the small version, without the fields that it sets."""
     sweep: dict[str, list[Any]] = {}
     for path, values in large.sweep.items():
         if path in ("data.shots", "data.split", "data.template", "backbone.pretrained"):
@@ -126,14 +126,14 @@ def _sweep(large: Experiment, width: int) -> dict[str, list[Any]]:
 
 
 def _capped(name: str, value: Any, width: int) -> Any:
-    """A hyper-parameter's value that fits the miniature."""
+    """Return a hyper-parameter's value that fits the miniature."""
     if name == "blocks":
         return max(n for n in range(1, value + 1) if width % n == 0)
     return min(value, CAPS[name]) if name in CAPS else value
 
 
 def _method(entry: MethodEntry, width: int) -> MethodEntry:
-    """The method with every length and batch size capped, including its defaults.
+    """Return the method with every length and batch size capped, including its defaults.
 
     Raises:
         FedLensError: for an unknown method, or a field that it does not have.
@@ -154,7 +154,7 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
 
 
 def _two_lengths(large: dict[str, Any]) -> dict[str, int]:
-    """Two prompt lengths in the same ratio, the longer one at its cap; empty where the caps need no ratio."""
+    """Return two prompt lengths in the same ratio, the longer at its cap; empty if the caps allow both."""
     lengths = {k: large[k] for k in ("prompt_length", "personal_length") if large.get(k)}
     longer = max(lengths, key=lengths.__getitem__, default="")
     if len(lengths) < 2 or lengths[longer] <= CAPS[longer]:

@@ -78,6 +78,6 @@ DOMAINS: dict[str, dict[str, str]] = {
 
 
 def printed_backbone(experiment: Experiment) -> str:
-    """An experiment's backbone as the tables print it; cohorts that no table has go by their names."""
+    """Return an experiment's backbone as the tables print it; other cohorts are named by their backbones."""
     printed = {cohorts: text for text, cohorts in COHORTS.items()}
     return printed.get(experiment.cohorts, backbone_names(experiment))

@@ -28,7 +28,7 @@ _COLUMNS: dict[str, Metric] = {
 
 
 def column_of(value: PublishedValue) -> Metric | None:
-    """The column that a published value belongs in; None for values of single domains, and all others.
+    """Return the column that a published value belongs in; None for values of single domains, and all others.
 
     A local performance of models before aggregation has none either: the columns are of the models after it.
     """
@@ -40,7 +40,7 @@ def column_of(value: PublishedValue) -> Metric | None:
 
 
 def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) -> PrintedValues:
-    """The published values that experiments name, at the rows whose whole config is the printed method's.
+    """Match the published values that experiments name with the rows that have the printed method's config.
 
     A row of any experiment counts when it is a variant of an experiment that names published values
     (``variants.content``) and holds out the same domains. An experiment whose entries match no published
@@ -94,7 +94,7 @@ def _add(
 def _rows(
     comparison: Comparison, experiment: Experiment, contents: list[dict[str, Any]]
 ) -> Mapping[int, list[Row]]:
-    """The comparison's rows that are runs of each variant, by the variant's position."""
+    """Return the comparison's rows that are runs of each variant, by the variant's position."""
     methods = {entry.name for entry in experiment.methods}
     rows: dict[int, list[Row]] = {}
     for group in comparison.groups:

@@ -70,7 +70,7 @@ class PublishedValue:
 
 @cache
 def load(paper: str) -> tuple[PublishedValue, ...]:
-    """A paper's values in the file's order.
+    """Return a paper's values in the file's order.
 
     Raises:
         FedLensError: ``reproduces``, when there is no file of this paper.
@@ -90,12 +90,12 @@ def load(paper: str) -> tuple[PublishedValue, ...]:
 
 
 def load_all() -> tuple[PublishedValue, ...]:
-    """The values of all papers, paper after paper."""
+    """Return the values of all papers, paper after paper."""
     return tuple(value for paper in PAPERS for value in load(paper))
 
 
 def values_of(experiment: Experiment) -> tuple[PublishedValue, ...]:
-    """The values that an experiment's ``reproduces`` names, for the experiment's backbone only.
+    """Return the values that an experiment's ``reproduces`` names, for the experiment's backbone only.
 
     Raises:
         FedLensError: ``reproduces``, for an unknown paper or an entry that no published value matches.

@@ -73,12 +73,12 @@ class Reproduction:
 
 
 def _digits(value: float) -> int:
-    """Decimals as the papers print them: two for per cent, three for cosines."""
+    """Return the number of decimals that the papers print: two for per cent, three for cosines."""
     return 2 if abs(value) >= 1 else 3
 
 
 def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
-    """All published values that an experiment names, with ours as far as its runs are done.
+    """Return all published values that an experiment names, with our values where its runs are finished.
 
     A run that FedLens trained counts where it is a run of one of the experiment's variants
     (``variants.content``), in whichever experiment of the store, unless that is archived; of a repeated seed
@@ -133,7 +133,7 @@ class _FinishedRun:
 def _finished_runs(
     store: Store, experiment: Experiment, contents: Sequence[dict[str, Any]], rule: Rule
 ) -> dict[int, list[_FinishedRun]]:
-    """The finished runs of each variant, one per seed and held-out domain."""
+    """Return the finished runs of each variant, one per seed and held-out domain."""
     if not Path(store.path).exists():
         return {}
     ids = [e.id for e in store.experiments.all() if e.config.data.name == experiment.data.name]
@@ -153,7 +153,7 @@ def _finished_runs(
 
 
 def status_counts(rows: Sequence[Reproduction]) -> dict[Status, int]:
-    """The number of published values of each status, in the order of ``Status``; without empty ones."""
+    """Count the published values of each status, in the order of ``Status``, without empty ones."""
     counts: dict[Status, int] = dict.fromkeys(get_args(Status), 0)
     for row in rows:
         counts[row.status] += 1
@@ -167,7 +167,7 @@ def _reproduction(
     held_out: Sequence[str],
     label: str,
 ) -> Reproduction:
-    """A published value with ours from the finished runs of its method, those without caveats first."""
+    """Return a published value with ours, preferably from finished runs without caveats."""
     measured = reader.statistic(value, [run.result for run in runs if not run.caveat], held_out)
     if measured is not None:
         return Reproduction(value, "measured", measured, label)

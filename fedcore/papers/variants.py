@@ -12,12 +12,12 @@ from fedcore.results.settings import unused_fields
 
 
 def variants(experiment: Experiment) -> list[RunConfig]:
-    """One run per method and combination of swept values, with the first seed and nothing held out."""
+    """Return one run per method and combination of swept values, with the first seed and nothing held out."""
     return expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
 
 
 def contents(experiment: Experiment) -> list[dict[str, Any]]:
-    """The ``content`` of each of the experiment's variants, in the order of ``variants``.
+    """Return the ``content`` of each of the experiment's variants, in the order of ``variants``.
 
     Raises:
         FedLensError: for a method or hyper-parameter that FedLens does not have.
@@ -27,7 +27,7 @@ def contents(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
-    """The fields that are equal in all runs of one variant, with every hyper-parameter written out.
+    """Return the fields that are equal in all runs of one variant, with every hyper-parameter written out.
 
     Seed, held-out domain, the folder of the data and a user's own class descriptions may differ, and so may
     fields that the kind of partition does not use: a sweep over kinds carries the fields of all of them.
@@ -50,7 +50,7 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
 
 
 def find_variant(contents: Sequence[dict[str, Any]], method: Equivalent) -> int | None:
-    """Position of the first variant that is a printed method: same name, and all of its fields equal.
+    """Return the position of the first variant with a printed method's name and fields.
 
     Of a sweep over anything else it is the first: the printed value comes first among the swept ones.
     """

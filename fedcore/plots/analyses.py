@@ -93,7 +93,7 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
 
 
 def _counts_in_cells(counts: np.ndarray, shares: np.ndarray) -> go.Scatter:
-    """Texts of the counts that are not 0, dark on light cells and light on dark ones."""
+    """Return texts of the counts that are not 0, dark on light cells and light on dark ones."""
     y, x = np.nonzero(counts)
     dark = shares[y, x] >= DARK_TEXT_FROM["accuracy"]
     return go.Scatter(

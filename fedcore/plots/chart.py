@@ -55,6 +55,6 @@ def shorten(title: str, room: float, end: int = 16) -> str:
 
 
 def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:
-    """Positions and texts of axis labels: every name, or every n-th where more would not fit."""
+    """Return positions and texts of axis labels: every name, or every n-th where more would not fit."""
     step = max(1, ceil(len(names) / room))
     return list(range(0, len(names), step)), [short_name(n) for n in names[::step]]

@@ -119,7 +119,7 @@ def _marker(m: Mark, position: str | None, theme: Theme) -> go.Scatter:
 
 
 def _axis_range(values: Sequence[float], least: float | None = None) -> Range:
-    """Range of an axis with space around all markers; ``least`` is a value that it always includes."""
+    """Return the range of an axis with space around all markers; it always includes the value ``least``."""
     known = [*values, *([] if least is None else [least])] or [0.0]
     space = 0.1 * (max(known) - min(known)) or 1.0
     return min(known) - space, max(known) + space
@@ -153,7 +153,7 @@ def _label_positions(marks: Sequence[Mark], x_range: Range, y_range: Range, widt
 
 
 def _label_box(position: str, u: float, v: float, size: float) -> Box:
-    """Box of a name of ``size`` pixels at a position beside the marker at (u, v)."""
+    """Return the box of a name of ``size`` pixels at a position beside the marker at (u, v)."""
     vertical, side = position.split()
     d = MARKER_DISTANCE
     left = {"left": u - d - size, "center": u - size / 2, "right": u + d}[side]
@@ -166,7 +166,7 @@ def _overlap(a: Box, b: Box) -> bool:
 
 
 def cost_table(costs: Sequence[Cost], front: Sequence[Cost]) -> dict[str, list[object]]:
-    """The values of ``cost_chart`` as a table: a row per cost."""
+    """Return the values of ``cost_chart`` as a table: a row per cost."""
 
     def rounded(name: str, digits: int) -> list[object]:
         values = [getattr(c, name) for c in costs]

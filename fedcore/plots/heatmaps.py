@@ -97,7 +97,7 @@ def _known_values(panels: Sequence[Panel]) -> np.ndarray:
 def _grid(
     panels: Sequence[Panel], theme: Theme, columns: int, coloraxis: dict[str, Any], kind: Kind, pixels: int
 ) -> go.Figure:
-    """Panels in rows of ``columns``, written as plain dicts, so that plotly checks each of them once."""
+    """Draw panels in rows of ``columns``; they are plain dicts, so that plotly checks each only once."""
     columns = max(1, min(columns, len(panels)))
     rows = max(1, ceil(len(panels) / columns))
     tallest = max((len(p.rows) for p in panels), default=1)
@@ -160,7 +160,7 @@ def _gap_in_legend(theme: Theme) -> dict[str, Any]:
 
 
 def _cell_in_words(panel: Panel, row: str, column: str) -> str:
-    """The row and column of a cell in words."""
+    """Return the row and column of a cell in words."""
     row, column = escape(row), escape(column)
     if panel.matrix is not None:
         return f"{row} {panel.matrix.verb} {column}"
@@ -195,7 +195,7 @@ def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
 
 
 def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float) -> dict[str, Any]:
-    """Texts of the values, dark on light cells and light on dark ones."""
+    """Return texts of the values, dark on light cells and light on dark ones."""
     y, x = np.nonzero(~np.isnan(panel.values))
     values = panel.values[y, x]
     if kind == "difference":
@@ -223,13 +223,16 @@ def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float)
 
 
 def _diverging(theme: Theme) -> list[tuple[float, str]]:
-    """A colour scale with orange below 0, blue above it and the colour of the page between."""
+    """Return a colour scale with orange below 0, blue above it and the colour of the page between."""
     middle = theme.paper if theme.dark else "#f5f5f5"
     return [(0.0, "#B35806"), (0.25, "#E08214"), (0.5, middle), (0.75, "#5E9CC9"), (1.0, "#1F5FA8")]
 
 
 def _text_colours(scale: Sequence[tuple[float, str]], share: np.ndarray) -> np.ndarray:
-    """Black or white, whichever has more contrast (WCAG) to a scale's colours. Shape: share (cells,)."""
+    """Return black or white, whichever contrasts more (WCAG) with a scale's colours.
+
+    Shape: share (cells,).
+    """
     rgb = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for _, colour in scale]) / 255
     at = [position for position, _ in scale]
     mixed = np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
@@ -243,7 +246,7 @@ Extent = tuple[tuple[float, float], tuple[float, float]]
 
 
 def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool) -> dict[str, Any]:
-    """The two axes of a panel; only the first panel in a row has a title beside its rows."""
+    """Return the two axes of a panel; only the first panel in a row has a title beside its rows."""
     names_x, names_y = ticks(panel.columns, 14), ticks(panel.rows, MANY_ROWS)
     shared = {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.ink}, "ticks": ""}
     shared |= {"automargin": True, "tickmode": "array"}
@@ -272,7 +275,7 @@ def _panel_axes(panel: Panel, theme: Theme, nth: str, ends: Extent, first: bool)
 
 
 def _panel_texts(panel: Panel, theme: Theme, nth: str, ends: Extent) -> list[dict[str, Any]]:
-    """The title above a panel, and the text in an empty one."""
+    """Return the annotations of a panel: the title above it, and the text in an empty one."""
     shared = {"showarrow": False, "font": {"size": 14, "color": theme.ink}}
     (left, right), (_, top) = ends
     title = {

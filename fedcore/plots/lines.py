@@ -88,7 +88,7 @@ def line_chart(
 
 
 def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:
-    """Values that the axis of constant lines includes, from 0 on; None where lines are not constant.
+    """Return values for the axis of constant lines to include, from 0 on; None if lines are not constant.
 
     Plotly alone would show one unit to both sides of a constant, or magnify rounding errors.
     """
@@ -103,13 +103,13 @@ def _range_of_constant(values: Sequence[float], most: float | None) -> list[floa
 
 
 def _legend_rows(series: Sequence[Series]) -> int:
-    """Rows of a legend below a chart of a third of the page; a long name has a row of its own."""
+    """Count the legend rows below a chart a third of the page wide; a long name takes a whole row."""
     longest = max((len(s.label) for s in series), default=0)
     return ceil(max(1, len(series)) / max(1, min(3, NARROW_CHART // (LEGEND_KEY + 7 * longest))))
 
 
 def _legend_top(height: int, rows: int) -> float:
-    """Top of the legend in shares of the plot's height, which shrinks with every row of the legend."""
+    """Return the legend's top as a share of the plot's height, which shrinks with every row of the legend."""
     return -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
 
 
@@ -119,7 +119,7 @@ def _title(text: str, theme: Theme) -> dict[str, object]:
 
 
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:
-    """Traces of one series: its line, and behind it its band where it has one."""
+    """Return the traces of one series: its line, and behind it its band if it has one."""
     colour = theme.colour(s.method)
     markers = [marker(s.method), *OPEN_MARKERS]
     dashes = [dash(s.method), "dash", "dot", "dashdot"]
@@ -144,7 +144,7 @@ def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) 
 
 
 def _band(s: Series, colour: str) -> list[dict[str, Any]]:
-    """Area from the minimum to the maximum, or one standard deviation to both sides."""
+    """Return the band from minimum to maximum, or of one standard deviation to both sides."""
     low, high = list(s.low), list(s.high)
     if any(d is not None for d in s.std):
         high = [y + (d or 0) for y, d in zip(s.y, s.std, strict=True)]
@@ -168,14 +168,14 @@ def _band(s: Series, colour: str) -> list[dict[str, Any]]:
 
 
 def _hover_texts(s: Series, digits: str) -> list[str]:
-    """Range or spread of each value, which follows the value when hovered over."""
+    """Return the range or spread of each value, which follows the value in the hover text."""
     if s.low:
         return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
     return [f" ± {d:.1f}" if d is not None else "" for d in s.std]
 
 
 def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
-    """Alternative text: the last value of every line, largest first."""
+    """Return the alternative text: the last value of every line, largest first."""
     last = [(s.y[-1], s.label) for s in series if s.y]
     if not last:
         return f"{y_title}: no data yet."
@@ -187,7 +187,7 @@ def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
 
 
 def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapping[str, list[object]]:
-    """Lines as a table: a row per value and line, with spread and range where they are known."""
+    """Return the lines as a table: a row per value and line, with spread and range where they are known."""
     rows = [(s, i) for s in series for i in range(len(s.x))]
     mean = f"mean, {unit}" if unit else "mean"
     table: dict[str, list[object]] = {
@@ -204,7 +204,7 @@ def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapp
 
 
 def _rounded(value: float | None) -> float | None:
-    """Round to two decimals, smaller values to three digits: an error of 0.0000009 is not 0."""
+    """Round to two decimals, but small values to three digits: an error of 0.0000009 is not 0."""
     if value is None:
         return None
     return round(value, 2) if abs(value) >= 0.01 else float(f"{value:.3g}")

@@ -79,12 +79,12 @@ _UPRIGHT = "justify-self:center;padding:0.4rem 0 0;writing-mode:vertical-rl;alig
 
 
 def _named(names: Sequence[str], room: int) -> list[tuple[int, str]]:
-    """Position and text of the names that fit."""
+    """Return positions and texts of the names that fit."""
     return list(zip(*ticks(names, room), strict=True))
 
 
 def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> str:
-    """A disc whose area is the count, in a box of a column's width and at most a row's height."""
+    """Return a disc whose area is the count, in a box of a column's width and at most a row's height."""
     if not count:
         return "<span></span>"
     share = 84 * sqrt(count / largest)
@@ -95,7 +95,7 @@ def _bubble(count: int, largest: int, what: str, row: float, theme: Theme) -> st
 
 
 def _strip(counts: np.ndarray, largest: int, client: str, row: float, theme: Theme) -> str:
-    """One box for all classes of a client: far fewer elements for the browser than a box each."""
+    """Draw one box for all classes of a client: far fewer elements for the browser than a box each."""
     edge, stops = 100 / len(counts), []
     for j in np.flatnonzero(counts):
         shade = round(30 + 70 * int(counts[j]) / largest)

@@ -52,7 +52,7 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
 
 
 def _number_axis(field: str, values: Sequence[float]) -> dict[str, object]:
-    """An axis with a tick at every value, logarithmic where the values span more than a factor of 30."""
+    """Return an axis with a tick at every value, logarithmic if the values span more than a factor of 30."""
     ticks = {
         "tickmode": "array",
         "tickvals": list(values),
@@ -145,7 +145,7 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
 def _text_dimension(
     label: str, names: Sequence[str], order: Sequence[str] | None = None
 ) -> dict[str, object]:
-    """A dimension of texts, evenly spaced in the given order (default: that of ``names``)."""
+    """Return a dimension of texts, evenly spaced in the given order (default: that of ``names``)."""
     present = [n for n in dict.fromkeys(order or names) if n in set(names)]
     position = {n: i for i, n in enumerate(present)}
     return {

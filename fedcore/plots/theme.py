@@ -43,7 +43,7 @@ class Theme:
     dark: bool = False
 
     def colour(self, method: str) -> str:
-        """The colour of a method."""
+        """Return the colour of a method."""
         if method in BASELINES:
             return BASELINES[method][int(self.dark)]
         named = DARK_COLOURS if self.dark else LIGHT_COLOURS
@@ -97,24 +97,24 @@ class Theme:
 
 
 def dash(method: str) -> str:
-    """The line style of a method; baselines are dotted or dashed."""
+    """Return the line style of a method; baselines are dotted or dashed."""
     if method in BASELINES:
         return BASELINES[method][2]
     return DASHES.get(method) or OTHER_DASHES[_slot(method)]
 
 
 def marker(method: str) -> str:
-    """The marker of a method."""
+    """Return the marker of a method."""
     return MARKERS.get(method) or OTHER_MARKERS[_slot(method)]
 
 
 def _slot(method: str) -> int:
-    """Index into the spare colours, from the name alone, so that it is the same on every page."""
+    """Return the index into the spare colours, from the name alone, so that it is the same on every page."""
     return hashlib.sha256(method.encode()).digest()[0] % len(OTHERS)
 
 
 def rgba(colour: str, opacity: float) -> str:
-    """The colour ``#rrggbb`` with an opacity, as plotly and CSS write it."""
+    """Return the colour ``#rrggbb`` with an opacity, as plotly and CSS write it."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"
 

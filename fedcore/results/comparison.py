@@ -146,7 +146,7 @@ def _group(key: GroupKey, results: Sequence[RunResult], config: RunConfig) -> Gr
 
 
 def _breakdowns(results: Sequence[RunResult]) -> dict[Breakdown, dict[str, Stat]]:
-    """Mean over a seed's runs that have a domain or client, then mean and spread over seeds."""
+    """Average over a seed's runs that have a domain or client, then return mean and spread over seeds."""
     complete = complete_seeds(results)
     seeds = group_by(complete, lambda r: r.run.seed).values()
     position = {d: i for i, d in enumerate(dict.fromkeys(d for r in results for d in r.domains))}
@@ -177,7 +177,7 @@ def _row_keys(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dict[
 def _newest_runs(
     runs: Sequence[RunRow], keys: Mapping[int, GroupKey], unfinished: bool
 ) -> tuple[list[RunRow], list[str]]:
-    """Runs to average, and notes on the others; a repeated seed counts once, since it is no more evidence."""
+    """Return the runs to average, with a repeated seed only once, and notes on the others."""
     usable = [r for r in runs if r.state == "done" or (unfinished and r.rounds_done > 0)]
     repeats = group_by(usable, lambda r: (keys[r.id], r.seed, r.held_out)).values()
     newest = {max(same, key=lambda r: (r.state == "done", r.id)).id for same in repeats}
@@ -197,7 +197,7 @@ def _count(number: int, noun: str) -> str:
 def _complete_seeds_only(
     grouped: Mapping[GroupKey, list[RunResult]],
 ) -> tuple[dict[GroupKey, list[RunResult]], list[str]]:
-    """Rows reduced to their complete seeds, without rows that have none, and notes on what was left out."""
+    """Reduce rows to their complete seeds and drop rows without any; the notes say what is missing."""
     complete, notes = {}, []
     for key, members in grouped.items():
         kept = complete_seeds(members)
@@ -213,7 +213,7 @@ def _complete_seeds_only(
 
 
 def _round_notes(results: Sequence[RunResult], rule: Rule) -> list[str]:
-    """Notes on the selected rounds: one line per method and fact."""
+    """Return notes on the selected rounds: one line per method and fact."""
     facts = ((r, _round_fact(r, rule)) for r in results)
     same = group_by((f for f in facts if f[1]), lambda f: (f[0].run.label, f[1]))
     return [
@@ -234,7 +234,7 @@ def _round_fact(result: RunResult, rule: Rule) -> str:
 
 
 def _domain_notes(groups: Sequence[Group]) -> list[str]:
-    """Notes on means of G, P and C over fewer domains than there are, which differ from a paper's."""
+    """Return notes on means of G, P and C over fewer domains than there are, which differ from a paper's."""
     notes = []
     for group in groups:
         held = dict.fromkeys(r.run.held_out for r in group.runs if r.run.held_out is not None)
@@ -245,7 +245,7 @@ def _domain_notes(groups: Sequence[Group]) -> list[str]:
 
 
 def _protocol_notes(groups: Sequence[Group]) -> list[str]:
-    """Notes on rows of one table that trained for different rounds or shares of clients."""
+    """Return notes on rows of one table that trained for different rounds or shares of clients."""
     notes = []
     trained = [g for g in groups if any(r.rounds != (0,) for r in g.runs)]
     for rows in group_by(trained, lambda g: g.setting).values():
@@ -258,13 +258,13 @@ def _protocol_notes(groups: Sequence[Group]) -> list[str]:
 
 
 def _caveat_notes(rows: Sequence[Group], titles: Mapping[str, str]) -> list[str]:
-    """A line for every marked row; it names the setting where there are several."""
+    """Return a line for every marked row; it names the setting where there are several."""
     where = {key: f" ({title})" if len(titles) > 1 else "" for key, title in titles.items()}
     return [f"{CAVEAT_MARK} {g.label}{where[g.setting]}: {g.caveat}" for g in rows if g.caveat]
 
 
 def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
-    """Rows of one setting with different labels: as many fields that differ are added as it takes."""
+    """Return the rows of one setting with distinct labels, adding as many differing fields as it takes."""
     own = {(g.setting, g.label) for g in groups if g.trained_by_fedlens}
     others = [not g.trained_by_fedlens and (g.setting, g.label) in own for g in groups]
     groups = [replace(g, label=g.label + RECORDED_ELSEWHERE * o) for g, o in zip(groups, others, strict=True)]
@@ -295,7 +295,7 @@ def partial_fields(groups: Sequence[Group]) -> dict[tuple[str, ...], dict[str, s
 
 
 def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Path -> a text per row, empty where a row lacks the field."""
+    """Return by path a text for each row, empty if a row lacks the field."""
     flat = [g.fields for g in groups]
     names = dict.fromkeys(name for f in flat for name in f if name not in NOT_COMPARED)
     return {n: [value_text(n, f[n]) or "empty" if n in f else "" for f in flat] for n in names}

@@ -51,7 +51,7 @@ class Series:
 
 
 def show_ranges(series: Sequence[Series]) -> bool:
-    """Whether bands from minimum to maximum are drawn; many of one colour are hover texts instead."""
+    """Return whether bands from minimum to maximum are drawn; many of one colour are hover texts instead."""
     methods = [s.method for s in series if s.low]
     return max(map(methods.count, methods), default=0) <= MAX_RANGES
 
@@ -90,7 +90,7 @@ def traffic_by_round(store: Store, until: Until) -> list[Series]:
 def _scores(
     store: Store, run_ids: Iterable[int], metric: Metric, split: int = TEST, stage: int = AFTER_AGGREGATION
 ) -> ByRound:
-    """Accuracy of some runs, per cent."""
+    """Return the accuracy curves of some runs, in per cent."""
     ids = list(run_ids)
     scores: ByRound = {i: {} for i in ids}
     for row in store.rounds.mean_accuracy(ids, split, stage):
@@ -101,7 +101,7 @@ def _scores(
 
 
 def _series_per_run(store: Store, until: Until, values: ByRound) -> list[Series]:
-    """A line for every run that has values up to its last round."""
+    """Return a line for every run that has values up to its last round."""
     runs = store.runs.get(until)
     labels = run_labels(runs)
     lines = []
@@ -154,7 +154,7 @@ def cumulative_cost(store: Store, run_ids: Iterable[int], axis: Axis) -> ByRound
 
 
 def _cost_of_round(row: RoundRow, axis: Axis) -> float | None:
-    """What one round took; on the axis of rounds its own number."""
+    """Return the cost of one round; on the axis of rounds, its number."""
     if axis == "round":
         return row.round
     if axis == "seconds":
@@ -211,7 +211,7 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
 
 
 def _totals(rounds: Sequence[RoundRow]) -> tuple[float | None, ...]:
-    """Megabytes up and down, and seconds of training, aggregation and evaluation of one run."""
+    """Return megabytes up and down, and seconds of training, aggregation and evaluation of one run."""
     up, down = (_sum_known(*(getattr(r, name) for r in rounds)) for name in ("bytes_up", "bytes_down"))
     return (
         None if up is None else up / MEGABYTE,

@@ -58,7 +58,7 @@ def recording_methods(name: str) -> str:
 
 
 def _methods_in_order(names: Iterable[str]) -> Iterator[type[Method]]:
-    """The named methods, then all others, since scripts may record values that these describe."""
+    """Yield the named methods, then all others, since scripts may record values that these describe."""
     methods = registry.load_all()
     for name in dict.fromkeys([*names, *methods]):
         if name in methods:

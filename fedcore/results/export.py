@@ -108,7 +108,7 @@ def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, 
 
 
 def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
-    """Columns of the first printed value, with the round that its paper reports."""
+    """Return the columns of the first printed value, with the round that its paper reports."""
     if not values:
         return {}
     first = values[0]
@@ -117,7 +117,7 @@ def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
 
 
 def _tested(test: PairedTest | None, caveat: str) -> dict[str, Any]:
-    """Columns of a test; its remark is joined with the row's caveat."""
+    """Return the columns of a test; its remark is joined with the row's caveat."""
     if test is None:
         return {}
     p, adjusted = ("" if p is None else f"{p:.3g}" for p in (test.p, test.adjusted))
@@ -272,7 +272,7 @@ def _latex_table(
 
 
 def _latex_n(group: Group, metrics: Sequence[Metric]) -> str:
-    """Number of seeds in the means; one per metric in the order of the columns where they differ."""
+    """Return the number of seeds in the means; if metrics differ, one per metric in the columns' order."""
     counts = [group.stats[m].n if m in group.stats else 0 for m in metrics]
     several = {n for n in counts if n}
     return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
@@ -301,7 +301,7 @@ def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequen
 
 
 def _latex_printed(values: Sequence[PrintedValue]) -> str:
-    """Printed values of one cell; several where papers print different ones."""
+    """Return the printed values of one cell; several if papers print different ones."""
     texts = [
         f"{v.value:.2f}" + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}") for v in values
     ]

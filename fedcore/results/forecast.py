@@ -67,7 +67,7 @@ def precedents(db: str | Path) -> Precedents:
 
 
 def _written(db: str | Path, run_id: int) -> int:
-    """Bytes of a run's checkpoints and log; 0 where it has none, or was deleted a moment ago."""
+    """Return the bytes of a run's checkpoints and log; 0 if it has none, or was deleted a moment ago."""
     try:
         return sum(f.stat().st_size for f in run_folder(db, run_id).glob("*") if f.is_file())
     except (FedLensError, FileNotFoundError):
@@ -75,7 +75,7 @@ def _written(db: str | Path, run_id: int) -> int:
 
 
 def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:
-    """Seconds that planned runs will take; None as soon as one has no precedent: half an estimate is none."""
+    """Return the seconds that planned runs will take; None if any has no precedent."""
     kinds = [_kind(run) for run in runs]
     if not set(kinds) <= set(past.seconds):
         return None
@@ -83,16 +83,16 @@ def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:
 
 
 def memory(past: Precedents, runs: Sequence[RunConfig]) -> int | None:
-    """Bytes that the largest of some planned runs will take; None as soon as one has no precedent."""
+    """Return the bytes that the largest of some planned runs will take; None if one has no precedent."""
     kinds = {_kind(run) for run in runs}
     return max(past.memory[k] for k in kinds) if kinds and kinds <= set(past.memory) else None
 
 
 def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
-    """Encodings that are not cached yet, and checkpoints and logs as runs of the same kind have written them.
+    """Estimate the bytes of missing encodings, and of checkpoints and logs by earlier runs of the kind.
 
-    Cached is what has the same data set, backbone, layer and count of images; other weights of one backbone
-    are not told apart.
+    An encoding counts as cached if data set, backbone, layer and number of images agree; different weights
+    of one backbone are not distinguished.
     """
     folder = artifacts_folder(db) / "encodings"
     there = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []

@@ -159,7 +159,7 @@ def _run_result(
 
 
 def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:
-    """Metrics that are read from cells, per cent, mean over rounds."""
+    """Return the metrics that are read from cells, in per cent, averaged over rounds."""
     if held_out is None:
         return {"whole": _mean_percent(global_accuracy(cells) for cells in rounds)}
     return {
@@ -170,7 +170,7 @@ def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> di
 
 
 def _breakdowns(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Breakdown, dict[str, float]]:
-    """Accuracies by domain, client and held-out domain, per cent, mean over the rounds that have them."""
+    """Return accuracies by domain, client and held-out domain, in per cent, averaged over rounds."""
     shares: dict[Breakdown, list[dict[str, float]]] = {
         "domain": [accuracy_by_domain(cells) for cells in rounds],
         "client": [accuracy_by_client(cells) for cells in rounds],
@@ -193,7 +193,7 @@ def _mean_percent(shares: Iterable[float | None]) -> float | None:
 
 
 def is_own(c: NamedCell) -> bool:
-    """Whether a cell is of a client's own model on its own test samples."""
+    """Return whether a cell is of a client's own model on its own test samples."""
     return c.model_kind == c.test_set_kind == "client" and c.model == c.test_set
 
 
@@ -233,7 +233,7 @@ def comprehensive(cells: Sequence[NamedCell], held_out: str | None) -> float | N
 
 
 def _own_accuracies(cells: Sequence[NamedCell], held_out: str | None) -> list[float]:
-    """Own models' accuracies by domain but the held-out one; by client where clients have no domains."""
+    """Return own models' accuracies by domain except the held-out one, or by client without domains."""
     own = {domain: share for domain, share in accuracy_by_domain(cells).items() if domain != held_out}
     return list((own or accuracy_by_client(cells)).values())
 

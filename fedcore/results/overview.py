@@ -58,14 +58,14 @@ def experiment_summaries(store: Store, archived: bool = False) -> list[Experimen
 
 
 def _validated(store: Store, runs: Sequence[RunRow]) -> dict[int, float]:
-    """Mean validation accuracy of the clients' own models at the best round of each run that has one."""
+    """Return the clients' mean validation accuracy at the best round of each run that has one."""
     best = {r.id: r.best_round for r in runs if r.best_round is not None}
     own = group_by(filter(is_own, store.cells.at_rounds(best, VALIDATION)), lambda c: c.run_id)
     return {run: mean_share(cells)[0] for run, cells in own.items()}
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
-    """The method to show, selected on validation; without validation only where there is just one."""
+    """Return the method to show, selected on validation; without validation only if there is just one."""
     labels = tuple(dict.fromkeys(r.label for r in runs))
     if len(labels) == 1:
         return labels[0]
@@ -75,7 +75,7 @@ def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str |
 
 
 def _mean(runs: Sequence[RunRow], label: str | None, field: str) -> float | None:
-    """Mean over the runs of one label, per cent."""
+    """Return the mean over the runs of one label, in per cent."""
     values = [getattr(r, field) for r in runs if r.label == label]
     stat = spread(None if v is None else 100 * v for v in values)
     return None if stat is None else stat.mean
@@ -106,7 +106,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
 
 
 def matches(item: ExperimentSummary, text: str, states: Sequence[str]) -> bool:
-    """Whether an experiment contains all words of ``text``, and a run in one of ``states`` (none: in any)."""
+    """Return whether an experiment contains all words of ``text`` and a run in a state of ``states``."""
     content = " ".join([item.row.name, item.data, *item.methods, *item.row.tags, item.row.notes]).lower()
     return all(word in content for word in text.lower().split()) and (
         not states or any(item.states[s] for s in states)

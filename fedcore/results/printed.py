@@ -36,7 +36,7 @@ class PrintedValue:
         return f"{self.paper}, Table {self.table}"
 
     def text(self, digits: int = 2) -> str:
-        """The value, with its spread where the paper prints one."""
+        """Return the value, with its spread where the paper prints one."""
         return f"{self.value:.{digits}f}" + ("" if self.std is None else f" ± {self.std:.{digits}f}")
 
 
@@ -53,15 +53,15 @@ class PrintedValues:
     missing: dict[str, str] = field(default_factory=dict)
 
     def of(self, group: Group, metric: Metric) -> tuple[PrintedValue, ...]:
-        """The values printed for one cell of a table; empty where there are none."""
+        """Return the values printed for one cell of a table; empty where there are none."""
         return self.values.get((group.setting, group.key), {}).get(metric, ())
 
     def metrics(self, groups: Iterable[Group]) -> set[Metric]:
-        """The metrics for which a value is printed for at least one of these rows."""
+        """Return the metrics for which a value is printed for at least one of these rows."""
         return {m for g in groups for m in self.values.get((g.setting, g.key), {})}
 
     def of_rows(self, groups: Iterable[Group]) -> PrintedValues:
-        """The values of some rows alone."""
+        """Return the lookup restricted to some rows."""
         rows = {(g.setting, g.key) for g in groups}
         kept = {row: by_metric for row, by_metric in self.values.items() if row in rows}
         return PrintedValues(kept, self.missing)
@@ -82,5 +82,5 @@ PrintedLookup = Callable[[Comparison], PrintedValues]
 
 
 def nothing_printed(comparison: Comparison) -> PrintedValues:
-    """The lookup for exports without the papers' columns."""
+    """Return the lookup for exports without the papers' columns."""
     return PrintedValues()

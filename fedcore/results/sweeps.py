@@ -93,13 +93,13 @@ def sweep_families(
 
 
 def _flat_name(path: str) -> str:
-    """The flat name of a swept path, equal for ``methods.fedot.blocks`` and ``methods.*.blocks``."""
+    """Return the flat name of a swept path, equal for ``methods.fedot.blocks`` and ``methods.*.blocks``."""
     part, _, rest = path.partition(".")
     return f"method.config.{rest.rpartition('.')[2]}" if part == "methods" else path
 
 
 def _other_fields(flat: Mapping[str, FieldValue], swept: set[str]) -> str:
-    """The fields that are not swept, as a key; empty where no swept fields are known."""
+    """Return the fields that are not swept, as a key; empty where no swept fields are known."""
     others = {name: v for name, v in flat.items() if name not in swept} if swept else {}
     return json.dumps(others, sort_keys=True)
 
@@ -110,7 +110,7 @@ def _varying_fields(members: Sequence[FlatRow]) -> list[str]:
 
 
 def _title(members: Sequence[FlatRow]) -> str:
-    """The label without the values that were added to make it distinct."""
+    """Return the label without the values that were added to make it distinct."""
     return min((g.label.split(" (")[0] for g, _ in members), key=len) or members[0][0].label
 
 

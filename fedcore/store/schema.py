@@ -111,7 +111,7 @@ def _kinds(db: Database) -> None:
 
 
 def _class_sets(db: Database) -> None:
-    """Test sets of a client's classes (kind ``classes``) and their mean. SQLite cannot change a CHECK."""
+    """Add test sets of a client's classes (kind ``classes``) and their mean; SQLite cannot change a CHECK."""
     db.execute("DROP VIEW accuracy_named")
     db.execute("ALTER TABLE entities RENAME TO entities_before")
     db.execute("""
@@ -140,7 +140,7 @@ def _tasks_and_slots(db: Database) -> None:
 
 
 def _numbers_once(db: Database) -> None:
-    """A number is given once: a link or a note must not mean another run because the newest was deleted.
+    """Never reuse an id: a link or a note must not mean another run after the newest one was deleted.
 
     AUTOINCREMENT cannot be added to a table that is there. Expects foreign keys to be off: with them, to drop
     a table deletes its rows, and with these every round.
@@ -206,7 +206,7 @@ STEPS: dict[str, Callable[[Database], None]] = {
 
 
 def migrations() -> Migrations:
-    """The steps for sqlite-utils, which loads pandas with it: 0.3 s that a file which is up to date saves."""
+    """Return the steps for sqlite-utils, whose import takes 0.3 s; an up-to-date file never needs it."""
     from sqlite_utils import Migrations
 
     found = Migrations(MIGRATION_SET)

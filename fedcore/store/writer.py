@@ -134,7 +134,7 @@ def insert_record(database: Database, record: ExperimentRecord, text: str) -> No
 
 
 def _check_columns(database: Database, table: str, names: Iterable[str]) -> None:
-    """Column names become part of a statement: only those that the table has may."""
+    """Refuse column names that the table does not have, since they become part of a statement."""
     known = {row["name"] for row in database.execute(f"PRAGMA table_info({table})")}
     unknown = [name for name in names if name not in known]
     if unknown:

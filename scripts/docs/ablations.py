@@ -55,7 +55,7 @@ COLUMNS = {
 
 
 def render(text: str, store: Store) -> str:
-    """The page with every block written from the runs.
+    """Return the page with every block written from the runs.
 
     Raises:
         FedLensError: when the database has no such experiment, when a run of it is missing or was made with
@@ -74,7 +74,7 @@ def render(text: str, store: Store) -> str:
 
 
 def table(store: Store, comparison: Comparison, method: str) -> str:
-    """A row for each variant of a method: mean ± sample standard deviation over the seeds.
+    """Return a row for each variant of a method: mean ± sample standard deviation over the seeds.
 
     Raises:
         FedLensError: when the experiment has no such method.
@@ -95,21 +95,21 @@ def table(store: Store, comparison: Comparison, method: str) -> str:
 
 
 def _stat(store: Store, group: Group, column: Column) -> Stat | None:
-    """Mean and spread over seeds in the last round; None where the method does not record it."""
+    """Return mean and spread over seeds in the last round; None if the method does not record it."""
     last = {v.run.id: v.rounds[-1] for v in group.runs}
     rows = store.diagnostics.means(last, column.name)
     return spread(getattr(r, column.of_clients) for r in rows if r.round == last[r.run_id])
 
 
 def _text(column: Column, stat: Stat | None) -> str:
-    """The cell's text; counts, which no seed changes, go without a spread."""
+    """Return the cell's text; counts, which no seed changes, go without a spread."""
     if stat is None:
         return ""
     return f"{stat.mean:,.0f}" if column.digits == 0 and not stat.std else stat.text(column.digits)
 
 
 def _experiment(store: Store) -> ExperimentRow:
-    """The newest recorded experiment of the file.
+    """Return the newest recorded experiment of the file.
 
     Raises:
         FedLensError: when there is none, or when the file has changed since.
@@ -142,7 +142,7 @@ def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
 
 
 def _runs(store: Store, row: ExperimentRow, comparison: Comparison) -> str:
-    """One line about the runs and the machine.
+    """Return one line about the runs and the machine.
 
     Raises:
         FedLensError: when the runs were not all made on one machine with equal threads.

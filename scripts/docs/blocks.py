@@ -10,7 +10,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs"
 
 
 def fill(page: str, writers: Mapping[str, Callable[[str], str]]) -> str:
-    """The page with every block of these kinds written anew.
+    """Return the page with every block of these kinds rewritten.
 
     Args:
         writers: kind -> function from the block's name (empty where it has none) to its text.

@@ -17,7 +17,7 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def render(text: str) -> str:
-    """The page with every block written from the code.
+    """Return the page with every block written from the code.
 
     Raises:
         FedLensError: for a marker that names no method.
@@ -26,13 +26,13 @@ def render(text: str) -> str:
 
 
 def idea(name: str) -> str:
-    """A method's paper and its idea."""
+    """Return a method's paper and its idea."""
     about = registry.get(name).about
     return f"*{about.source}.*\n\n{about.summary}\n"
 
 
 def fields(name: str) -> str:
-    """A table of a method's own fields, or of those that all methods have (``all``)."""
+    """Return a table of a method's own fields, or of those that all methods have (``all``)."""
     if name == "all":
         return table(MethodConfig, {})
     config = registry.get(name).Config
@@ -40,7 +40,7 @@ def fields(name: str) -> str:
 
 
 def table(config: type[BaseModel], common: dict[str, FieldInfo]) -> str:
-    """A row for each field that is not exactly as in ``common``."""
+    """Return a row for each field that is not exactly as in ``common``."""
     own = {n: f for n, f in config.model_fields.items() if n not in common or not _same(f, common[n])}
     if not own:
         return "No field of its own.\n"
@@ -61,7 +61,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """The choices or the range of a field, in short."""
+    """Return the choices or the range of a field, in short."""
     kinds = get_args(field.annotation) if get_origin(field.annotation) is not Literal else ()
     choices = [c for k in (field.annotation, *kinds) if get_origin(k) is Literal for c in get_args(k)]
     if choices:

@@ -111,12 +111,15 @@ _TEMPLATES = [
 
 
 def _between(low: float, high: float) -> np.ndarray:
-    """Truth of low <= angle <= high with edges 6 degrees soft. Shape: -> (181,), for -90 to 90 degrees."""
+    """Return the truth of low <= angle <= high with edges 6 degrees soft.
+
+    Shape: (181,), -90 to 90 degrees.
+    """
     return np.clip(1 - np.maximum(low - _ANGLES, _ANGLES - high) / 6, 0, 1)
 
 
 def _turns() -> list[tuple[str, np.ndarray]]:
-    """Phrases about orientation with their truth at each angle; the first one is empty."""
+    """Return phrases about orientation with their truth at each angle; the first one is empty."""
     a = np.abs(_ANGLES)
     upright = np.clip((_TURNED - a) / (_TURNED - _UPRIGHT), 0, 1)
     turned = np.clip((a - _UPRIGHT) / (_TURNED - _UPRIGHT), 0, 1)
@@ -185,13 +188,16 @@ class Captions:
     turn: np.ndarray
 
     def truth(self, facts: np.ndarray) -> np.ndarray:
-        """Truth of each caption for each image. Shape: facts (images, 7) -> (images, captions) in 0..1."""
+        """Return the truth of each caption for each image, 0 to 1.
+
+        Shape: facts (images, 7) -> (images, captions).
+        """
         agrees = (self.wants[None] < 0) | (self.wants[None] == facts[:, None, :6])
         return agrees.all(2) * TURN_TRUTH[self.turn][:, facts[:, 6] + 90].T
 
 
 def noun(label: int, rng: np.random.Generator) -> str:
-    """The class as a noun: digits have several."""
+    """Return the class as a noun: digits have several."""
     name = CLASSES[label]
     if label < len(drawing.SHAPES):
         return name
@@ -203,7 +209,7 @@ def noun(label: int, rng: np.random.Generator) -> str:
 
 
 def _choose_turn(angle: int, rng: np.random.Generator) -> int:
-    """A phrase about orientation that is true of an image at this angle."""
+    """Return a phrase about orientation that is true of an image at this angle."""
     if abs(angle) <= _UPRIGHT and rng.random() < 0.7:
         return SILENT
     if rng.random() < 0.25:
@@ -257,7 +263,7 @@ def _tidy(text: str) -> str:
 
 
 def caption_batch(corpus: Corpus, rows: np.ndarray, rng: np.random.Generator) -> Captions:
-    """One caption per image."""
+    """Return one caption per image."""
     made = [_caption(corpus.facts[r], rng) for r in rows]
     return Captions([m[0] for m in made], np.array([m[1] for m in made]), np.array([m[2] for m in made]))
 
@@ -282,7 +288,7 @@ _WITH_TURN = ["{turn}, {text}", "{text} {turn}.", "{turn} {text}", "{turn}: {tex
 
 
 def class_prompts(turn: int, rng: np.random.Generator) -> list[str]:
-    """One prompt per class, all of the same form; the federation's own templates are the most frequent."""
+    """Return one prompt per class, all of the same form, most often a template of the federation."""
     first = rng.random() < 0.5
     shape = _PLAIN[0] if first else str(rng.choice(_PLAIN))
     digit = _PLAIN_DIGIT[0] if first else str(rng.choice(_PLAIN_DIGIT))
@@ -297,7 +303,7 @@ def class_prompts(turn: int, rng: np.random.Generator) -> list[str]:
 
 
 def vocabulary_texts() -> list[str]:
-    """Every piece of text that a caption can contain: the words whose token rows are stored."""
+    """Return every piece of text that a caption can contain: the words whose token rows are stored."""
     pieces = [
         *CLASSES,
         *COLOURS,

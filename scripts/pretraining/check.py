@@ -69,12 +69,15 @@ def encode(model: Backbone, data: ImageSet) -> EncodedData:
 
 
 def classes(model: Backbone, data: ImageSet, template: str | None = None) -> Tensor:
-    """Class features of a template, of the data set's own unless given. Shape: -> (classes, d)."""
+    """Return class features of a template, of the data set's own unless given. Shape: -> (classes, d)."""
     return prompts.class_features(model, data.classes, template or data.template)
 
 
 def prompt(model: Backbone, data: ImageSet) -> Callable[[Tensor], Tensor]:
-    """Class features of ``[SOS] context class . [EOT]``. Shape: ([classes,] n, width) -> (classes, d)."""
+    """Return class features of ``[SOS] context class . [EOT]``.
+
+    Shape: ([classes,] n, width) -> (classes, d).
+    """
     suffix = prompts.class_suffix(model, data.classes)
 
     def features(context: Tensor) -> Tensor:
@@ -85,12 +88,12 @@ def prompt(model: Backbone, data: ImageSet) -> Callable[[Tensor], Tensor]:
 
 
 def accuracy(features: Tensor, classes: Tensor, labels: Tensor) -> float:
-    """Accuracy in percent. Shape: (samples, d), (classes, d), (samples,)."""
+    """Return the accuracy in per cent. Shape: (samples, d), (classes, d), (samples,)."""
     return 100 * (features @ classes.T).argmax(1).eq(labels).float().mean().item()
 
 
 def zero_shot(model: Backbone, seen: EncodedData) -> dict[str, float]:
-    """Accuracy of the data set's own prompt in each domain, in percent."""
+    """Return the accuracy of the data set's own prompt in each domain, in per cent."""
     text = classes(model, seen.data)
     return {
         d: accuracy(seen.features[seen.rows(d)], text, seen.labels[seen.rows(d)]) for d in seen.data.domains
@@ -98,7 +101,7 @@ def zero_shot(model: Backbone, seen: EncodedData) -> dict[str, float]:
 
 
 def random_context(model: Backbone, seen: EncodedData, rows: Tensor, length: int, draws: int = 8) -> float:
-    """Mean accuracy under contexts N(0, 0.02)."""
+    """Return the mean accuracy under contexts drawn from N(0, 0.02)."""
     features, width = prompt(model, seen.data), model.facts.token_width
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -169,7 +172,7 @@ def train_lora(
 
 
 def probe(seen: EncodedData, domain: str) -> float:
-    """Test accuracy of a linear classifier trained on 60 % of the domain's features."""
+    """Return the test accuracy of a linear classifier trained on 60 % of the domain's features."""
     from sklearn.linear_model import LogisticRegression
 
     rows = seen.rows(domain)

@@ -60,7 +60,7 @@ class TrainableClip(nn.Module):
         self.register_buffer("mask", clip.attn_mask, persistent=False)
 
     def text(self, rows: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
-        """Normalised text features; ``context`` vectors are inserted after [SOS].
+        """Return normalised text features; ``context`` vectors are inserted after [SOS].
 
         Shape: rows (texts, n), context (texts, c, width) -> (texts, embedding).
         """

@@ -77,7 +77,7 @@ def _spline(points: np.ndarray) -> np.ndarray:
 
 
 def handwriting(digit: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Lines of one written digit in the box -1..1 (x spans less than y), slanted and jittered."""
+    """Return the lines of one written digit in the box -1..1 (x spans less than y), slanted and jittered."""
     hand = _HANDS[digit][rng.integers(len(_HANDS[digit]))]
     slant, narrow, jitter = rng.normal(0.08, 0.16), rng.uniform(0.5, 0.9), rng.uniform(0.015, 0.05)
     lines = []
@@ -103,7 +103,7 @@ def _pen(lines: list[np.ndarray], canvas: int, width: float) -> Image.Image:
 
 
 def scanned(digit: int, angle: float, rng: np.random.Generator) -> np.ndarray:
-    """A digit as in scikit-learn's set: 32 x 32 bits, counted in 4 x 4 blocks, enlarged and turned.
+    """Return a digit as in scikit-learn's set: 32 x 32 bits, counted in 4 x 4 blocks, enlarged and turned.
 
     Shape: -> (64, 64, 3) uint8.
     """
@@ -124,7 +124,7 @@ def scanned(digit: int, angle: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def styled(digit: int, what: drawing.Drawing, rng: np.random.Generator) -> np.ndarray:
-    """A digit in one of the drawn styles. Shape: -> (64, 64, 3) uint8."""
+    """Return a digit in one of the drawn styles. Shape: -> (64, 64, 3) uint8."""
     warp = drawing.placement(what, rng)
     lines = [warp(line) * 3 for line in handwriting(digit, rng)]
     width = 3 * drawing.SIZES[what.size] * rng.uniform(0.2, 0.38)

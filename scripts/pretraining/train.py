@@ -74,7 +74,7 @@ CORPUS_SIZE = 100_000
 
 
 def soft_cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
-    """Cross-entropy to all true pairs; rows without any are left out. Shape: (n, m) twice."""
+    """Return the cross-entropy to all true pairs, without rows that have none. Shape: (n, m) twice."""
     mass = truth.sum(1, keepdim=True)
     loss = -(truth / mass.clamp(min=1e-6) * logits.log_softmax(1)).sum(1)
     keep = (mass[:, 0] > 0.5).float()
@@ -82,7 +82,7 @@ def soft_cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
 
 
 def prompt_loss(logits: Tensor, labels: Tensor, match: Tensor, other: Tensor, weight: float) -> Tensor:
-    """Cross-entropy over class prompts: the true class where the orientation matches, else ``other``.
+    """Return the cross-entropy over class prompts: the true class if the orientation matches, else ``other``.
 
     Shape: logits and other (images, classes), labels and match (images,).
     """
@@ -135,7 +135,7 @@ class Trainer:
         )
 
     def context(self, texts: int, length: int) -> Tensor:
-        """Random vectors before a caption, as a learned context starts: they must not hide the class name."""
+        """Draw random vectors for the place of a context: they must not hide the class name."""
         width = self.model.rows.weight.shape[1]
         std = 0.02 * math.exp(float(self.rng.normal(0, 0.5)))
         own = texts if self.rng.random() < 0.4 else 1
@@ -151,7 +151,7 @@ class Trainer:
         return self.model.text(*self.vocabulary.rows(texts), context)
 
     def by_length(self, texts: list[str], context: Tensor | None, parts: int = 3) -> Tensor:
-        """Text features of captions, encoded in groups of similar length: less padding after [EOT]."""
+        """Return text features of captions, encoded in groups of similar length: less padding after [EOT]."""
         order = np.argsort([len(self.vocabulary.row(t)) for t in texts], kind="stable")
         done = [
             self.model.text(
@@ -162,13 +162,13 @@ class Trainer:
         return torch.cat(done)[torch.from_numpy(np.argsort(order))]
 
     def random_turn(self) -> int:
-        """A random phrase about orientation, often one that is true of every image."""
+        """Return a random phrase about orientation, often one that is true of every image."""
         if self.rng.random() < 0.4:
             return int(self.rng.choice(captions.EVEN))
         return int(self.rng.integers(1, len(captions.TURNS)))
 
     def prompt_sets(self) -> list[tuple[int, Tensor]]:
-        """The class features of a plain prompt and of one about orientation, each with its phrase."""
+        """Return the class features of a plain prompt and of one about orientation, each with its phrase."""
         if self.stage.captions:
             return [
                 (turn, self.prompts(turn, noisy)) for turn, noisy in ((0, 0.45), (self.random_turn(), 0.1))
@@ -181,7 +181,7 @@ class Trainer:
         return [self.prompt_cache[plain], self.prompt_cache[turned]]
 
     def contrast(self, seen: Tensor, rows: np.ndarray) -> Tensor:
-        """Images against captions, in both directions, with the true match matrix."""
+        """Return the loss of images against captions in both directions, with the true match matrix."""
         named = rows[self.rng.permutation(len(rows))[: self.stage.captions]]
         batch = captions.caption_batch(self.corpus, named, self.rng)
         context = self.context(len(named), int(self.rng.integers(1, 9))) if self.rng.random() < 0.15 else None
@@ -192,14 +192,14 @@ class Trainer:
         return 0.5 * (soft_cross_entropy(logits, truth) + soft_cross_entropy(logits.T, truth.T))
 
     def imitation(self, seen: Tensor, rows: np.ndarray) -> Tensor:
-        """Distance to the ResNet's features of the undisturbed images, and to their mutual similarities."""
+        """Return the distance to the ResNet's features of undisturbed images, and to their similarities."""
         goal = torch.from_numpy(self.teacher[rows].astype(np.float32))
         alike = (20 * goal @ goal.T).softmax(1)
         relation = -(alike * (20 * seen @ goal.T).log_softmax(1)).sum(1).mean()
         return self.stage.teach * (1 - (seen * goal).sum(1)).mean() + 0.5 * relation
 
     def losses(self, step: int) -> dict[str, Tensor]:
-        """The named losses of one batch."""
+        """Return the named losses of one batch."""
         pool = self.clean if step < self.stage.clean_share * self.stage.steps else len(self.corpus.facts)
         rows = np.sort(self.rng.choice(pool, self.stage.batch))
         facts = self.corpus.facts[rows].astype(np.int64)
@@ -225,7 +225,7 @@ class Trainer:
         return out
 
     def unmatched_target(self, turn: int, rows: np.ndarray) -> tuple[Tensor, float]:
-        """The target of class prompts that do not name an image's orientation, and its weight."""
+        """Return the target of class prompts that do not name an image's orientation, and its weight."""
         if turn in captions.PLAIN_TURNS and self.stage.naive:
             return torch.from_numpy(self.naive[rows].astype(np.float32)), self.stage.naive
         return torch.full((len(rows), len(drawings.CLASSES)), 1 / len(drawings.CLASSES)), self.stage.unmatched

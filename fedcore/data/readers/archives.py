@@ -33,7 +33,7 @@ _BROKEN = (OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError, 
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path is a visible file with an archive's suffix."""
+    """Return whether a path is a visible file with an archive's suffix."""
     return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".") and path.is_file()
 
 
@@ -164,7 +164,7 @@ def _refuse_size(archive: Path, wanted: int, folder: Path, sum_so_far: int = 0) 
 
 
 def _is_complete(path: Path, size: int) -> bool:
-    """Whether an earlier, interrupted run of ``unpack`` has written this file already."""
+    """Return whether an earlier, interrupted call of ``unpack`` has already written this file."""
     return path.is_file() and path.stat().st_size == size
 
 

@@ -69,7 +69,7 @@ class _Rows:
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether a folder was written by ``save_to_disk``."""
+    """Return whether a folder was written by ``save_to_disk``."""
     return any((folder / name).is_file() for name in MARKERS)
 
 

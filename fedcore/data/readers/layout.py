@@ -253,7 +253,7 @@ def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, lis
 
 
 def _holds_domains(root: Path, folder: Path) -> bool:
-    """Whether a folder holds domains of classes, rather than classes or images."""
+    """Return whether a folder holds domains of classes, rather than classes or images."""
     if any(True for _ in images_in(root, folder)):
         return False
     children = folders_in(root, folder)

@@ -67,7 +67,7 @@ class CLIPFC(Method[CLIPFCConfig]):
         self.shared = ("weight", "bias") if config.bias else ("weight",)
 
     def init(self, generator: Generators) -> State:
-        """One layer for all; from the class prompts it starts as zero-shot CLIP (normalised features).
+        """Return one layer for all; made of the class prompts, it starts as zero-shot CLIP.
 
         Shape: weight (K, d), bias (K,).
         """
@@ -86,12 +86,12 @@ class CLIPFC(Method[CLIPFCConfig]):
         return Step({self.shared: cross_entropy(self.logits(params, {}, batch.x), batch.labels, batch.mask)})
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """W h + b, or s W h/|h| + b. Shape: x (models, samples, d) -> (models, samples, classes)."""
+        """Return W h + b, or s W h/|h| + b. Shape: x (models, samples, d) -> (models, samples, classes)."""
         if self.config.features == "normalised":
             x = self.problem.backbone.logit_scale * F.normalize(x, dim=-1)
         scores = x @ params["weight"].transpose(-1, -2)
         return scores + params["bias"][:, None] if "bias" in params else scores
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """h and the rows of W. Shape: -> (models, samples or classes, d)."""
+        """Return h and the rows of W. Shape: -> (models, samples or classes, d)."""
         return x, params["weight"]

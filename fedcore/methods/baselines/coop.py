@@ -46,10 +46,10 @@ class CoOp(PromptFL):
     shared = ()
 
     def init(self, generator: Generators) -> State:
-        """PromptFL's first context, once per client. Shape: context (clients, M, m)."""
+        """Return a copy of PromptFL's first context for each client. Shape: context (clients, M, m)."""
         first = super().init(generator).shared
         return State(local={name: value.clone() for name, value in self.repeat(first).items()})
 
     def models(self, state: State) -> Models:
-        """Each client's own prompt; there is no global model."""
+        """Return each client's own prompt; there is no global model."""
         return Models(None, state.local)

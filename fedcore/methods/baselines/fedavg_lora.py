@@ -124,11 +124,11 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
     @classmethod
     def reads(cls, config: FedAvgLoRAConfig, facts: BackboneFacts) -> str:
-        """The activations entering the first adapted layer: what lies below never changes."""
+        """Return the encoding that enters the first adapted layer: the layers below it never change."""
         return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
 
     def init(self, generator: Generators) -> State:
-        """B zero and one A for all: the tower starts as CLIP's.
+        """Return one A for all clients and B = 0, so that the tower starts as CLIP's.
 
         Shape: image_a (layers, 3, r, width), image_b (layers, 3, width, r).
         """
@@ -148,11 +148,17 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         return Step({self.shared: loss})
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """scale cos(image, text). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
+        """Return scale cos(image, text).
+
+        Shape: x (models, samples, tokens, width) -> (models, samples, K).
+        """
         return cosine_logits(*self.features(params, head, x), self.config.scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The adapted tower's embeddings and the class prompts. Shape: -> (models, samples or K, d)."""
+        """Return the adapted tower's embeddings and the class prompts.
+
+        Shape: -> (models, samples or K, d).
+        """
         lora = Lora(params["image_a"], params["image_b"], self.config.gamma, self.start)
         h = self.problem.backbone.image.tail(x, self.start, lora)
         return h, self.text.expand(len(h), -1, -1)
@@ -184,6 +190,6 @@ class FedProxLoRA(FedAvgLoRA):
     Config = FedProxLoRAConfig
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        """FedAvg's loss, recorded beside the proximal term that the engine adds to it (Algorithm 2)."""
+        """Return FedAvg's loss and record it; the engine adds the proximal term (Algorithm 2)."""
         step = super().train_step(params, const, batch)
         return replace(step, terms={"cross_entropy": step.losses[self.shared]})

@@ -75,7 +75,7 @@ class FedCLIPConfig(MethodConfig):
 
 
 def contrastive(image_to_text: Tensor, mask: Tensor) -> Tensor:
-    """CLIP's symmetric loss: image i belongs to text i among the batch's, and the other way round.
+    """Return CLIP's symmetric loss: image i belongs to text i among the batch's, and the other way round.
 
     Shape: image_to_text (clients, batch, batch) scores, mask (clients, batch) -> (clients,).
     """
@@ -113,7 +113,7 @@ class FedCLIP(Method[FedCLIPConfig]):
         self.text = problem.class_features
 
     def init(self, generator: Generators) -> State:
-        """Two linear layers as torch.nn.Linear starts. Shape: w1, w2 (d, d), b1, b2 (d,)."""
+        """Return two linear layers, drawn as in torch.nn.Linear. Shape: w1, w2 (d, d), b1, b2 (d,)."""
         backbone = self.problem.backbone
         d = backbone.facts.embed_dim
         layers = [draw_linear(d, d, generator("fedclip", "adapter", i)) for i in (1, 2)]
@@ -129,16 +129,19 @@ class FedCLIP(Method[FedCLIPConfig]):
         return Step({self.shared: contrastive(scores, batch.mask)})
 
     def _adapt(self, params: Params, h: Tensor) -> Tensor:
-        """A(h) * h with A(h) = softmax(W_2 tanh(W_1 h + b_1) + b_2). Shape: (models, samples, d) -> same."""
+        """Return A(h) * h with A(h) = softmax(W_2 tanh(W_1 h + b_1) + b_2).
+
+        Shape: (models, samples, d) -> same.
+        """
         w1, b1, w2, b2 = (params[name] for name in self.shared)
         hidden = torch.tanh(h @ w1.transpose(1, 2) + b1[:, None])
         return (hidden @ w2.transpose(1, 2) + b2[:, None]).softmax(-1) * h
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """s cos(A(h) * h, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        """Return s cos(A(h) * h, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
         return cosine_logits(*self.features(params, head, x), self.scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
+        """Return A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
         h = self._adapt(params, x)
         return h, self.text.expand(len(h), -1, -1)

@@ -90,7 +90,7 @@ class PromptFL(Method[PromptFLConfig]):
         tokens.check_room(context.facts, context.classes, config.context_length, "context_length")
 
     def init(self, generator: Generators) -> State:
-        """One context for all. Shape: context (M, m)."""
+        """Return one context for all clients. Shape: context (M, m)."""
         backbone = self.problem.backbone
         context = draw_context(
             self.config.context_length, backbone.facts.token_width, generator("promptfl", "context")
@@ -103,13 +103,16 @@ class PromptFL(Method[PromptFLConfig]):
         return Step({("context",): cross_entropy(logits, batch.labels, batch.mask)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Class features. Shape: text (models, classes, d)."""
+        """Return class features. Shape: text (models, classes, d)."""
         return {"text": encode_context(self.problem.backbone, params["context"], self.suffix)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """s cos(prompted class, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        """Return s cos(prompted class, image).
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
         return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """The context. Shape: (models, M, m)."""
+        """Return the learned context. Shape: (models, M, m)."""
         return {"context": params["context"]}

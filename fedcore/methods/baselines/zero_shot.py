@@ -62,14 +62,17 @@ class ZeroShot(Described):
         self.text = sentences(problem.backbone, self.texts)
 
     def models(self, state: State) -> Models:
-        """Class features, the same for everyone and sent by nobody: every client encodes its own prompts."""
+        """Return the same class features for all models; none are sent: clients encode the prompts."""
         return Models({"text": self.text[None]}, self.repeat({"text": self.text}))
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Class features per model. Shape: text (models, classes, d)."""
+        """Return class features per model. Shape: text (models, classes, d)."""
         models = 1 if data is None else len(data.clients)
         return {"text": self.text.expand(models, *self.text.shape)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """s cos(class sentence, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        """Return s cos(class sentence, image).
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
         return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)

@@ -135,11 +135,11 @@ class FedAlign(Described):
 
     @classmethod
     def reads(cls, config: Any, facts: BackboneFacts) -> str:
-        """The activations entering the first adapted layer (table4: the patches); below, nothing changes."""
+        """Return the encoding that enters the first trained layer; the layers below it never change."""
         return encoding(config, facts)
 
     def init(self, generator: Generators) -> State:
-        """B zero and one A for all: with A of their own, averaging factors would mix unrelated bases.
+        """Return B = 0 and one A for all: with an A each, averaging the factors would mix unrelated bases.
 
         Shape: image_a (clients, layers, 3, r, width), image_b (clients, layers, 3, width, r), and under
         table4 what ``Towers`` names; serving_* alike; without the client axis global_*, the global encoder,
@@ -153,7 +153,7 @@ class FedAlign(Described):
         return State(shared={"text": features}, personal=named("image", personal), server=server)
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        """L_ce + mu L_orth (Eq. 8); remembers features and hits for the upload."""
+        """Return L_ce + mu L_orth (Eq. 8), and record features and hits for the upload."""
         image = parts_of("image", params)
         features = self.towers.image(image, batch.x)
         logits = cosine_logits(features, params["text"], self.scale)
@@ -167,7 +167,7 @@ class FedAlign(Described):
         )
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
-        """The update, the class prototypes with their true sample counts, and correctly predicted features.
+        """Upload the update, class prototypes with true sample counts, and correctly predicted features.
 
         Prototypes go without the name of their class, which Eq. 11 does not need.
 
@@ -209,7 +209,7 @@ class FedAlign(Described):
         return replace(state, shared={"text": features}, personal=personal, server=server)
 
     def models(self, state: State) -> Models:
-        """The global encoder, and each client's with its own share in (Section 4.5); all use the new text."""
+        """Return the global encoder and the clients' personalised ones (Section 4.5), with the new texts."""
         text, server = state.shared["text"], state.server
         common = {part: value[None] for part, value in parts_of("global", server).items()}
         serving = named("image", parts_of("serving", server))
@@ -218,17 +218,23 @@ class FedAlign(Described):
         )
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """scale cos(image, text). Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
+        """Return scale cos(image, text).
+
+        Shape: x (models, samples, tokens, width) -> (models, samples, K).
+        """
         return cosine_logits(*self.features(params, head, x), self.scale)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The adapted tower's embeddings, the text features received. Shape: -> (models, samples or K, d)."""
+        """Return the adapted tower's embeddings and the received text features.
+
+        Shape: -> (models, samples or K, d).
+        """
         return self.towers.image(parts_of("image", params), x), params["text"]
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """Attention of the next start and of prediction, uploads' sizes, and the clients that fell back."""
+        """Return both attention matrices, the uploads' sizes, and which clients fell back to the mean."""
         start, serve, alone = self._attention(uploads)
         return {
             "attention": start,
@@ -239,7 +245,7 @@ class FedAlign(Described):
         }
 
     def round_log(self, uploads: Uploads) -> list[str]:
-        """Names the clients without a prototype, which take the global mean in all layers."""
+        """Name the clients without a prototype, which take the global mean in all layers."""
         prototypes = uploads.ragged("prototypes").lengths.tolist()
         return [
             f"client '{self.problem.clients[c]}' predicted nothing correctly and takes the global mean"
@@ -248,7 +254,7 @@ class FedAlign(Described):
         ]
 
     def _train_text(self, parts: Params, uploads: Uploads, generator: Generators) -> Params:
-        """Cross-entropy of all uploaded pairs against the texts (Eq. 10); Adam is made anew every round."""
+        """Train the text tower on all uploaded pairs (Eq. 10), with a new Adam in every round."""
         parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
         features = torch.cat(unpack(uploads.ragged("features")))
         labels = torch.cat(unpack(uploads.ragged("labels")))
@@ -264,7 +270,7 @@ class FedAlign(Described):
         return {name: value.detach() for name, value in parts.items()}
 
     def _attention(self, uploads: Uploads) -> tuple[Tensor, Tensor, Tensor]:
-        """Attention of the next start and of prediction, and the clients without any.
+        """Return the attention for the next round's start and for prediction, and the clients without any.
 
         Shape: (participants, participants) twice, (participants,) bool.
         """

@@ -31,7 +31,7 @@ def pack(values: Tensor, keep: Tensor) -> Ragged:
 
 
 def unpack(ragged: Ragged) -> list[Tensor]:
-    """One tensor per client without padding."""
+    """Split a ragged value into one tensor per client, without padding."""
     return [v[:n] for v, n in zip(ragged.values, ragged.lengths.tolist(), strict=True)]
 
 
@@ -52,7 +52,10 @@ def hits_to_upload(problem: Problem, ratio: float, correct: Tensor, data: LocalD
 
 
 def similarity(config: FedAlignConfig, query: Tensor, keys: Tensor) -> Tensor:
-    """sim(u_k,c, u_j,c'), Appendix C.3. Shape: query (n, d), keys (clients, m, d) -> (n, clients, m)."""
+    """Return sim(u_k,c, u_j,c'), Appendix C.3.
+
+    Shape: query (n, d), keys (clients, m, d) -> (n, clients, m).
+    """
     if config.similarity == "euclidean":
         distance: Tensor = torch.linalg.vector_norm(query[:, None, None] - keys, dim=-1)
         return -distance if config.euclidean == "negated" else distance
@@ -63,7 +66,7 @@ def similarity(config: FedAlignConfig, query: Tensor, keys: Tensor) -> Tensor:
 
 
 def relevance(config: FedAlignConfig, prototypes: Ragged, counts: Ragged) -> Tensor:
-    """alpha before softmax: alpha_kj = sum_c N_k,c / N_k sum_c' sim(u_k,c, u_j,c'), over existing prototypes.
+    """Return alpha_kj = sum_c N_k,c / N_k sum_c' sim(u_k,c, u_j,c') over existing prototypes, before softmax.
 
     Source: Eq. 11, 12.  Shape: prototypes (clients, n, d), counts (clients, n) -> (clients, clients).
     """
@@ -81,7 +84,7 @@ def relevance(config: FedAlignConfig, prototypes: Ragged, counts: Ragged) -> Ten
 def attend(
     scores: Tensor, has_prototype: Tensor, exclude_self: bool, otherwise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Softmax over the clients that have a prototype; a row with nothing to attend to takes ``otherwise``.
+    """Take the softmax over clients with a prototype; a row without any takes the weights ``otherwise``.
 
     Shape: scores (clients, clients), has_prototype (clients,) bool, otherwise (clients,)
     -> weights (clients, clients), alone (clients,) bool.  Source: Section 4.4.
@@ -97,7 +100,7 @@ def attend(
 def mix(
     a: Tensor, b: Tensor, weights: Tensor, average: Literal["product", "factors"]
 ) -> tuple[Tensor, Tensor]:
-    """Factors of several weighted means of the clients' updates B_j A_j.
+    """Return the factors of several weighted means of the clients' updates B_j A_j.
 
     "product" averages the products and cuts back to rank r by SVD. As sum_j w_j B_j A_j is [B_1 .. B_C] D
     [A_1; ..; A_C] with D diagonal, QR of both stacks leaves an SVD of size rC for each mean. On the
@@ -120,7 +123,7 @@ def mix(
 
 
 def blend(values: Tensor, weights: Tensor) -> Tensor:
-    """Several weighted means over clients, on the CPU in float64.
+    """Compute several weighted means over clients, on the CPU in float64.
 
     Shape: values (clients, ...), weights (means, clients) -> (means, ...).
     """
@@ -129,7 +132,7 @@ def blend(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def mix_parts(parts: Params, weights: Tensor, average: Literal["product", "factors"]) -> Params:
-    """Weighted means of all that clients trained: a and b as low-rank updates, everything else as it is.
+    """Average all that clients trained: a and b as low-rank updates, everything else directly.
 
     Shape: parts (clients, ...), weights (means, clients) -> (means, ...).
     """

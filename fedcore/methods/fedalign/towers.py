@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 def encoding(config: FedAlignConfig, facts: BackboneFacts) -> str:
-    """What enters the lowest part of the image tower that changes: all below it is encoded once."""
+    """Return the encoding that enters the lowest trained part of the image tower; it is made only once."""
     if config.trainable == "table4":
         return "patches"
     return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
 
 
 def named(tower: str, parts: Params) -> Params:
-    """Parts as a state holds them: a of the image tower is image_a."""
+    """Prefix the names of a tower's parts as a state does: a of the image tower is image_a."""
     return {f"{tower}_{part}": value for part, value in parts.items()}
 
 
 def parts_of(tower: str, params: Params) -> Params:
-    """The parts of one tower in a state, the other way round."""
+    """Return the parts of one tower in a state, without the prefix."""
     prefix = f"{tower}_"
     return {name.removeprefix(prefix): v for name, v in params.items() if name.startswith(prefix)}
 
 
 def orthogonality(features: Tensor, labels: Tensor, mask: Tensor, classes: int, renormalise: bool) -> Tensor:
-    """L_orth = || Z Z^T - I ||_F over the batch's classes, Z their mean normalised features; 0 for one class.
+    """Return L_orth = || Z Z^T - I ||_F, with Z the mean normalised features of the batch's classes.
 
     Shape: features (clients, batch, d), labels and mask (clients, batch) -> (clients,).  Source: Eq. 7.
     """
@@ -71,7 +71,7 @@ class Towers:
         self.text_start = first_adapted_layer(config.start_layer, backbone.facts.text_layers)
 
     def first_image(self, generator: Generators) -> Params:
-        """Parts with which the image tower is CLIP's, without the client axis."""
+        """Return the initial parts, with which the image tower is CLIP's, without the client axis."""
         facts = self.backbone.facts
         parts = self._lora("image", facts.vision_layers - self.start, facts.vision_width, generator)
         if self.everything:
@@ -85,7 +85,7 @@ class Towers:
         return parts
 
     def first_text(self, generator: Generators) -> Params:
-        """Parts with which the text tower is CLIP's; B of the token embedding is zero as all others are."""
+        """Return the initial parts, with which the text tower is CLIP's: every B is zero."""
         facts = self.backbone.facts
         parts = self._lora("text", facts.text_layers - self.text_start, facts.token_width, generator)
         if self.everything:
@@ -103,7 +103,7 @@ class Towers:
         return {name: value.to(self.backbone.device) for name, value in zip("ab", factors, strict=True)}
 
     def image(self, parts: Params, x: Tensor) -> Tensor:
-        """Normalised features of encoded images.
+        """Return normalised features of encoded images.
 
         Shape: x (clients, samples, tokens or patches, width) -> (clients, samples, d).
         """
@@ -114,7 +114,7 @@ class Towers:
         return F.normalize(tower.tail(x, start, lora, parts.get("projection")), dim=-1)
 
     def text(self, parts: Params, texts: list[str]) -> Tensor:
-        """Normalised features of class texts. Shape: -> (K, d)."""
+        """Return normalised features of class texts. Shape: -> (K, d)."""
         own, gamma = self.backbone.text.embed, self.config.gamma
         lora = Lora(parts["a"][None], parts["b"][None], gamma, self.text_start)
 

@@ -157,7 +157,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         check_frames(config, len(context.classes), domains, facts.embed_dim)
 
     def init(self, generator: Generators) -> State:
-        """Prompts from N(0, 0.02), networks as torch.nn.Linear draws them; the same for every client.
+        """Draw prompts from N(0, 0.02) and networks as torch.nn.Linear does, the same for every client.
 
         Shape: p_s (K, L, m), p_d (clients, K, L_d, m), phi_*_w1 (d/2, d), _b1 (d/2,), _w2 (d, d/2), _b2 (d,).
         """
@@ -192,7 +192,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         return Step(losses, terms=terms)
 
     def _train_prompts(self, params: Params, const: Params, batch: Batch) -> Step:
-        """p_s by L_c + lambda L_sp (Eq. 9), p_d by L_c + eta L_dp (Eq. 11)."""
+        """Train p_s by L_c + lambda L_sp (Eq. 9) and p_d by L_c + eta L_dp (Eq. 11)."""
         weight = batch.mask.to(batch.x.dtype)[..., None]
         text = self._text(params, (batch.x * weight).sum(1) / weight.sum(1))
         contrast = cross_entropy(cosine_logits(batch.x, text, self.scale), batch.labels, batch.mask)
@@ -215,7 +215,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         return self.config.image_context == "batch" or self.config.unseen == "mean_image"
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Text features, unless they depend on the test batch. Shape: text (models, K, d)."""
+        """Return text features, unless they depend on the test batch. Shape: text (models, K, d)."""
         if not self.config.personal_prompt or (data is None and self.config.unseen == "semantic_only"):
             return {"text": encode_class_context(self.problem.backbone, params["p_s"], self.suffix)}
         if data is None or self.config.image_context == "batch":
@@ -224,7 +224,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         return {"text": self._text(params, (data.x * weight).sum(1) / weight.sum(1))}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """s cos(image, text). Shape: x (models, samples, d) -> (models, samples, K).
+        """Return s cos(image, text). Shape: x (models, samples, d) -> (models, samples, K).
 
         Without text features in the head, every ``batch_size`` samples in the order given make their own.
         """
@@ -234,24 +234,24 @@ class FedDEAP(Method[FedDEAPConfig]):
         return torch.cat([cosine_logits(p, self._text(params, p.mean(1)), self.scale) for p in parts], dim=1)
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
-        """h and the prompted classes; a context from the batch is taken over all samples given.
+        """Return h and the prompted classes; the batch that a context depends on is all given samples.
 
         Shape: x (models, samples, d) -> (models, samples, d), (models, K, d).
         """
         return x, head["text"] if "text" in head else self._text(params, x.mean(1))
 
     def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
-        """The cosine of each network's output with its nearest ETF vector (Figure 5)."""
+        """Return the cosine of each network's output with its nearest ETF vector (Figure 5)."""
         return {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """p_s and p_d of every class. Shape: (models, K, L, m), (models, K, L_d, m)."""
+        """Return p_s and p_d of every class. Shape: (models, K, L, m), (models, K, L_d, m)."""
         return {name: params[name] for name in ("p_s", "p_d") if name in params}
 
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """How closely the networks turn training images towards their ETF vectors.
+        """Measure how closely the networks turn training images towards their ETF vectors.
 
         ``*_etf_cosine`` and ``*_network_accuracy`` are of the networks that a client trained. Its domain
         network saw one domain only and may name it for any image; so ``*_shared_accuracy`` is of the averaged
@@ -274,7 +274,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         return values
 
     def _text(self, params: Params, mean: Tensor) -> Tensor:
-        """Text features of the full prompt (Eq. 5, 6). Shape: mean(h) (clients, d) -> (clients, K, d).
+        """Return text features of the full prompt (Eq. 5, 6). Shape: mean(h) (clients, d) -> (clients, K, d).
 
         Without p_d (a domain that nobody trained on) mean(h) itself takes its place.
         """
@@ -287,14 +287,17 @@ class FedDEAP(Method[FedDEAPConfig]):
         return encode_class_context(self.problem.backbone, context, self.suffix)
 
     def _etf_logits(self, params: Params, net: str, h: Tensor) -> Tensor:
-        """cos(Phi(h), v) / tau. Shape: h (clients, n, d) -> (clients, n, columns of the ETF)."""
+        """Return the logits cos(Phi(h), v) / tau.
+
+        Shape: h (clients, n, d) -> (clients, n, columns of the ETF).
+        """
         if self.config.phi_input == "normalised":
             h = F.normalize(h, dim=-1)
         out = transform(params, net, h)
         return cosine_logits(out, self.etf[net].expand(len(out), -1, -1), self.etf_scale)
 
     def _target(self, net: str, batch: Batch) -> Tensor:
-        """The ETF vector that each image belongs to. Shape: (clients, batch)."""
+        """Return the ETF vector that each image belongs to. Shape: (clients, batch)."""
         if net == "phi_s":
             return batch.labels
         return self.domain_of[batch.clients][:, None].expand_as(batch.labels)

@@ -24,7 +24,7 @@ NETWORKS = {"phi_s": "semantic", "phi_d": "domain"}
 
 
 def simplex_etf(columns: int, width: int, generator: Generator) -> Tensor:
-    """Unit vectors with pairwise cosine -1/(n - 1): V = sqrt(n/(n-1)) U (I - 11^T/n), U^T U = I.
+    """Return unit vectors with pairwise cosine -1/(n - 1): V = sqrt(n/(n-1)) U (I - 11^T/n), U^T U = I.
 
     Shape: -> (columns, width), one vector per row, float64.  Source: Section 3.2.
     """
@@ -35,14 +35,14 @@ def simplex_etf(columns: int, width: int, generator: Generator) -> Tensor:
 
 
 def frame(problem: Problem, net: str, columns: int) -> Tensor:
-    """The ETF of a network: a constant, drawn by seed and never sent. Shape: -> (columns, d)."""
+    """Return the ETF of a network: a constant, drawn by seed and never sent. Shape: -> (columns, d)."""
     backbone = problem.backbone
     vectors = simplex_etf(columns, backbone.facts.embed_dim, problem.generator("etf", net))
     return vectors.to(backbone.device, backbone.dtype)
 
 
 def init_network(net: str, d: int, generator: Generator) -> Params:
-    """Weights and biases uniform within 1/sqrt(inputs), as torch.nn.Linear draws them; float64.
+    """Draw weights and biases uniformly within 1/sqrt(inputs), as torch.nn.Linear does, in float64.
 
     Shape: w1 (d/2, d), b1 (d/2,), w2 (d, d/2), b2 (d,).
     """
@@ -57,14 +57,14 @@ def init_network(net: str, d: int, generator: Generator) -> Params:
 
 
 def transform(params: Params, net: str, h: Tensor) -> Tensor:
-    """Phi(h), a ReLU between two linear layers. Shape: h (clients, n, d) -> (clients, n, d)."""
+    """Return Phi(h), a ReLU between two linear layers. Shape: h (clients, n, d) -> (clients, n, d)."""
     w1, b1, w2, b2 = (params[f"{net}_{part}"] for part in LAYERS)
     hidden = torch.relu(h @ w1.transpose(1, 2) + b1[:, None])
     return hidden @ w2.transpose(1, 2) + b2[:, None]
 
 
 def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of text features, mean over the classes (Eq. 8, 10).
+    """Return the cross-entropy of text features, averaged over the classes (Eq. 8, 10).
 
     Shape: logits (clients, K, columns), target (clients, K) -> (clients,).
     """
@@ -72,7 +72,7 @@ def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def domain_columns(config: FedDEAPConfig, client_domain: Sequence[int]) -> list[int]:
-    """Column of the domain ETF of every client, over the domains that train.
+    """Return each client's column of the domain ETF, counted over the domains that train.
 
     Raises:
         FedLensError: for a client of several domains, with field ``domain_etf``.

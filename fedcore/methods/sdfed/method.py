@@ -119,7 +119,7 @@ class SDFedConfig(MethodConfig):
 
 
 def parse_lengths(text: str) -> tuple[int, int, tuple[int, ...]]:
-    """Shortest, longest and, for a list, the lengths themselves.
+    """Parse a text of lengths into the shortest, the longest and, for a list, the lengths themselves.
 
     Raises:
         ValueError: when the text is none of the three forms.
@@ -135,7 +135,7 @@ def parse_lengths(text: str) -> tuple[int, int, tuple[int, ...]]:
 
 
 def client_lengths(text: str, problem: Problem) -> Tensor:
-    """S_l of every client; random ones are drawn by seed and client name. Shape: -> (clients,) int64."""
+    """Return each client's S_l; random ones are drawn by seed and client name. Shape: -> (clients,) int64."""
     low, high, listed = parse_lengths(text)
     if listed:
         return torch.tensor(listed, device=problem.device)
@@ -143,7 +143,7 @@ def client_lengths(text: str, problem: Problem) -> Tensor:
 
 
 def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
-    """L_str: mean over classes of |d(G_c) - d(G_c R)|^2.
+    """Return L_str: mean over classes of |d(G_c) - d(G_c R)|^2.
 
     Shape: features (clients, classes, d), held (clients, classes) -> (clients,).  Source: Eq. 12.
     """
@@ -151,7 +151,10 @@ def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
 
 
 def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tensor:
-    """L_sep: mean over classes of relu(gamma - |d(G_c) - d(G_s)|). Shape: as ``stretch``.  Source: Eq. 13."""
+    """Return L_sep: mean over classes of relu(gamma - |d(G_c) - d(G_s)|).
+
+    Shape: as ``stretch``.  Source: Eq. 13.
+    """
     # its gradient at 0 is 0, where a root's is not a number
     distance = torch.linalg.vector_norm(local - common, dim=-1)
     return masked_mean(F.relu(margin - distance), held)
@@ -242,7 +245,7 @@ class SDFed(Method[SDFedConfig]):
             tokens.check_room(context.facts, context.classes, surely, "local_length")
 
     def init(self, generator: Generators) -> State:
-        """Prompts N(0, 0.02). Local ones are stored padded with zeros, which nothing reads or moves.
+        """Draw prompts from N(0, 0.02); local ones are padded with zeros, which nothing reads or moves.
 
         Shape: global_prompt (S_s, m), local_prompt (clients, longest S_l, m).
         """
@@ -261,7 +264,7 @@ class SDFed(Method[SDFedConfig]):
         return state
 
     def round_constants(self, params: Params, data: LocalData) -> Params:
-        """What a round keeps: R, or the features d(G_c R) themselves where G_c R is frozen too (C.4).
+        """Return the round's constants: R, or the features d(G_c R) if G_c R is frozen too (C.4).
 
         Shape: projector (clients, m, m), refined (clients, K, d).
         """
@@ -274,7 +277,7 @@ class SDFed(Method[SDFedConfig]):
         return {"refined": self._encode((params["local_prompt"] @ r, lengths))[0]}
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        """Both prompts move by their joint loss (Eq. 14); ablation ``none`` has the shared one alone."""
+        """Move both prompts by their joint loss (Eq. 14); the ablation ``none`` has only the shared one."""
         if not self.has_local:
             text = encode_context(self.problem.backbone, params["global_prompt"], self.suffix)
             return Step({("global_prompt",): self._loss(text, batch)})
@@ -298,7 +301,7 @@ class SDFed(Method[SDFedConfig]):
         )
 
     def _refined(self, params: Params, const: Params, lengths: Tensor) -> Tensor:
-        """d(G_c R): frozen for the round, frozen for the step, or moving with G_c."""
+        """Return d(G_c R): frozen for the round, frozen for the step, or moving with G_c."""
         if "refined" in const:
             return const["refined"]
         prompt = params["local_prompt"] @ self._projector(params, const)
@@ -308,7 +311,7 @@ class SDFed(Method[SDFedConfig]):
             return self._encode((prompt, lengths))[0]
 
     def _encode(self, *contexts: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-        """Normalised class features of several batches of prompts in one pass of the text tower.
+        """Return normalised class features of several batches of prompts in one pass of the text tower.
 
         Shape: (prompts (clients, longest, m), lengths (clients,)) each -> (clients, K, d) each.
         """
@@ -331,7 +334,7 @@ class SDFed(Method[SDFedConfig]):
         return logits.masked_fill(~held[:, None], -math.inf)
 
     def models(self, state: State) -> Models:
-        """The global model is G_s; a client predicts with its own prompt, or as ``untrained`` says.
+        """Return G_s as the global model; a client predicts with its own prompt, or as ``untrained`` says.
 
         Shape: untrained (clients,) bool.
         """
@@ -348,7 +351,7 @@ class SDFed(Method[SDFedConfig]):
         return {**trained, "refined_by": received["global_prompt"]}
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Class features of the prompt that predicts. Shape: text (models, K, d), held (models, K)."""
+        """Return class features of the predicting prompt. Shape: text (models, K, d), held (models, K)."""
         common = params["global_prompt"]
         owners = None if data is None else data.clients.to(self.lengths.device)
         held = self.held.new_ones(1, self.held.shape[1]) if owners is None else self.held[owners]
@@ -364,11 +367,14 @@ class SDFed(Method[SDFedConfig]):
         return {"text": text, "held": held}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
-        """s cos(prompted class, image). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        """Return s cos(prompted class, image).
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
         return self._scores(x, head["text"], head["held"])
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """G_s and G_c,l. Shape: (models, S_s, m) and (models, S_l, m)."""
+        """Return G_s and G_c,l. Shape: (models, S_s, m) and (models, S_l, m)."""
         prompts: dict[str, Tensor | Ragged] = {"global prompt": params["global_prompt"]}
         if self.has_local and clients is not None:
             prompts["local prompt"] = Ragged(
@@ -379,7 +385,7 @@ class SDFed(Method[SDFedConfig]):
     def diagnostics(
         self, before: State, trained: Params, uploads: Uploads, data: LocalData
     ) -> dict[str, Tensor]:
-        """The length of each participant's own prompt, and how much of it lies in the span of its own G_s.
+        """Return the length of each participant's prompt, and how much of it lies in the span of its own G_s.
 
         Both are as local training left them; the paper's Figure 6 shows accuracy by length.
         """

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def removed_directions(truncation: float, width: int) -> int:
-    """floor(lambda m); R keeps the other m - floor(lambda m) directions (Definition 1)."""
+    """Return floor(lambda m), the directions that R removes; it keeps the others (Definition 1)."""
     return math.floor(truncation * width + 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
 def projectors(prompt: Tensor, removed: int, noise: Tensor | None = None) -> Tensor:
-    """R = X_2 X_2^T, off the ``removed`` leading right-singular directions of each prompt.
+    """Return R = X_2 X_2^T, without the ``removed`` leading right-singular directions of each prompt.
 
     Computed in float64 on the CPU: a prompt has at most S_s directions of its own, the others are the SVD's
     choice, which should depend on the prompt alone and not on the device. With ``noise`` (m, removed) that
@@ -46,7 +46,7 @@ def _seeded_projector(prompt: Tensor, removed: int, noise: Tensor) -> Tensor:
 
 
 def subspace_overlap(one: Tensor, other: Tensor) -> Tensor:
-    """Mean squared cosine of the principal angles between the row spaces of two prompts, in [0, 1].
+    """Return the mean squared cosine of the principal angles between two prompts' row spaces, in [0, 1].
 
     With orthonormal bases Q_1, Q_2 of the row spaces it is |Q_1 Q_2^T|_F^2 / min(rank, rank): 1 where one
     space lies within the other, 0 where they are orthogonal; two random prompts of S and L <= m tokens have
@@ -59,7 +59,7 @@ def subspace_overlap(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _row_space(prompts: Tensor) -> tuple[Tensor, Tensor]:
-    """Orthonormal rows, zero beyond the rank, and the rank.
+    """Return orthonormal rows that span the rows of a prompt, zero beyond the rank, and the rank.
 
     Shape: (prompts, S, m) -> (prompts, min(S, m), m), (prompts,).
     """

@@ -22,7 +22,7 @@ _PLACE = re.compile(r"/(table|figure)(\d+)")
 
 @cache
 def published() -> dict[str, Experiment]:
-    """The experiments of the four papers by name, such as ``fedot/table1-pacs``, in the papers' order."""
+    """Return the experiments of the four papers by name, such as ``fedot/table1-pacs``."""
     return {
         f"{paper}/{name}": experiment
         for paper, module in _PAPERS.items()
@@ -31,7 +31,7 @@ def published() -> dict[str, Experiment]:
 
 
 def preset(name: str) -> Experiment:
-    """The preset of this name: ``demo`` or an experiment of a paper.
+    """Return the preset of this name: ``demo`` or an experiment of a paper.
 
     Raises:
         FedLensError: ``preset``, when there is no such preset.
@@ -46,14 +46,14 @@ def preset(name: str) -> Experiment:
 
 
 def title(name: str) -> str:
-    """A paper's preset in words, such as ``FedOT, Table 1: PACS`` for ``fedot/table1-pacs``."""
+    """Return a paper's preset in words, such as ``FedOT, Table 1: PACS`` for ``fedot/table1-pacs``."""
     paper, _, rest = published()[name].name.partition(", ")
     place = _PLACE.search(name)
     return f"{paper}, {place[1].capitalize()} {place[2]}: {rest}" if place else f"{paper}: {rest}"
 
 
 def former_file(path: PurePath) -> str | None:
-    """The preset that replaces a file of the former folder ``experiments/``; None for any other path."""
+    """Return the preset that replaces a file of the former folder ``experiments/``; else None."""
     folder, name = path.parent.name, path.stem
     candidate = DEMO if (folder, name) == ("experiments", DEMO) else f"{folder}/{name}"
     return candidate if candidate == DEMO or candidate in published() else None

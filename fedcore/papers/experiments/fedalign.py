@@ -70,7 +70,7 @@ ALL_BUT_PROMPTFL = ("FedAlign", "FedMaPLe", "FedOTP", "FedPGP")
 
 
 def experiments() -> dict[str, Experiment]:
-    """The experiments by name: one per table, data set and partition, PromptFL's apart, and the figures."""
+    """Return the experiments by name: one per table, data set and partition, PromptFL's, and the figures."""
     tables = {name: experiment for dataset in CLASSES_PER_CLIENT for name, experiment in _tables_of(dataset)}
     return {
         **tables,
@@ -84,7 +84,7 @@ def experiments() -> dict[str, Experiment]:
 
 
 def _tables_of(dataset: str) -> Iterator[tuple[str, Experiment]]:
-    """A data set's experiments for the tables, by name."""
+    """Yield a data set's experiments for the tables, by name."""
     name = CATALOG[dataset]
     for partition in PARTITIONS:
         yield f"table1-{name}-{partition.lower()}", _main(dataset, partition)
@@ -109,7 +109,7 @@ def _experiment(
     reproduces: list[Reproduces],
     **changes: Any,
 ) -> Experiment:
-    """An experiment with the settings that all of the paper's share; ``changes`` replace fields."""
+    """Return an experiment with the settings that all of the paper's share; ``changes`` replace fields."""
     return Experiment(
         **{
             "name": f"FedAlign, {dataset}, {partition}",
@@ -136,7 +136,7 @@ def _notes(dataset: str, place: str) -> str:
 
 
 def _partition(dataset: str, printed_as: str) -> PartitionConfig:
-    """The partition that a table prints as ``IID``, ``Path``, ``Dir`` or ``Dir(0.3)``."""
+    """Return the partition that a table prints as ``IID``, ``Path``, ``Dir`` or ``Dir(0.3)``."""
     if printed_as == "IID":
         return PartitionConfig(kind="iid", clients=5)
     if printed_as == "Path":
@@ -146,7 +146,7 @@ def _partition(dataset: str, printed_as: str) -> PartitionConfig:
 
 
 def _main(dataset: str, partition: str) -> Experiment:
-    """Tables 1, 2, 6 and 8 on one partition."""
+    """Return the experiment of Tables 1, 2, 6 and 8 on one partition."""
     tables, methods = [1], [FEDALIGN]
     reproduces = [printed("fedalign", 1, dataset, partition, methods=ALL_BUT_PROMPTFL)]
     if dataset in ABLATED:
@@ -180,7 +180,7 @@ def _promptfl(dataset: str, partition: str, table: int) -> Experiment:
 
 
 def _larger_clip(dataset: str, partition: str) -> Experiment:
-    """Table 7, and under IID the zero-shot values of Table 6, on ViT-B-16."""
+    """Return the experiment of Table 7, and under IID of Table 6's zero-shot values, on ViT-B-16."""
     zero_shot = partition == "IID"
     return _experiment(
         dataset,
@@ -196,7 +196,7 @@ def _larger_clip(dataset: str, partition: str) -> Experiment:
 
 
 def _hyper_parameters(tables: dict[str, Experiment], dataset: str) -> Experiment:
-    """Figures 3 and 7: one hyper-parameter at a time."""
+    """Return the experiment of Figures 3 and 7, one hyper-parameter at a time."""
     others = [
         method("fedalign", f"FedAlign, {letter} = {value:g}", **{field: value})
         for field, (letter, values) in SWEPT.items()
@@ -212,7 +212,7 @@ def _hyper_parameters(tables: dict[str, Experiment], dataset: str) -> Experiment
 
 
 def _upload_ratios(tables: dict[str, Experiment], dataset: str) -> Experiment:
-    """Figure 8: fewer uploaded features under all three partitions."""
+    """Return the experiment of Figure 8, fewer uploaded features under all three partitions."""
     kinds = ["iid", "dirichlet", "pathological"]
     return figure(
         tables[f"table1-{CATALOG[dataset]}-dir"],

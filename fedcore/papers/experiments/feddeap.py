@@ -36,7 +36,7 @@ FIGURE6 = f"FedDEAP, Figure 6: {ONE_CLIENT}{NOT_PRINTED}1 is the paper's choice,
 
 
 def experiments() -> dict[str, Experiment]:
-    """The experiments by name: a table per data set, and the figures."""
+    """Return the experiments by name: a table per data set, and the figures."""
     tables = {dataset: _table(dataset) for dataset in TABLES}
     return {
         **{f"table{TABLES[d][0]}-{CATALOG[d]}": table for d, table in tables.items()},
@@ -47,7 +47,7 @@ def experiments() -> dict[str, Experiment]:
 
 
 def _table(dataset: str) -> Experiment:
-    """All methods of the main table and FedDEAP's ablations, on one data set."""
+    """Return the experiment of the main table and of FedDEAP's ablations on one data set."""
     return Experiment(
         name=f"FedDEAP, {dataset}",
         notes=f"FedDEAP, {tables_text(TABLES[dataset])}: {ONE_CLIENT}",

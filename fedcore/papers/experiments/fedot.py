@@ -47,7 +47,7 @@ FIGURE5 = (
 
 
 def experiments() -> dict[str, Experiment]:
-    """The experiments by name: a table per data set, and the figures."""
+    """Return the experiments by name: a table per data set, and the figures."""
     tables = {dataset: _table(dataset) for dataset in ROUNDS}
     return {
         **{f"table1-{_short(dataset)}": table for dataset, table in tables.items()},
@@ -63,7 +63,7 @@ def _short(dataset: str) -> str:
 
 
 def _table(dataset: str) -> Experiment:
-    """All methods of Table 1 and the ablations of the other tables, on one data set."""
+    """Return the experiment of Table 1 and of the other tables' ablations on one data set."""
     rate = LEARNING_RATE.get(dataset, USUAL_LEARNING_RATE)
     random_rate = RANDOM_INIT_LEARNING_RATE.get(dataset, USUAL_LEARNING_RATE)
     blocks = BEST_BLOCKS[dataset]

@@ -13,32 +13,32 @@ SPLITS = {"EuroSAT": "80/20", "Caltech101": "80/20", "Flower102": "swapped", "Fl
 
 
 def clip(name: str) -> BackboneConfig:
-    """A CLIP of this architecture with OpenAI's weights."""
+    """Return the backbone of this architecture with OpenAI's weights."""
     return BackboneConfig(name=name, pretrained="openai")
 
 
 def tables_text(tables: Sequence[int]) -> str:
-    """The tables as a paper numbers them in words: ``Table 1``, ``Tables 1, 2 and 8``."""
+    """Return the numbers of some tables in words: ``Table 1``, ``Tables 1, 2 and 8``."""
     first, last = ", ".join(map(str, tables[:-1])), tables[-1]
     return f"Tables {first} and {last}" if first else f"Table {last}"
 
 
 def method(name: str, label: str, **config: Any) -> MethodEntry:
-    """A method with its name in tables and the hyper-parameters that differ from its defaults."""
+    """Return a method with its name in tables and the hyper-parameters that differ from its defaults."""
     return MethodEntry(name=name, label=label, config=config)
 
 
 def printed(
     paper: str, table: int | str, dataset: str, *settings: str, methods: Iterable[str] = ()
 ) -> Reproduces:
-    """The printed values that an experiment reproduces; no settings or methods means all of the table's."""
+    """Declare the published values that an experiment reproduces; no settings or methods: all of them."""
     return Reproduces(
         paper=paper, table=str(table), dataset=dataset, setting=settings, methods=tuple(methods)
     )
 
 
 def figure(table: Experiment, labels: Sequence[str] = (), **changes: Any) -> Experiment:
-    """A figure's experiment: some methods of a table's experiment, with other fields changed.
+    """Return a figure's experiment: some methods of a table's experiment, with some fields changed.
 
     Args:
         labels: the table's methods that the figure compares, by their names in tables.

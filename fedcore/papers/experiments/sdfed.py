@@ -58,7 +58,7 @@ ABLATIONS = tuple(
 
 
 def experiments() -> dict[str, Experiment]:
-    """The experiments by name: one per table, data set and backbone, and the figures."""
+    """Return the experiments by name: one per table, data set and backbone, and the figures."""
     tables = {}
     for backbone, suffix in (("ViT-B-16", ""), ("RN50", "-rn50")):
         for dataset in CLASSES_PER_CLIENT:
@@ -75,7 +75,7 @@ def experiments() -> dict[str, Experiment]:
 
 
 def _experiment(dataset: str, place: str, backbone: str, more_notes: str = "", **fields: Any) -> Experiment:
-    """An experiment with the settings that all of the paper's share."""
+    """Return an experiment with the settings that all of the paper's share."""
     return Experiment(
         **{
             "name": f"SDFed, {dataset}, {backbone}",
@@ -94,7 +94,7 @@ def _notes(dataset: str, place: str) -> str:
 
 
 def _single_domain(dataset: str) -> dict[str, Any]:
-    """Sixteen shots of a single-domain data set, its classes dealt out to ten clients."""
+    """Return the data and partition of sixteen shots, with the classes divided among ten clients."""
     return {
         "data": DataConfig(
             name=CATALOG[dataset],
@@ -109,7 +109,7 @@ def _single_domain(dataset: str) -> dict[str, Any]:
 
 
 def _disjoint_classes(dataset: str, backbone: str) -> Experiment:
-    """Table 1, and on ViT-B-16 the ablations of Table 6."""
+    """Return the experiment of Table 1, and on ViT-B-16 of Table 6's ablations."""
     ablated = backbone == "ViT-B-16"
     tables = (1, 6) if ablated else (1,)
     return _experiment(
@@ -123,7 +123,7 @@ def _disjoint_classes(dataset: str, backbone: str) -> Experiment:
 
 
 def _domains(dataset: str, backbone: str) -> Experiment:
-    """Tables 2 and 3: two clients per domain with skewed labels."""
+    """Return the experiment of Tables 2 and 3: two clients per domain with skewed labels."""
     table = DOMAIN_TABLES[dataset]
     return _experiment(
         dataset,
@@ -137,7 +137,7 @@ def _domains(dataset: str, backbone: str) -> Experiment:
 
 
 def _mixed_backbones(dataset: str) -> Experiment:
-    """Table 4: strong, medium and weak clients."""
+    """Return the experiment of Table 4: strong, medium and weak clients."""
     (mixed,) = COHORTS.values()
     return _experiment(
         dataset,
@@ -153,7 +153,7 @@ def _mixed_backbones(dataset: str) -> Experiment:
 
 
 def _large_federation(dataset: str) -> Experiment:
-    """Table 7: a hundred clients, of which ten take part in a round."""
+    """Return the experiment of Table 7: a hundred clients, of which ten take part in a round."""
     return _experiment(
         dataset,
         "Table 7",

@@ -153,7 +153,7 @@ def _entities(store: Store, group: Group) -> list[EntityRow]:
 
 
 def _all_cells(store: Store, results: Sequence[RunResult]) -> list[NamedCell]:
-    """All cells of runs in their selected rounds."""
+    """Return all cells of runs in their selected rounds."""
     cells: list[NamedCell] = []
     for i in range(max((len(r.rounds) for r in results), default=0)):
         cells += store.cells.at_rounds({r.run.id: r.rounds[i] for r in results if len(r.rounds) > i})
@@ -195,6 +195,6 @@ def _own_shares(store: Store, run_id: int) -> Shares:
 
 
 def _mean_over_seeds(group: Group, shares: Mapping[int, Sequence[Shares]]) -> dict[tuple[str, str], Share]:
-    """Mean over a run's rounds, a seed's runs, then seeds, as in the tables; ``shares`` by run and round."""
+    """Average ``shares`` over a run's rounds, a seed's runs, then seeds, as in the tables."""
     seeds = group_by(group.runs, lambda r: r.run.seed).values()
     return mean_shares(mean_shares(mean_shares(shares.get(r.run.id, ())) for r in same) for same in seeds)

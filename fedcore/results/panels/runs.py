@@ -104,7 +104,7 @@ def run_panel(
 def _clients_panel(
     store: Store, run: RunRow, entities: Sequence[EntityRow], split: int, stage: int, rounds: Sequence[int]
 ) -> Panel:
-    """Clients down, rounds across: own models on own samples, where the client took part in the round."""
+    """Return a panel of clients by rounds: own models on own samples, in the client's rounds."""
     clients = {e.entity: e.name for e in entities if e.kind == "client"}
     absent = absent_clients(store, run.id)
     shares = {
@@ -134,7 +134,7 @@ def absent_clients(store: Store, run_id: int) -> dict[int, frozenset[int]]:
 def _matrix_panel(
     store: Store, run: RunRow, matrix: MatrixChart, entities: Sequence[EntityRow], until: int | None
 ) -> Panel:
-    """A recorded matrix at its last round up to ``until``; empty where the run records none."""
+    """Return a recorded matrix at its last round up to ``until``; empty if the run records none."""
     rows = [] if until is None else store.diagnostics.at_round(run.id, matrix.name, until)
     names = {e.entity: e.name for e in entities if e.kind == "client"} if rows else {}
     shares = {(names[d.client_a], names[d.client_b]): (d.value, 0, 0) for d in rows if d.value is not None}
@@ -146,7 +146,7 @@ def _matrix_panel(
 def _held_out_panel(
     store: Store, runs: Sequence[RunRow], split: int, stage: int, until: Mapping[int, int]
 ) -> Panel:
-    """The matrix of held-out domain by domain of one method's runs, a row per run, at its last round."""
+    """Return the panel of held-out domains by domains of one method, a row per run at its last round."""
     last = {}
     for run in runs:
         rounds = store.rounds.evaluated(run.id, split, stage)

@@ -171,12 +171,12 @@ class Recorder:
         self._last = max(self._last, number)
 
     def finish(self) -> None:
-        """The run is complete: it shows as ``done``."""
+        """Mark the run as complete: it shows as ``done``."""
         self._writer.set_total(self._last)
         self._claim.finish("done")
 
     def fail(self, reason: str) -> None:
-        """The run ends as ``failed``; its rounds stay."""
+        """Mark the run as ``failed``; its rounds stay."""
         self._claim.finish("failed", reason)
 
     def __enter__(self) -> Recorder:
@@ -198,7 +198,7 @@ class Recorder:
         return found
 
     def _name_all(self, accuracy: Mapping[tuple[str, str], Counts]) -> list[Entity]:
-        """Codes for names not met before, in order of appearance."""
+        """Give new names the next codes, in order of appearance."""
         self._models.update(model for model, _ in accuracy)
         names = dict.fromkeys(name for pair in accuracy for name in pair if name not in self._codes)
         new = []
