@@ -1,4 +1,4 @@
-"""What every visit of the dashboard runs: navigation, and the worker that trains what is queued."""
+"""The dashboard's entry script, which runs at every visit: navigation, then the page."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: list[np.ndarray]) -> Rows:
-        """From one array of pool rows per owner."""
+        """Make it from one array of pool rows per owner."""
         counts = torch.tensor([len(r) for r in rows], dtype=torch.int64)
         longest = max(1, int(counts.max()) if len(rows) else 1)
         index = torch.zeros(len(rows), longest, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Where FedLens' own files are: inside the package, and beside it."""
+"""The places of FedLens' own files: inside the package, and beside it."""
 
 from pathlib import Path
 

@@ -74,7 +74,7 @@ class DataConfig(_Part):
 
 
 class PartitionConfig(_Part):
-    """How the training samples are shared out among the clients."""
+    """The partition of the training samples among the clients."""
 
     kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
         "domain",

@@ -1,4 +1,4 @@
-"""How the samples of a group of clients are assigned to them: one function per kind of partition."""
+"""Assign the samples of a group of clients to them: one function per kind of partition."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Snapshot:
 
     @property
     def has_global(self) -> bool:
-        """Whether the run has a global model; clients of several backbones have none in common."""
+        """Return whether the run has a global model; clients of several backbones have none in common."""
         backbones = {id(c.federation.problem.backbone) for c in self.cohorts}
         return len(backbones) == 1 and self.cohorts[0].method.models(self.state).global_model is not None
 

@@ -36,7 +36,7 @@ class PlanResult:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the result still holds."""
+        """Return whether the result still holds."""
         holds = PLAN_SECONDS if isinstance(self.answer, Plan) else ERROR_SECONDS
         return time.monotonic() - self.made_at < holds
 

@@ -1,4 +1,4 @@
-"""What is known of a run before anything heavy is loaded: images, partition, and the method's checked config.
+"""The inputs of a run, before anything heavy is loaded: images, partition, the method's checked config.
 
 A plan stops here; the job of a run goes on from here (``setup``). Importing this module loads no torch.
 """

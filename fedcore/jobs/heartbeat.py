@@ -45,7 +45,7 @@ class Heartbeat:
         self._thread.join(timeout=30)
 
     def watch(self, claim: Claim) -> None:
-        """From now on, look at this job for a stop."""
+        """Look from now on whether this job was asked to stop."""
         self.stop_requested = self.lost = False
         self._watched = claim
         self._look()

@@ -20,7 +20,7 @@ from fedcore.store.liveness import new_owner
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the runs of an experiment ended, by run id: ``done``, ``failed``, ``stopped`` or ``lost``."""
+    """The outcomes of an experiment's runs, by run id: ``done``, ``failed``, ``stopped`` or ``lost``."""
 
     experiment_id: int
     runs: dict[int, str]

@@ -81,7 +81,7 @@ class MethodConfig(BaseModel):
 
 @dataclass(frozen=True)
 class RunContext:
-    """What is known about a run before anything is loaded (no torch): enough to refuse a bad config early.
+    """The facts of a run before anything is loaded (no torch): enough to refuse a bad config early.
 
     Attributes:
         client_domain: every client's index into ``domains``, -1 where it mixes them; None: one each.

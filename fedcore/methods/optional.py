@@ -1,4 +1,4 @@
-"""What only some methods offer: protocols that the engine looks for, beside the contract of ``Method``.
+"""Protocols of what only some methods offer; the engine looks for them beside ``Method``'s contract.
 
 A method offers one of them by having its members. There is nothing to inherit from and nothing to register.
 """
@@ -46,7 +46,7 @@ class BatchPrediction(Protocol):
     """A method whose prediction may depend on the other samples of its batch."""
 
     def predicts_in_batches(self) -> bool:
-        """Whether it does with this config; if so, samples of two test sets never share a batch."""
+        """Return whether it does with this config; if so, samples of two test sets never share a batch."""
 
 
 def predicts_in_batches(method: object) -> bool:

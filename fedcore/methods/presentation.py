@@ -1,4 +1,4 @@
-"""What a method says of itself and of the values it records, so that pages show both without knowing it."""
+"""A method's description of itself and of its recorded values, from which all pages show both."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class FieldChart:
 
 @dataclass(frozen=True)
 class About:
-    """How a method is presented in forms, tables, charts and the documentation.
+    """The presentation of a method in forms, tables, charts and the documentation.
 
     Attributes:
         title: its name as shown, e.g. "FedOT".

@@ -1,4 +1,4 @@
-"""How many of the published values FedLens can run, table by table."""
+"""Count the published values that FedLens can run, table by table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the metrics that the papers print are read from recorded runs."""
+"""Read the metrics that the papers print from recorded runs."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class PublishedValue:
 
     @property
     def rule(self) -> Rule:
-        """How the paper selects the round that it reports."""
+        """The rule by which the paper selects the round that it reports."""
         return PAPERS[self.paper].rule
 
 

@@ -152,7 +152,7 @@ class Encoding:
 
     @property
     def complete(self) -> bool:
-        """Whether runs can use it; the next run that needs an interrupted one completes it."""
+        """Return whether runs can use it; the next run that needs an interrupted one completes it."""
         return self.images == self.total
 
 

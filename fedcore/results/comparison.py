@@ -66,7 +66,7 @@ class Group:
 
     @property
     def trained_by_fedlens(self) -> bool:
-        """Whether FedLens trained the runs; else a script recorded them, or they were imported."""
+        """Return whether FedLens trained the runs; else a script recorded them, or they were imported."""
         return self.runs[0].run.origin == "engine"
 
     @cached_property
@@ -76,7 +76,7 @@ class Group:
 
     @cached_property
     def caveat(self) -> str:
-        """How the runs depart from their config; empty where they do not, or where nobody knows."""
+        """A sentence on how the runs depart from their config; empty where they do not, or it is unknown."""
         return result_caveat(self.config) if self.trained_by_fedlens else ""
 
 

@@ -1,4 +1,4 @@
-"""What planned runs will take: seconds, memory and disk, by finished runs of their kind."""
+"""Forecast the seconds, memory and disk of planned runs from finished runs of their kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Precedents:
-    """What finished runs took, by their kind; a kind without a figure is not in it.
+    """The cost of finished runs by kind; a kind that was never measured is missing.
 
     seconds: of a round, mean. memory: bytes at most. written: bytes of checkpoints and log, newest run.
     """

@@ -42,7 +42,7 @@ class PrintedValue:
 
 @dataclass(frozen=True)
 class PrintedValues:
-    """What papers print of the rows of one comparison.
+    """The values that papers print for the rows of one comparison.
 
     Attributes:
         values: row -> metric -> printed values, in the order in which the experiments name them.

@@ -18,7 +18,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
         share: of the rounds done, 0 to 1.

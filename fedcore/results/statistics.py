@@ -83,7 +83,7 @@ class PairedTest:
 
     @property
     def significant(self) -> bool:
-        """Whether the difference is significant at the 5 % level after the correction."""
+        """Return whether the difference is significant at the 5 % level after the correction."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
     @property

@@ -1,4 +1,4 @@
-"""Where ``runs.db`` lies, and how it is opened: WAL to write, a short read-only connection per query."""
+"""Find and open ``runs.db``: WAL to write, a short read-only connection per query."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReadOnlyDatabase(FedLensError):
 
 @dataclass(frozen=True)
 class Access:
-    """Whether a database can be written; ``why`` says in one line why it cannot."""
+    """The access to a database: whether it can be written, and in one line (``why``) why it cannot."""
 
     path: Path
     writable: bool

@@ -83,7 +83,7 @@ JOB_TABLES = (RUNS, TASKS)
 
 
 class LostClaim(RuntimeError):
-    """This process no longer owns the job: it was declared dead, or given to another. It must not write."""
+    """The job is no longer this process' own: it was declared dead or given to another; it must not write."""
 
 
 @dataclass(frozen=True)

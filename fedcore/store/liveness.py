@@ -1,4 +1,4 @@
-"""Which jobs are really running: a row says so, but only a living process makes it true."""
+"""Find out which jobs are really running: a row may say so after its process has died."""
 
 from __future__ import annotations
 

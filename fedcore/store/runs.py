@@ -72,7 +72,7 @@ class RunRow:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is neither queued nor running."""
+        """Return whether the run is neither queued nor running."""
         return self.state in ("done", "failed", "stopped", "interrupted")
 
 

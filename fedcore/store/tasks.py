@@ -68,7 +68,7 @@ class TaskRow:
 
     @property
     def ended(self) -> bool:
-        """Whether the task is neither queued nor running."""
+        """Return whether the task is neither queued nor running."""
         return self.status in ENDED
 
     @property

@@ -243,8 +243,7 @@ def steps(run_ids: list[int], split: int, point: int) -> list[int]:
 
 
 def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:
-    """What the still part hangs on: something to stop, to resume, to kill; runs that have a round to replay,
-    and with it figures of their own to draw."""
+    """Return whether runs can be stopped, resumed or killed, and the number of runs with recorded rounds."""
     states = {r.state for r in found.runs}
     begun = sum(r.rounds_done > 0 for r in found.runs)
     return bool(states & STOPPABLE), bool(states & RESUMABLE), "stopping" in states, begun

@@ -1,5 +1,6 @@
-"""Figures of a round against the formula, sample by sample: loss terms, prototypes. FedOT's gradients and
-FedDEAP's networks are in the methods' own files.
+"""Recorded values of a round against the formula, sample by sample: loss terms and prototypes.
+
+FedOT's gradients and FedDEAP's networks are in the methods' own files.
 
 With lr = 0 and one batch, a round's mean over steps is the loss of the first parameters.
 """

@@ -97,8 +97,9 @@ def test_a_preset_names_published_values_and_has_a_method_for_each(name):
 
 
 def test_they_expand_to_the_right_number_of_runs():
-    """Counted by hand from the tables: methods x seeds x held-out domains, FedOT(+B) being FedOT itself where
-    one block is best.
+    """Counted by hand from the tables: methods x seeds x held-out domains.
+
+    FedOT(+B) is FedOT itself where one block is best.
     """
     counted = Counter()
     for name, experiment in PUBLISHED.items():

@@ -148,8 +148,11 @@ def test_mean_of_the_last_rounds_for_sdfed_and_whole_test_set_for_fedalign(tmp_p
 
 
 def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_samples(tmp_path):
-    """IID: FedAlign after aggregation, 3/10 and 5/10, PromptFL before it, 9/10 and 9/10. Path: before it, 1/4
-    and 3/4 of own samples. Made-up counts."""
+    """Made-up counts tell the four readings apart.
+
+    IID: FedAlign after aggregation, 3/10 and 5/10, PromptFL before it, 9/10 and 9/10. Path: before it,
+    1/4 and 3/4 of own samples.
+    """
     counts = [
         ("after_aggregation", 1, 4, 3, 10),
         ("after_aggregation", 2, 5, 5, 10),

@@ -1,4 +1,4 @@
-"""What the tests of methods share: building one, and feeding an oracle the batches that the engine draws."""
+"""Helpers for tests of methods: build one, and feed an oracle the batches that the engine draws."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def settle(page: Page) -> None:
 
 
 class Traffic:
-    """What a page asks of its server: ``pulse`` for news of an experiment, ``rerun`` for everything else."""
+    """The requests of a page: ``pulse`` for news of an experiment, ``rerun`` for everything else."""
 
     def __init__(self, page: Page) -> None:
         self.page = page

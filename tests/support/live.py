@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 
 def clock(app: AppTest) -> dict[str, Any] | None:
-    """What the browser is told of the next look; None where there is no clock."""
+    """Return what the page tells the browser about its next check; None where there is no clock."""
     found = [e.proto for e in app.get("bidi_component") if e.proto.component_name.endswith("live_clock")]
     return json.loads(found[0].json) if found else None
 

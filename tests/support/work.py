@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 
 
 def collect(work: Generator[_Step, None, _Result]) -> tuple[list[_Step], _Result]:
-    """What the work yielded, and what it returned."""
+    """Return everything that the work yielded, and its result."""
     steps = []
     while True:
         try:

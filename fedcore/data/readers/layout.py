@@ -1,4 +1,4 @@
-"""Where a data set's images are: domains and classes from folder names alone; no image is opened.
+"""Find the images of a data set: folder names give domains and classes, and no image is opened.
 
 Upstream archives of one data set differ: one more folder around it, ``train`` and ``test`` in the middle,
 ``Real World`` or ``real_world``. A data set of the catalog is recognised in all of these forms and gets the

@@ -75,7 +75,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What was read of a data set, and what was not.
+    """The outcome of reading a data set: the files that were read and those that were left out.
 
     Attributes:
         images: number of usable images.

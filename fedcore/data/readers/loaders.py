@@ -1,4 +1,4 @@
-"""How each data set is read from disk: by the reader that its catalog entry names."""
+"""Each data set is read from disk by the reader that its catalog entry names."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ZeroShotConfig(BaseModel):
-    """Which sentence stands for a class; the prompt belongs to the data set (``data.template``)."""
+    """The kind of sentence that stands for a class; the prompt is the data set's (``data.template``)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

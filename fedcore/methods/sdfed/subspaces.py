@@ -1,4 +1,4 @@
-"""What SDFed does with the row spaces of prompts: the projector R, and how far two prompts overlap."""
+"""SDFed's computations on row spaces of prompts: the projector R, and the overlap of two prompts."""
 
 from __future__ import annotations
 

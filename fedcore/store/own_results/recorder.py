@@ -63,7 +63,8 @@ class Recorder:
         domains: Mapping[str, str] | None = None,
         origin: Literal["recorder", "import"] = "recorder",
     ) -> None:
-        """
+        """Begin a run in a database, or in an experiment that is there already.
+
         Args:
             dataset, backbone: their names; default: those of the experiment that is joined.
             experiment: an experiment to join, by id or name; a name that is not there makes a new one.
@@ -191,7 +192,7 @@ class Recorder:
             self.fail(first_line(error))
 
     def _with_personal(self, accuracy: Mapping[tuple[str, str], Counts]) -> dict[tuple[str, str], Counts]:
-        """With one global model only, every client's model is that one, as FedLens' own methods record it."""
+        """Use the global model as every client's where there is no other, as FedLens' own methods do."""
         found = dict(accuracy)
         if self._models <= {GLOBAL_NAME}:
             found.update({(t, t): n for (_, t), n in accuracy.items() if t not in self._domain_sets})

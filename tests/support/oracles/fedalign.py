@@ -24,7 +24,7 @@ the factors (r, m) and (vocabulary, r) of its token embedding."""
 
 @dataclass
 class World:
-    """What the server and the clients hold between rounds."""
+    """The state of the server and the clients between rounds."""
 
     text: Factors
     personal: list[Factors]  # what each client starts its next round from
