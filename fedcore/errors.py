@@ -20,6 +20,6 @@ class FedLensError(ValueError):
         return f"{self.field}: {self}" if self.field else str(self)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the type and the first line of a library's error, to be quoted in one of ours."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
