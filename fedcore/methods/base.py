@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypeVar
@@ -30,6 +30,13 @@ Params = dict[str, "Tensor"]
 Generators = Callable[..., "Generator"]
 """``generator("purpose", ...)`` gives the random generator of this run for one purpose."""
 
+Optimiser = Literal["sgd", "adam", "adamw"]
+LearningRate = Annotated[float, Field(ge=0, le=100)]
+WeightDecay = Annotated[float, Field(ge=0, le=10)]
+BatchSize = Annotated[int, Field(ge=1, le=65536)]
+Weighting = Literal["uniform", "samples"]
+"""Types of the fields that most methods give a default of their own."""
+
 
 class MethodConfig(BaseModel):
     """Hyper-parameters that every trained method has; each method overrides the defaults with its paper's.
@@ -41,24 +48,22 @@ class MethodConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    optimiser: Literal["sgd", "adam", "adamw"] = Field(
+    optimiser: Optimiser = Field(
         "sgd",
         description="Local optimiser",
         json_schema_extra={"words": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}},
     )
-    lr: float = Field(
-        1e-3, ge=0, le=100, title="learning rate", description="Learning rate of the local optimiser"
-    )
+    lr: LearningRate = Field(1e-3, title="learning rate", description="Learning rate of the local optimiser")
     momentum: float = Field(0.9, ge=0, lt=1, description="SGD momentum; Adam does not use it")
-    weight_decay: float = Field(5e-4, ge=0, le=10, description="Weight decay of the local optimiser")
-    batch_size: int = Field(32, ge=1, le=65536, description="Samples in a local batch")
+    weight_decay: WeightDecay = Field(5e-4, description="Weight decay of the local optimiser")
+    batch_size: BatchSize = Field(32, description="Samples in a local batch")
     local_epochs: int = Field(1, ge=1, le=1000, description="Passes over a client's data in one round (E)")
     optimiser_state: Literal["fresh", "kept"] = Field(
         "fresh",
         description="State of the local optimiser: new each round, or kept by the client across rounds",
         json_schema_extra={"words": {"fresh": "new each round", "kept": "kept across rounds"}},
     )
-    weighting: Literal["uniform", "samples"] = Field(
+    weighting: Weighting = Field(
         "uniform",
         title="client weights",
         description="How the server averages clients: all alike, or weighted by their sample counts",

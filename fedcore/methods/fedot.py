@@ -17,6 +17,7 @@ from fedcore.methods import (
     DiagnosticChart,
     FieldChart,
     Generators,
+    LearningRate,
     Method,
     MethodConfig,
     Models,
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
 class FedOTConfig(MethodConfig):
     """Hyper-parameters of FedOT and of the variants that its paper compares with."""
 
-    lr: float = Field(
-        5e-5, ge=0, le=100, description="Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)"
-    )
+    lr: LearningRate = Field(5e-5, description="Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)")
     blocks: int = Field(
         1,
         ge=1,

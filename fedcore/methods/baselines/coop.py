@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
 from pydantic import Field
 
-from fedcore.methods import About, Generators, Models, State, method
+from fedcore.methods import About, Generators, LearningRate, Models, State, Weighting, method
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
-
-if TYPE_CHECKING:
-    pass
 
 
 class CoOpConfig(PromptFLConfig):
     """PromptFL's hyper-parameters, so that the two differ by what is shared alone."""
 
-    lr: float = Field(
-        1e-3, ge=0, le=100, description="Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)"
-    )
-    weighting: Literal["uniform", "samples"] = Field(
-        "samples", description="No effect: the server averages nothing"
-    )
+    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
+    weighting: Weighting = Field("samples", description="No effect: the server averages nothing")
     proximal: float = Field(0.0, ge=0, le=1000, description="No effect: clients receive nothing")
 
 

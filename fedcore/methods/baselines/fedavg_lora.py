@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,14 +12,19 @@ from fedcore.errors import FedLensError
 from fedcore.methods import (
     About,
     Batch,
+    BatchSize,
     DiagnosticChart,
     Generators,
+    LearningRate,
     Method,
     MethodConfig,
+    Optimiser,
     Params,
     RunContext,
     State,
     Step,
+    WeightDecay,
+    Weighting,
     cosine_logits,
     cross_entropy,
     method,
@@ -35,11 +40,11 @@ if TYPE_CHECKING:
 class FedAvgLoRAConfig(MethodConfig):
     """Hyper-parameters of FedAvg on LoRA: FedAlign's, so that the two differ by what is exchanged alone."""
 
-    optimiser: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimiser (as FedAlign)")
-    lr: float = Field(1e-3, ge=0, le=100, description="Learning rate of the clients (as FedAlign: 1e-3)")
-    weight_decay: float = Field(0.0, ge=0, le=10, description="Weight decay of the clients (as FedAlign: 0)")
-    batch_size: int = Field(64, ge=1, le=65536, description="Samples in a local batch (as FedAlign: 64)")
-    weighting: Literal["uniform", "samples"] = Field(
+    optimiser: Optimiser = Field("adam", description="Local optimiser (as FedAlign)")
+    lr: LearningRate = Field(1e-3, description="Learning rate of the clients (as FedAlign: 1e-3)")
+    weight_decay: WeightDecay = Field(0.0, description="Weight decay of the clients (as FedAlign: 0)")
+    batch_size: BatchSize = Field(64, description="Samples in a local batch (as FedAlign: 64)")
+    weighting: Weighting = Field(
         "samples", description="Server mean over clients: weighted by sample counts (FedAvg), or plain"
     )
     rank: int = Field(

@@ -11,11 +11,14 @@ from fedcore.methods import (
     About,
     Batch,
     Generators,
+    LearningRate,
     Method,
     MethodConfig,
+    Optimiser,
     Params,
     State,
     Step,
+    WeightDecay,
     cosine_logits,
     cross_entropy,
     draw_linear,
@@ -31,11 +34,9 @@ if TYPE_CHECKING:
 class FedCLIPConfig(MethodConfig):
     """Hyper-parameters of FedCLIP."""
 
-    optimiser: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimiser (paper: Adam)")
-    lr: float = Field(5e-5, ge=0, le=100, description="Learning rate of the clients (paper: 5e-5)")
-    weight_decay: float = Field(
-        0.2, ge=0, le=10, description="Weight decay of the clients (authors' code: 0.2)"
-    )
+    optimiser: Optimiser = Field("adam", description="Local optimiser (paper: Adam)")
+    lr: LearningRate = Field(5e-5, description="Learning rate of the clients (paper: 5e-5)")
+    weight_decay: WeightDecay = Field(0.2, description="Weight decay of the clients (authors' code: 0.2)")
     beta1: float = Field(
         0.9,
         ge=0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from fedcore.methods import (
     About,
     Batch,
     Generators,
+    LearningRate,
     Method,
     MethodConfig,
     Params,
@@ -19,6 +20,7 @@ from fedcore.methods import (
     RunContext,
     State,
     Step,
+    Weighting,
     cosine_logits,
     cross_entropy,
     method,
@@ -39,10 +41,8 @@ class PromptFLConfig(MethodConfig):
         le=75,
         description="Learned context vectors before the class name, tokens (M; paper: 16, also 4)",
     )
-    lr: float = Field(
-        1e-3, ge=0, le=100, description="Learning rate of local SGD (paper: 0.001; CoOp: 0.002)"
-    )
-    weighting: Literal["uniform", "samples"] = Field(
+    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
+    weighting: Weighting = Field(
         "samples", description="Server mean over clients: weighted by sample counts (paper), or plain"
     )
 

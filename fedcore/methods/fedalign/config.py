@@ -6,20 +6,18 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.methods.base import MethodConfig
+from fedcore.methods.base import BatchSize, LearningRate, MethodConfig, Optimiser, WeightDecay, Weighting
 from fedcore.methods.class_texts import ClassText, Descriptions, class_text_field, descriptions_field
 
 
 class FedAlignConfig(MethodConfig):
     """Hyper-parameters of FedAlign; layers count from 0 in a tower of 12, scaled to other depths."""
 
-    optimiser: Literal["sgd", "adam", "adamw"] = Field("adam", description="Local optimiser (paper: Adam)")
-    lr: float = Field(1e-3, ge=0, le=100, description="Learning rate of the clients (paper: 1e-3)")
-    weight_decay: float = Field(
-        0.0, ge=0, le=10, description="Weight decay of the clients (the paper names none)"
-    )
-    batch_size: int = Field(64, ge=1, le=65536, description="Samples in a local batch (paper: 64)")
-    weighting: Literal["uniform", "samples"] = Field(
+    optimiser: Optimiser = Field("adam", description="Local optimiser (paper: Adam)")
+    lr: LearningRate = Field(1e-3, description="Learning rate of the clients (paper: 1e-3)")
+    weight_decay: WeightDecay = Field(0.0, description="Weight decay of the clients (the paper names none)")
+    batch_size: BatchSize = Field(64, description="Samples in a local batch (paper: 64)")
+    weighting: Weighting = Field(
         "samples", description="Global encoder: mean weighted by sample counts (paper, Eq. 14), or plain"
     )
     trainable: Literal["attention", "table4"] = Field(
@@ -114,17 +112,15 @@ class FedAlignConfig(MethodConfig):
         description="Average the products B A and truncate to rank r (paper, Eq. 13, 14), or average B "
         "and A separately",
     )
-    server_lr: float = Field(
+    server_lr: LearningRate = Field(
         1e-3,
-        ge=0,
-        le=100,
         title="server learning rate",
         description="Learning rate of the server's Adam (paper: 1e-3)",
     )
     server_epochs: int = Field(
         1, ge=0, le=1000, description="Server passes over the uploaded features in a round"
     )
-    server_batch_size: int = Field(64, ge=1, le=65536, description="Samples in a server batch")
+    server_batch_size: BatchSize = Field(64, description="Samples in a server batch")
 
     @model_validator(mode="after")
     def _ordered(self) -> FedAlignConfig:

@@ -6,21 +6,19 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.methods.base import MethodConfig
+from fedcore.methods.base import BatchSize, LearningRate, MethodConfig, WeightDecay
 
 
 class FedDEAPConfig(MethodConfig):
     """Hyper-parameters of FedDEAP."""
 
-    lr: float = Field(
-        1e-3, ge=0, le=100, description="Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)"
+    lr: LearningRate = Field(
+        1e-3, description="Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)"
     )
-    weight_decay: float = Field(
-        1e-5, ge=0, le=10, description="Weight decay (authors' code: 1e-5; the paper names none)"
+    weight_decay: WeightDecay = Field(
+        1e-5, description="Weight decay (authors' code: 1e-5; the paper names none)"
     )
-    batch_size: int = Field(
-        64, ge=1, le=65536, description="Samples in a local batch (paper: 64; DomainNet-126: 256)"
-    )
+    batch_size: BatchSize = Field(64, description="Samples in a local batch (paper: 64; DomainNet-126: 256)")
     prompt_length: int = Field(
         16, ge=1, le=75, description="Vectors L of each of the two prompts, tokens (paper: 16)"
     )

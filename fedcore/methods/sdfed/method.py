@@ -17,8 +17,10 @@ from fedcore.lazy import torch
 from fedcore.methods import (
     About,
     Batch,
+    BatchSize,
     DiagnosticChart,
     Generators,
+    LearningRate,
     Method,
     MethodConfig,
     Models,
@@ -28,6 +30,7 @@ from fedcore.methods import (
     State,
     Step,
     Uploads,
+    Weighting,
     cosine_logits,
     cross_entropy,
     masked_mean,
@@ -47,9 +50,9 @@ LONGEST = 75
 class SDFedConfig(MethodConfig):
     """Hyper-parameters of SDFed."""
 
-    lr: float = Field(0.01, ge=0, le=100, description="Learning rate of local SGD (paper: 0.01)")
-    batch_size: int = Field(16, ge=1, le=65536, description="Samples in a local batch (paper: 16)")
-    weighting: Literal["uniform", "samples"] = Field(
+    lr: LearningRate = Field(0.01, description="Learning rate of local SGD (paper: 0.01)")
+    batch_size: BatchSize = Field(16, description="Samples in a local batch (paper: 16)")
+    weighting: Weighting = Field(
         "samples", description="Server mean over clients: weighted by sample counts (Eq. 5), or plain"
     )
     global_length: int = Field(
