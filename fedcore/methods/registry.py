@@ -15,24 +15,12 @@ from typing import cast
 from pydantic import ValidationError
 
 from fedcore.errors import FedLensError
+from fedcore.methods import former_contract
 from fedcore.methods.base import Method, MethodConfig
 from fedcore.methods.presentation import About
 
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
-_FORMER_MEMBERS = {
-    "title": "part of about = About(...)",
-    "source": "part of about = About(...)",
-    "charts": "part of about = About(...)",
-    "matrices": "part of about = About(...)",
-    "notes": "plan_warnings",
-    "planned": "freeze_config",
-    "caveat": "result_caveat",
-    "remarks": "round_log",
-    "explained": "gradcam_scores",
-    "prepare": "round_constants",
-}
-"""Members of methods in earlier releases -> their names now: the engine would pass over the old ones."""
 
 
 def method(cls: type[Method]) -> type[Method]:
@@ -41,7 +29,9 @@ def method(cls: type[Method]) -> type[Method]:
     Raises:
         FedLensError: when another class already has that name, or the class does not keep the contract.
     """
-    former = [f"{old} is {new} now" for old, new in _FORMER_MEMBERS.items() if old in vars(cls)]
+    former = [
+        f"{old} is now {new}" for old, new in former_contract.FORMER_MEMBERS.items() if old in vars(cls)
+    ]
     if former or not isinstance(getattr(cls, "about", None), About):
         what = "; ".join(former) or "about = About(title=..., source=..., summary=...) is missing"
         raise FedLensError(
@@ -73,10 +63,14 @@ def load_file(path: str | Path) -> list[str]:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except FedLensError:
-        raise
     except Exception as error:  # whatever a user's file raises is theirs to read, in one line
-        raise FedLensError(f"{path} does not import: {type(error).__name__}: {error}", "methods") from error
+        what = str(error)
+        if not isinstance(error, FedLensError):
+            what = f"{path} does not import: {type(error).__name__}: {error}"
+        changes = [] if isinstance(error, SyntaxError) else former_contract.changes(path.read_text("utf-8"))
+        if changes:
+            what += f"; names in {path} that changed since FedLens 0.1: {'; '.join(changes)}"
+        raise FedLensError(what, "methods") from error
     names = [n for n, c in _METHODS.items() if n not in before or c.__module__ == module_name]
     if not names:
         raise FedLensError(f"{path} registers no method; put @method above a Method class", "methods")
