@@ -1,4 +1,4 @@
-"""Finished runs side by side: summary, heatmaps, curves, cost, sweeps, published values, configs, export."""
+"""The page Compare: summary, heatmaps, curves, cost, sweeps, published values, configs and exports."""
 
 from __future__ import annotations
 
@@ -55,32 +55,32 @@ ABSENT = {
 }
 PARTIAL = "Fields that only some methods have"
 Token = tuple[tuple[int, str, int], ...]
-Moment = tuple[tuple[int, ...], Rule, bool, Token]
+Version = tuple[tuple[int, ...], Rule, bool, Token]
 # what a comparison was made of, and when (a text here would stand on the page: Streamlit's magic)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the controls above the tabs say. ``moment``: of the comparison that they led to."""
+    """What the reader has chosen above the tabs, and the version of the comparison that follows from it."""
 
     rule: Rule
     metric: Metric
     baseline: str | None
     test: Test
     unfinished: bool
-    moment: Moment
+    version: Version
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
-def comparison(store: Store, of: Moment) -> Comparison:
-    """The comparison at one moment; computed again when a run of it has a new round."""
+def comparison(store: Store, of: Version) -> Comparison:
+    """Return the comparison; it is computed again when one of its runs has a new round."""
     ids, rule, unfinished, _ = of
     return compare(store, ids, rule, unfinished=unfinished)
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
-def matrices(store: Store, _found: Comparison, of: Moment, setting: str, view: str) -> dict[str, Panel]:
-    """The mean matrix of every row that has one; kept by ``of``, which is quicker to tell apart."""
+def matrices(store: Store, _found: Comparison, of: Version, setting: str, view: str) -> dict[str, Panel]:
+    """Return the mean matrices of a view by row; cached by ``of``, which is quicker to hash."""
     if view == "methods":
         return {"": method_by_domain_panel(store, _found, setting)}
     read = {
@@ -95,17 +95,17 @@ def matrices(store: Store, _found: Comparison, of: Moment, setting: str, view: s
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def in_print(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Moment) -> PrintedValues:
-    """The values that papers print at the rows of a comparison."""
+def printed_beside(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Version) -> PrintedValues:
+    """Return the values that papers print for the rows of a comparison."""
     return printed_values(_found, [e.config for e in _experiments])
 
 
-def choose(store: Store) -> list[ExperimentRow]:
-    """The compare set, in the URL. An archived experiment is there where a link names it."""
-    there = {e.id: e for e in store.experiments.all(include_archived=True)}
+def choose_experiments(store: Store) -> list[ExperimentRow]:
+    """Let the reader choose experiments, kept in the URL; archived ones are listed if a link names them."""
+    available = {e.id: e for e in store.experiments.all(include_archived=True)}
     asked = st.query_params.get_all("ids")
     wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
-    known = {i: e for i, e in there.items() if not e.archived or str(i) in wanted}
+    known = {i: e for i, e in available.items() if not e.archived or str(i) in wanted}
     finished = [i for i, e in known.items() if any(r.state == "done" for r in e.runs)]
     cleared = asked or st.session_state.get("compare_ids") == []
     first = [] if cleared else (finished or list(known))[:1]
@@ -129,7 +129,7 @@ def choose(store: Store) -> list[ExperimentRow]:
 
 
 def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
-    """How a round is chosen, what is compared, and with what; all of it in the URL."""
+    """Draw rule, metric, baseline and test to choose, kept in the URL; return them and the comparison."""
     columns = st.columns([3, 3, 3, 2], vertical_alignment="bottom")
     with columns[0]:
         rule = st.selectbox(
@@ -140,14 +140,14 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
     with columns[3]:
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
     token = tuple((r.id, r.state, r.rounds_done) for e in found for r in e.runs)
-    moment = (tuple(e.id for e in found), rule, unfinished, token)
-    shown = comparison(store, moment)
+    version = (tuple(e.id for e in found), rule, unfinished, token)
+    shown = comparison(store, version)
     with columns[1]:
-        there = [
+        available = [
             m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.groups_in(s))}
         ]
         metric = st.selectbox(
-            "Compare by", there or ["personal"], format_func=METRICS.get, key="by", bind="query-params",
+            "Compare by", available or ["personal"], format_func=METRICS.get, key="by", bind="query-params",
             help="The metric of the differences, costs and sweeps. The summary shows every metric.",
         )  # fmt: skip
     with columns[2]:
@@ -165,11 +165,11 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
                 "Test over seeds", list(TESTS), default="t", required=True, format_func=TESTS.get, key="test",
                 label_visibility="collapsed", bind="query-params",
             )  # fmt: skip
-    return Choice(rule, metric, baseline, test, unfinished, moment), shown
+    return Choice(rule, metric, baseline, test, unfinished, version), shown
 
 
 def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
-    """Every method's matrix under one colour axis, and the differences to the baseline."""
+    """Draw the matrices of all methods on one colour scale, and their differences from the baseline."""
     own = {n: m for n, m in diagnostics.matrix_charts().items() if n not in VIEWS}
     titles = VIEWS | {n: f"{m.title} ({diagnostics.recording_methods(n)})" for n, m in own.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -181,7 +181,7 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
     for i, (setting, title) in enumerate(found.settings.items()):
         by_key = {
             k: p
-            for k, p in matrices(store, found, choice.moment, setting, view).items()
+            for k, p in matrices(store, found, choice.version, setting, view).items()
             if p.rows and p.columns
         }
         if not by_key:
@@ -192,18 +192,18 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
         wide = 1 if view == "methods" else columns
         chart = heatmaps.heatmap_grid(drawn, common.theme(), wide, fitted, width=common.figure_width())
         grid(chart, by_key, f"compare_heat_{view}_{i}")
-        pinned = next((g for g in found.groups_in(setting) if g.label == choice.baseline), None)
-        if pinned is not None and pinned.key in by_key and view not in own:
-            base = by_key[pinned.key]
-            others = [g for g in found.groups_in(setting) if g.key in by_key and g.key != pinned.key]
+        reference = next((g for g in found.groups_in(setting) if g.label == choice.baseline), None)
+        if reference is not None and reference.key in by_key and view not in own:
+            base = by_key[reference.key]
+            others = [g for g in found.groups_in(setting) if g.key in by_key and g.key != reference.key]
             gaps = {
                 g.key: difference_panel(by_key[g.key], base)
                 for g in others
-                if not reason_not_comparable(g, pinned)
+                if not reason_not_comparable(g, reference)
             }
             if gaps:
                 st.markdown(
-                    f"**Difference from {common.md(common.clipped(pinned.label))}, percentage points**"
+                    f"**Difference from {common.md(common.clipped(reference.label))}, percentage points**"
                 )
                 chart = heatmaps.difference_grid(
                     list(gaps.values()), common.theme(), columns, common.figure_width()
@@ -217,7 +217,7 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
 
 
 def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
-    """Panels as one chart, or as tables."""
+    """Draw panels as one chart or as tables."""
     if not st.session_state.get("as_tables"):
         common.draw(chart, key)
         return
@@ -227,10 +227,12 @@ def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
 
 
 def curve_tab(store: Store, found: Comparison) -> None:
-    """Mean and band over seeds against rounds, seconds or traffic."""
+    """Draw mean and band over seeds against rounds, seconds or traffic."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        there = [m for m in SCORE_COLUMNS if m in found.metrics]
-        metric = st.selectbox("Accuracy", there, format_func=METRICS.get, key="curve", bind="query-params")
+        available = [m for m in SCORE_COLUMNS if m in found.metrics]
+        metric = st.selectbox(
+            "Accuracy", available, format_func=METRICS.get, key="curve", bind="query-params"
+        )
         axis = st.selectbox(
             "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"
         )
@@ -243,7 +245,7 @@ def curve_tab(store: Store, found: Comparison) -> None:
 
 
 def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
-    """Accuracy against what it cost, the Pareto front marked."""
+    """Draw accuracy against cost, with the Pareto front."""
     against = st.segmented_control(
         "Against", ["megabytes", "seconds"], default="megabytes", required=True, key="cost",
         bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
@@ -283,7 +285,7 @@ def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
 
 
 def config_tab(found: Comparison) -> None:
-    """Only what differs, and apart from it what some rows alone have."""
+    """Draw the config fields that differ, and those that only some methods have."""
     differing, partial = config_differences(found.groups), partial_fields(found.groups)
     if not differing and not partial:
         st.info("All rows have the same config.")
@@ -307,7 +309,7 @@ def config_tab(found: Comparison) -> None:
 
 
 def partial_table(found: Comparison, partial: Mapping[tuple[str, ...], Mapping[str, str]]) -> str:
-    """A row per field that some rows of the comparison alone have."""
+    """Return the fields that only some rows have as an HTML table."""
     labels = {g.key: g.label for g in found.groups}
     rows = []
     for keys, fields in partial.items():
@@ -321,12 +323,12 @@ def partial_table(found: Comparison, partial: Mapping[tuple[str, ...], Mapping[s
 
 
 def field_html(path: str) -> str:
-    """A field's title; under the pointer its name in files."""
+    """Return a field's title as HTML; its name in TOML files shows on hover."""
     return f'<span title="{common.esc(path)}">{common.esc(field_title(path))}</span>'
 
 
 def nothing_finished(found: Sequence[ExperimentRow]) -> None:
-    """What there will be, and where it is made; or why there will be nothing."""
+    """Say that no run has finished, and link to the page that shows why."""
     states = [r.state for e in found for r in e.runs]
     going = any(not r.ended for e in found for r in e.runs)
     counts = ", ".join(f"{states.count(s)} {s}" for s in common.STATUS if s in states)
@@ -340,10 +342,10 @@ def nothing_finished(found: Sequence[ExperimentRow]) -> None:
 
 
 def page() -> None:
-    """The page."""
+    """Draw the page."""
     store = common.store()
     st.title("Compare")
-    experiments = choose(store)
+    experiments = choose_experiments(store)
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
         if not store.experiments.all() and st.button("Try it", type="primary", icon=":material/play_circle:"):
@@ -358,7 +360,11 @@ def page() -> None:
     every = tuple((r.id, r.state) for e in store.experiments.all() for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(
-            shown, choice.baseline, choice.metric, choice.test, in_print(shown, experiments, choice.moment)
+            shown,
+            choice.baseline,
+            choice.metric,
+            choice.test,
+            printed_beside(shown, experiments, choice.version),
         ),
         "Heatmaps": lambda: heatmap_tab(store, shown, choice),
         "Curves": lambda: curve_tab(store, shown),
@@ -373,7 +379,7 @@ def page() -> None:
             choice.baseline,
             choice.test,
             choice.unfinished,
-            bool(in_print(shown, experiments, choice.moment).values),
+            bool(printed_beside(shown, experiments, choice.version).values),
         ),
     }
     tabs = st.tabs(TABS, key="tab", on_change="rerun", bind="query-params")

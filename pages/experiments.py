@@ -1,4 +1,4 @@
-"""All experiments with their runs: find, open, compare, change, import; and the queue."""
+"""The page Experiments: all experiments with their runs, the actions on them, and the queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ store = common.store()
 
 
 def welcome() -> None:
-    """What a newcomer sees: what this is, and the one click that fills it."""
+    """Explain the page to a newcomer, and offer the demonstration that fills it."""
     with st.container(border=True):
         st.header("No experiments yet")
         st.write(
@@ -39,7 +39,7 @@ def welcome() -> None:
 
 
 def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> None:
-    """Runs by state and how busy the machine is; says that there is news instead of moving the table.
+    """Show the counts of runs and the load of the machine, and announce changes instead of moving the table.
 
     Args:
         every: all runs that are counted.
@@ -51,7 +51,7 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
     counts = {state: sum(r.state == state for r in now) for state in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts += common.machine_html()
-    news = said({r.id: (r.status, r.rounds_done) for r in now}, seen, store.runs.count_after(newest))
+    news = changes_text({r.id: (r.status, r.rounds_done) for r in now}, seen, store.runs.count_after(newest))
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
         if st.button(
@@ -64,37 +64,37 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
             st.rerun()
 
 
-def said(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int]], arrived: int) -> str:
-    """What has happened since the table was drawn, in words; empty where nothing has."""
+def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int]], arrived: int) -> str:
+    """Describe what has changed since the table was drawn; empty if nothing has."""
     changed = sum(1 for run, state in seen.items() if now.get(run) != state)
     parts = [f"{changed} run{'s' * (changed > 1)} changed"] if changed else []
     parts += [f"{arrived} new" if changed else f"{arrived} new run{'s' * (arrived > 1)}"] if arrived else []
     return ", ".join(parts)
 
 
-def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
-    """The table; returns the experiments that are selected in it."""
+def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSummary]:
+    """Draw the table of experiments, and return those that are selected in it."""
     rows = {
-        "Status": [common.status_text(i.state) + ", archived" * i.row.archived for i in found],
-        "Experiment": [i.row.name for i in found],
-        "": [actions.menu(i) for i in found],
-        "Methods": [", ".join(i.methods) for i in found],
-        "Data": [i.data for i in found],
-        "Seeds": [i.seeds for i in found],
-        "Rounds": [100 * i.share for i in found],
-        "Runs": [f"{i.done}/{len(i.row.runs)}" for i in found],
-        "Best": [i.best_text for i in found],
-        "Last": [i.last for i in found],
-        "Validated": [i.best for i in found],
-        "Worst client": [i.worst for i in found],
-        "Curve": [i.curve for i in found],
-        "Duration": [duration(i.seconds) for i in found],
-        "Tags": [list(i.row.tags) for i in found],
-        "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in found],
+        "Status": [common.status_text(i.state) + ", archived" * i.row.archived for i in summaries],
+        "Experiment": [i.row.name for i in summaries],
+        "": [actions.menu(i) for i in summaries],
+        "Methods": [", ".join(i.methods) for i in summaries],
+        "Data": [i.data for i in summaries],
+        "Seeds": [i.seeds for i in summaries],
+        "Rounds": [100 * i.share for i in summaries],
+        "Runs": [f"{i.done}/{len(i.row.runs)}" for i in summaries],
+        "Best": [i.best_text for i in summaries],
+        "Last": [i.last for i in summaries],
+        "Validated": [i.best for i in summaries],
+        "Worst client": [i.worst for i in summaries],
+        "Curve": [i.curve for i in summaries],
+        "Duration": [duration(i.seconds) for i in summaries],
+        "Tags": [list(i.row.tags) for i in summaries],
+        "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in summaries],
     }
     per_cent = {"format": "%.1f", "width": 75}
     text, number = st.column_config.TextColumn, st.column_config.NumberColumn
-    ids = [i.row.id for i in found]
+    ids = [i.row.id for i in summaries]
     selected = chosen.table(
         rows,
         ids,
@@ -138,26 +138,26 @@ def listing(found: list[ExperimentSummary]) -> list[ExperimentSummary]:
         placeholder="-",
     )
     common.remember_ids("chosen", selected)
-    return [i for i in found if i.row.id in selected]
+    return [i for i in summaries if i.row.id in selected]
 
 
 def remember_click() -> None:
-    """A click in a row's menu: which experiment stood there, before anything is loaded anew."""
+    """Remember the action and the experiment of a click in a row's menu, before the rows can change."""
     click, ids = st.session_state[MENU], chosen.shown(TABLE)
     if click["row"] < len(ids):
-        st.session_state["experiment_asked"] = (click["label"], ids[click["row"]])
+        st.session_state["clicked_action"] = (click["label"], ids[click["row"]])
 
 
-def clicked(found: list[ExperimentSummary]) -> None:
-    """Do what was chosen in a row's menu, where it still makes sense."""
-    label, number = st.session_state.pop("experiment_asked", ("", 0))
-    items = [i for i in found if i.row.id == number]
+def run_clicked_action(summaries: list[ExperimentSummary]) -> None:
+    """Run the action that was clicked in a row's menu, if it is still possible."""
+    label, number = st.session_state.pop("clicked_action", ("", 0))
+    items = [i for i in summaries if i.row.id == number]
     if label and items and (action := actions.chosen(label)).possible(items):
         action.do(items)
 
 
 def run_table(chosen: list[ExperimentSummary]) -> None:
-    """The runs of the selected experiments."""
+    """Draw a table of the runs of every selected experiment."""
     for item in chosen:
         st.markdown(f"**Runs of {common.md(item.row.name)}**")
         rows = []
@@ -188,7 +188,7 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
 
 
 def filters() -> tuple[str, list[str]]:
-    """Search text and states, kept in the URL."""
+    """Draw the filters, which are kept in the URL; return the search text and the states."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
@@ -200,8 +200,8 @@ def filters() -> tuple[str, list[str]]:
     return text or "", states
 
 
-def head() -> None:
-    """Title and the two ways to fill the list."""
+def title_row() -> None:
+    """Draw the title and the buttons that import and create experiments."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     left.title("Experiments")
     with right.container(horizontal=True, horizontal_alignment="right"):
@@ -212,30 +212,30 @@ def head() -> None:
 
 
 def page() -> None:
-    """The page."""
-    head()
+    """Draw the page."""
+    title_row()
     importing.running()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = store.runs.newest_id()  # before the list is read: what comes between is news
-    found = experiment_summaries(store, archived=archived)
-    hidden = 0 if found or archived else len(store.experiments.all(include_archived=True))
-    if not found and not hidden:
+    summaries = experiment_summaries(store, archived=archived)
+    hidden = 0 if summaries or archived else len(store.experiments.all(include_archived=True))
+    if not summaries and not hidden:
         welcome()
         return
     strip = st.container()
     text, states = filters()
-    shown = [i for i in found if matches(i, text, states)]
+    shown = [i for i in summaries if matches(i, text, states)]
     listed = [r for i in shown for r in i.row.runs]
-    every = [r for i in found for r in i.row.runs]
+    every = [r for i in summaries for r in i.row.runs]
     live = any(not r.ended for r in every)
     with strip:
         st.fragment(watch, run_every=POLL_SECONDS if live else IDLE_SECONDS)(
             [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}, newest
         )
     if shown:
-        selected = listing(shown)
+        selected = experiment_table(shown)
         actions.bar(selected)
-        clicked(shown)
+        run_clicked_action(shown)
         if selected:
             run_table(selected)
         else:

@@ -1,4 +1,4 @@
-"""Training as it happens: how far every run is, its heatmaps round by round, curves, log; stop and resume."""
+"""The page Live: progress, heatmaps, curves and log of the runs of one experiment while they train."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pages.widgets import common
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
-ALIVE_SECONDS = 15  # the longest without a look at the processes and the machine while something runs
+LONGEST_SECONDS = 15  # the longest without a look at the processes and the machine while something runs
 YOUNG_ROUNDS, YOUNG_SECONDS = 12, 15
-SEEN_SECONDS = 0.4  # that a drawing stays at least
+SHOWN_SECONDS = 0.4  # that a drawing stays at least
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 330
@@ -37,11 +37,11 @@ CAPTIONS = {
     "the held-out domain (G). Elsewhere: the own models of each remaining domain on that domain (P).",
 }
 # Streamlit fades what a tick draws again: needless here, and paid for by the browser.
-STILL = """<style>
+NO_FADE = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
 .st-key-live_watch .fl-strip { margin-bottom: 1rem; }
 </style>"""
-Clock = tuple[str, float, float | None]  # as ``live_clock.wind`` takes it
+Schedule = tuple[str, float, float | None]  # as ``live_clock.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
 common.through_app()
 store = common.store()
@@ -49,7 +49,7 @@ store = common.store()
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
 def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
-    """The heatmaps at one moment; the same moment gives the very same bytes, which are not drawn again."""
+    """Return the heatmaps of a snapshot; equal snapshots give equal bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
     found = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.point, until)
     chart = heatmaps.heatmap_grid(
@@ -62,7 +62,7 @@ def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, byte
 def lines(
     store: Store, token: Snapshot, what: str, split: int, point: int, theme: Theme
 ) -> tuple[Chart, bytes | None, dict, str]:
-    """Curves at one moment: loss, traffic, an accuracy, or a recorded diagnostic, with what to know of it."""
+    """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
     if what == "loss":
@@ -81,15 +81,15 @@ def lines(
     return chart, content, dict(series_table(series, "round")), note
 
 
-def moment(now: Snapshot, paused: bool) -> Snapshot:
-    """The moment that is drawn.
+def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
+    """Return the snapshot to draw.
 
     A run's first drawings at once, and in steps where it is quicker than the eye: it is seen to train;
     later ones at most every five seconds. Nothing new while paused.
     """
     key = tuple(t[0] for t in now)
     shown, when, draws = st.session_state.get("live_drawn", {}).get(key, (now, 0.0, {}))
-    if not paused and shown != now and time.monotonic() - when >= SEEN_SECONDS:
+    if not paused and shown != now and time.monotonic() - when >= SHOWN_SECONDS:
         target = progress.next_snapshot(shown, now, draws, EARLY_DRAWS)
         news = [n[0] for n, o in zip(target, shown, strict=True) if n[1] != o[1]]
         early = any(draws.get(i, 0) < EARLY_DRAWS for i in news)
@@ -100,14 +100,14 @@ def moment(now: Snapshot, paused: bool) -> Snapshot:
     return shown
 
 
-def behind(now: Snapshot) -> bool:
-    """Whether there is more than what is drawn."""
+def is_behind(now: Snapshot) -> bool:
+    """Whether the drawn snapshot is older than the newest one."""
     key = tuple(t[0] for t in now)
     return st.session_state.get("live_drawn", {}).get(key, (now,))[0] != now
 
 
 def run_rows(found: list[progress.RunProgress], theme: Theme) -> str:
-    """Progress of every run as a table."""
+    """Return the progress of every run as an HTML table."""
     rows = []
     names = curves.run_labels(p.run for p in found)
     for p in found:
@@ -139,7 +139,7 @@ def run_rows(found: list[progress.RunProgress], theme: Theme) -> str:
 
 
 def poll_seconds(found: list[progress.RunProgress]) -> float:
-    """How often to look: sooner while a run has shown few rounds and they come quickly."""
+    """Return the seconds between two checks: fewer while a run is in quick first rounds."""
     running = [p for p in found if p.run.state == "running"]
     young = [p for p in running if p.run.rounds_done < YOUNG_ROUNDS]
     quick = any(
@@ -151,22 +151,22 @@ def poll_seconds(found: list[progress.RunProgress]) -> float:
 
 @st.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
-    """Draw what is new; the page as a whole where its still part has to change."""
-    clock: Clock = ("", POLL_SECONDS, POLL_SECONDS)  # what goes wrong now may go well soon
+    """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
+    clock: Schedule = ("", POLL_SECONDS, POLL_SECONDS)  # what goes wrong now may go well soon
     now = flags
     try:
-        now, clock = draw_moment(ids, experiment, settings, paused)
+        now, clock = draw_current(ids, experiment, settings, paused)
     except FedLensError as error:
         common.show_error(error)
     finally:
         if not paused:
-            live_clock.wind(experiment, *clock)
-    if now != flags and not st.session_state["live_asking"]:
+            live_clock.rerun_on_change(experiment, *clock)
+    if now != flags and not st.session_state["live_dialog_open"]:
         st.rerun()
 
 
-def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Clock]:
-    """Table, heatmaps, curves as they are; returns what buttons there should be, and when to look again."""
+def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Schedule]:
+    """Draw the current state; return the flags of the buttons and the schedule of the next check."""
     if common.writable():
         jobs.ensure_worker(store)
         store.jobs.reconcile()
@@ -175,22 +175,22 @@ def draw_moment(ids: list[int], experiment: int, settings: Settings, paused: boo
     found = progress.run_progress(store, [r for r in row.runs if r.id in ids])
     now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
-        st.html(STILL + strip(row) + run_rows(found, settings.theme))
-        draw_all(at_round(moment(now, paused), settings.until), settings)
+        st.html(NO_FADE + status_strip(row) + run_rows(found, settings.theme))
+        draw_all(at_round(snapshot_to_draw(now, paused), settings.until), settings)
     every, flags = poll_seconds(found), button_flags(row)
-    at_work = ALIVE_SECONDS if flags[0] else None
-    return flags, (seen, every, every if behind(now) else at_work)
+    at_work = LONGEST_SECONDS if flags[0] else None
+    return flags, (seen, every, every if is_behind(now) else at_work)
 
 
 def at_round(shown: Snapshot, until: int | None) -> Snapshot:
-    """A moment of the past, where the reader replays the training."""
+    """Cut a snapshot at the round that the reader has chosen, if any."""
     if until is None:
         return shown
     return tuple((run, min(round_, until), attempt) for run, round_, attempt in shown)
 
 
 def draw_all(shown: Snapshot, settings: Settings) -> None:
-    """Heatmaps, then curves."""
+    """Draw the heatmaps and the curves of a snapshot, or their tables."""
     chart, content, drawn = grid(store, shown, settings)
     if st.session_state.get("as_tables"):
         for i, panel in enumerate(drawn):
@@ -211,7 +211,7 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
 
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
-    """One chart of curves, or its numbers."""
+    """Draw one chart of curves, or its table."""
     found = lines(store, shown, name, settings.split, settings.point, settings.theme)
     chart, content, table, note = found
     if st.session_state.get("as_tables"):
@@ -223,8 +223,8 @@ def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
         st.caption(note)
 
 
-def strip(found: ExperimentRow) -> str:
-    """How many runs are in which state, what is trained, how busy the machine is."""
+def status_strip(found: ExperimentRow) -> str:
+    """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
     counts = {s: sum(r.state == s for r in found.runs) for s in common.STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts.append(common.faint(f"{found.config.data.name}, {backbone_names(found.config)}"))
@@ -233,18 +233,18 @@ def strip(found: ExperimentRow) -> str:
 
 
 def page() -> None:
-    """The page."""
+    """Draw the page."""
     live_chart.fetch()
     st.title("Live")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         experiment = live_controls.choose()
-        found = live_controls.variant(experiment) if experiment else []
+        found = live_controls.choose_variant(experiment) if experiment else []
     if experiment is None:
-        live_controls.nothing()
+        live_controls.no_experiment()
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         live_controls.buttons(experiment)
-        settings = live_controls.settings_of(found)
+        settings = live_controls.choose_settings(found)
         paused = st.toggle(
             "Pause updates",
             key="live_paused",

@@ -1,4 +1,4 @@
-"""One run: what it did, round by round, under which config, and how to do it again."""
+"""The page Run: accuracy, clients, diagnostics, analyses, log and config of one run."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ POLL_SECONDS = 5
 LABEL = 100  # characters of a label in the heading
 
 
-def named(run: RunRow) -> str:
-    """The run's label, cut where it would fill the page; the config under *Reproduce* has all of it."""
+def short_label(run: RunRow) -> str:
+    """Return the run's label, cut to fit the heading; the config under *Reproduce* has all of it."""
     return run.label if len(run.label) <= LABEL else f"{run.label[: LABEL - 1]}…"
 
 
 def header(run: RunRow) -> None:
-    """Status, the figures that matter, and what can be done."""
+    """Draw the title, the status, why the run ended, and its main results."""
     found = common.store().experiments.get(run.experiment_id)
-    st.title(f"{common.md(named(run))}, seed {run.seed}")
+    st.title(f"{common.md(short_label(run))}, seed {run.seed}")
     name = common.esc(common.clipped(found.name))
     parts = [
         common.status_html(run.state),
@@ -47,7 +47,7 @@ def header(run: RunRow) -> None:
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run)
     best = f"at round {run.best_round}" if run.best_round is not None else None
-    figures_ = [
+    values = [
         ("Last round, %", common.per_cent(run.last_test), None),
         ("Best on validation, %", common.per_cent(run.best_test), best),
         ("Worst client, %", common.per_cent(run.worst_client), None),
@@ -55,14 +55,14 @@ def header(run: RunRow) -> None:
         ("Duration", duration(progress.elapsed(run)) or "-", None),
     ]
     with st.container(horizontal=True, gap="medium"):  # on a telephone beside each other, too
-        for label, value, note in figures_:
+        for label, value, note in values:
             st.metric(label, value, note, delta_color="off", delta_arrow="off", width="content")
     if run.last_test is not None:
         st.caption("Accuracy: each client's own model on its own test samples, averaged over clients.")
 
 
 def why_it_ended(run: RunRow) -> None:
-    """The reason, and what can be done about it."""
+    """Show why a run ended early, and how to continue."""
     if not run.status_text or run.state in ("running", "done"):
         return
     failed = run.state == "failed"
@@ -79,8 +79,8 @@ def why_it_ended(run: RunRow) -> None:
 
 @st.dialog("Stop this run?")
 def confirm_stop(run: RunRow) -> None:
-    """Stop names what it stops."""
-    st.markdown(f"**{common.md(named(run))}, seed {run.seed}**")
+    """Ask before stopping a run, naming it."""
+    st.markdown(f"**{common.md(short_label(run))}, seed {run.seed}**")
     st.caption("Its finished rounds are kept and it can be resumed; the current round is discarded.")
     if st.button("Stop", type="primary", key="run_stop_confirmed"):
         common.store().runs.stop([run.id])
@@ -88,11 +88,11 @@ def confirm_stop(run: RunRow) -> None:
 
 
 def actions(run: RunRow) -> None:
-    """Stop, resume, clone."""
+    """Draw the buttons that clone, stop and resume the run."""
     store, may = common.store(), common.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=not may):
-            drafts.fill(single(run), f"run:{run.id}")
+            drafts.fill(as_experiment(run), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
         if run.state in ("queued", "running") and st.button(
             "Stop", icon=":material/stop_circle:", disabled=not may
@@ -104,13 +104,13 @@ def actions(run: RunRow) -> None:
             jobs.ensure_worker(store)
             st.rerun()
         if not run.ended:
-            news(run)
+            change_notice(run)
         common.table_switch()
 
 
 @st.fragment(run_every=POLL_SECONDS)
-def news(run: RunRow) -> None:
-    """Says that the run went on, instead of moving the page under the reader."""
+def change_notice(run: RunRow) -> None:
+    """Draw a button that announces new rounds, so that the page does not move under the reader."""
     jobs.ensure_worker(common.store())
     now = common.store().runs.get([run.id])
     same = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
@@ -125,24 +125,24 @@ def news(run: RunRow) -> None:
         st.rerun()
 
 
-def single(run: RunRow) -> Experiment:
-    """The run as an experiment of its own."""
+def as_experiment(run: RunRow) -> Experiment:
+    """Return the run as an experiment of its own."""
     return loads(run_toml(common.store(), run.id), "the run's config").model_copy(
         update={"name": f"{run.label}, seed {run.seed} (copy)"}
     )
 
 
 def accuracy(run: RunRow) -> None:
-    """Matrices and curves."""
+    """Draw the accuracy matrices and the curves."""
     if not common.store().rounds.evaluated(run.id):
-        nothing(run)
+        no_round_yet(run)
         return
     matrices(run)
     lines(run)
 
 
-def nothing(run: RunRow) -> None:
-    """What is said in place of figures."""
+def no_round_yet(run: RunRow) -> None:
+    """Say that no round has been evaluated."""
     text = (
         "This run ended before any round was evaluated." if run.ended else "No round has been evaluated yet."
     )
@@ -150,7 +150,7 @@ def nothing(run: RunRow) -> None:
 
 
 def matrices(run: RunRow) -> None:
-    """The accuracy matrix of any round, and every client over the rounds."""
+    """Draw the accuracy matrix of a chosen round, and every client's accuracy over the rounds."""
     store = common.store()
     rounds = store.rounds.evaluated(run.id)
     chosen = rounds[-1]
@@ -169,7 +169,7 @@ def matrices(run: RunRow) -> None:
 
 
 def lines(run: RunRow) -> None:
-    """Accuracy and loss by round; results from elsewhere may come without a loss."""
+    """Draw accuracy and loss by round; imported results may have no loss."""
     until = {run.id: run.rounds_total}
     columns = st.columns(2)
     curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(common.store(), until), True)
@@ -181,7 +181,7 @@ def lines(run: RunRow) -> None:
 def curve(
     where: DeltaGenerator, title: str, series: list[curves.Series], per_cent: bool, note: str = ""
 ) -> None:
-    """One figure over rounds."""
+    """Draw one chart over the rounds, with a note below it."""
     with where:
         chart = line_chart(series, common.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
         table = series_table(series, "round", "%" if per_cent else "")
@@ -191,7 +191,7 @@ def curve(
 
 
 def recorded(run: RunRow) -> None:
-    """What the method records of its rounds, over the rounds."""
+    """Draw the values and matrices that the method records."""
     store, until = common.store(), {run.id: run.rounds_total}
     charts = diagnostics.recorded_charts(store, [run])
     columns = st.columns(2)
@@ -207,11 +207,11 @@ def recorded(run: RunRow) -> None:
 
 
 def clients(run: RunRow) -> None:
-    """Who took part, with what, and how it ended for them."""
+    """Draw a table of the clients: their data, accuracy, rounds and traffic."""
     store = common.store()
     entities = [e for e in store.cells.entities(run.id) if e.kind == "client"]
     if not entities:
-        nothing(run)
+        no_round_yet(run)
         return
     last = {o.client: o for o in store.cells.own_accuracy(run.id)}
     sent: dict[int, int] = {}
@@ -242,14 +242,14 @@ def clients(run: RunRow) -> None:
 
 
 def page() -> None:
-    """The page."""
-    asked = st.query_params.get("id", "")
-    found = common.store().runs.get([int(asked)]) if asked.isdecimal() else []
+    """Draw the page."""
+    requested = st.query_params.get("id", "")
+    found = common.store().runs.get([int(requested)]) if requested.isdecimal() else []
     if not found:
         st.title("Run")
         text = "Choose an experiment to see its runs."
-        if asked:
-            text = f"There is no run {common.md(asked[:20])} here; it may have been deleted. {text}"
+        if requested:
+            text = f"There is no run {common.md(requested[:20])} here; it may have been deleted. {text}"
         st.info(text, icon=":material/search_off:")
         if st.button("Experiments", icon=":material/arrow_back:"):
             st.switch_page("pages/experiments.py", query_params={})

@@ -1,1 +1,1 @@
-"""The parts of the Live page."""
+"""The parts of the page Live."""

@@ -1,4 +1,4 @@
-"""The chart of the Live page: a new round exchanges its data in place, so that zoom, pan and hover stay.
+"""The chart of the page Live: a new round replaces its data in place, so that zoom, pan and hover stay.
 
 ``st.plotly_chart`` draws a chart anew whenever its data change; this one goes through ``Plotly.react``.
 The browser takes plotly.js from this machine: it comes with the installed plotly package and is copied into
@@ -20,8 +20,9 @@ from fedcore.plots.chart import Chart
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 EAGER = b"//# allFunctionsCalledOnLoad\n"
-"""Put before plotly.js: Chromium then compiles it in the background; the page itself stands still for 0.05 s
-instead of 0.4 s. For other browsers it is a comment."""
+"""A comment put before plotly.js, which makes Chromium compile it in the background.
+
+The page then stands still for 0.05 s instead of 0.4 s; other browsers ignore it."""
 LIBRARY = Path(__file__).with_name("plotly_library.js").read_text(encoding="utf-8")
 HTML = '<div class="fl-chart" role="figure" tabindex="0"></div>'
 CSS = """
@@ -31,7 +32,7 @@ CSS = """
 
 
 def plotly_url(folder: Path = STATIC) -> str | None:
-    """The address of plotly.js, made where it is missing; None where ``folder`` cannot be written.
+    """Return the address of plotly.js, copied first if it is missing; None if ``folder`` cannot be written.
 
     Another process never sees half a file: it is written beside its place and then renamed. Its name holds
     its version, so a browser may keep it for good.
@@ -54,7 +55,7 @@ def plotly_url(folder: Path = STATIC) -> str | None:
 
 
 def payload(chart: Chart, revision: str) -> bytes | None:
-    """What the browser is told of a chart: the same bytes are not drawn again. None without plotly.js.
+    """Return a chart as the bytes sent to the browser, which redraws only when they change.
 
     Args:
         revision: what the chart is of; while it stays, the reader's zoom stays.
@@ -77,7 +78,7 @@ _component = st.components.v2.component(
 
 
 def fetch() -> None:
-    """Have the browser fetch and compile plotly.js now, beside the text, and not for the first chart only."""
+    """Have the browser fetch and compile plotly.js now instead of at the first chart."""
     url = plotly_url()
     if url is not None:
         with st.container(key="live_fetch"):
@@ -85,13 +86,13 @@ def fetch() -> None:
 
 
 def fetching(url: str) -> str:
-    """The element that has plotly.js fetched; it takes no room on the page."""
+    """Return the invisible element that fetches plotly.js."""
     style = "<style>.st-key-live_fetch { display: none; }</style>"
     return f"{style}<script>{LIBRARY}\nlibrary({json.dumps(url)}).catch(() => {{}});</script>"
 
 
 def draw(chart: Chart, content: bytes | None, key: str) -> None:
-    """The chart in place; where this machine cannot serve plotly.js, a chart that is drawn anew each time."""
+    """Draw the chart in place, or anew each time if this machine cannot serve plotly.js."""
     if content is None:
         st.plotly_chart(chart.figure, key=key, alt=chart.alt, config={"displaylogo": False})
     else:

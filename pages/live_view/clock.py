@@ -1,4 +1,4 @@
-"""The clock of the Live page: its ticking part is drawn again for news, not at every look.
+"""Redrawing on the page Live: the part that follows the runs is redrawn only when they have changed.
 
 ``st.fragment(run_every=2)`` reruns its part every two seconds, and each rerun has the browser go through all
 widgets of the page (about 0.1 s of processor time). Here the browser asks ``pulse``'s address instead.
@@ -18,8 +18,8 @@ _component = st.components.v2.component(
 HIDDEN = "<style>.st-key-live_clock { display: none; }</style>"
 
 
-def wind(experiment: int, seen: str, every: float, longest: float | None) -> None:
-    """Have the fragment that calls this run again as soon as there is news.
+def rerun_on_change(experiment: int, seen: str, every: float, longest: float | None) -> None:
+    """Rerun the calling fragment as soon as the experiment has changed.
 
     Args:
         seen: the experiment's pulse, read before what is drawn: what changes meanwhile is news.
@@ -36,9 +36,9 @@ def wind(experiment: int, seen: str, every: float, longest: float | None) -> Non
                 "every": every,
                 "longest": longest,
             },
-            on_news_change=_noted,
+            on_news_change=_ignore,
         )
 
 
-def _noted() -> None:
-    """That it runs again is all that is wanted."""
+def _ignore() -> None:
+    """Do nothing: Streamlit reruns the fragment by itself."""

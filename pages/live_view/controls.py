@@ -1,4 +1,4 @@
-"""The still part of the Live page: which experiment, how it is drawn, stop and resume, the log."""
+"""The controls of the page Live: the choice of runs and charts, stop and resume, and the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 
 @dataclass(frozen=True)
 class Settings:
-    """How the figures are drawn. until: the round to go back to, None for the newest. width: pixels."""
+    """How the charts are drawn. until: the round to go back to, None for the newest. width: pixels."""
 
     view: View
     split: int
@@ -45,7 +45,7 @@ class Settings:
 
 
 def choose() -> ExperimentRow | None:
-    """The experiment: from the URL, else one that is at work, else the newest.
+    """Let the reader choose an experiment; the URL's is chosen first, else a running one, else the newest.
 
     None where there is none, or none of the URL's: another must not pass for one that was deleted.
     """
@@ -72,8 +72,8 @@ def choose() -> ExperimentRow | None:
     return known.get(st.session_state["live_choice"])
 
 
-def nothing() -> None:
-    """What stands where there is no experiment to be watched."""
+def no_experiment() -> None:
+    """Say that there is no experiment to watch."""
     gone = st.query_params.get("id")
     if gone:
         st.info(
@@ -91,8 +91,8 @@ def nothing() -> None:
         st.switch_page("pages/new.py", query_params={"preset": "demo"})
 
 
-def variant(found: ExperimentRow) -> list[RunRow]:
-    """The runs of one seed and held-out domain: a panel for each method."""
+def choose_variant(found: ExperimentRow) -> list[RunRow]:
+    """Return the runs of one seed and held-out domain: a panel for each method."""
     variants = list(dict.fromkeys((r.seed, r.held_out) for r in found.runs))
     if len(variants) <= 1:
         return list(found.runs)
@@ -109,8 +109,8 @@ def variant(found: ExperimentRow) -> list[RunRow]:
     return [r for r in found.runs if (r.seed, r.held_out) == (seed, out)]
 
 
-def settings_of(found: list[RunRow]) -> Settings:
-    """The reader's choices for the figures; all of them stand in the URL."""
+def choose_settings(found: list[RunRow]) -> Settings:
+    """Draw the choices for the charts, kept in the URL, and return them."""
     store = common.store()
     with st.popover("View", icon=":material/tune:"):
         view = _view(found)
@@ -154,12 +154,12 @@ def settings_of(found: list[RunRow]) -> Settings:
 
 
 def _columns(panels_: int) -> int:
-    """Panels in a row where the reader has not said: no row with a single one but on a telephone."""
+    """Return the automatic number of panels per row: no row has a single one except on a telephone."""
     return 1 if common.narrow() else 2 if panels_ == 4 else 3
 
 
 def _view(found: list[RunRow]) -> View:
-    """Which heatmaps: those that these runs have."""
+    """Let the reader choose among the heatmaps that these runs have."""
     store = common.store()
     clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in found]
     views: list[View] = ["matrix", "clients"]
@@ -180,7 +180,7 @@ def _view(found: list[RunRow]) -> View:
 
 
 def _until(found: list[RunRow], split: int, point: int) -> int | None:
-    """The replay: all panels at a round of the past; the right end is the newest round."""
+    """Draw the replay and its slider; return the chosen round, None for the newest."""
     last = max((r.rounds_total for r in found), default=0)
     if last < 1:
         return None
@@ -215,7 +215,7 @@ def _until(found: list[RunRow], split: int, point: int) -> int | None:
 
 
 def _play_or_pause(run_ids: list[int], split: int, point: int) -> None:
-    """The button: a replay that has not begun, or is at its end, starts with the first round."""
+    """Start or pause the replay; from the newest round it starts at the first one."""
     playing = not st.session_state.get("live_playing")
     st.session_state["live_playing"] = playing
     if playing and st.session_state["live_until"] == NEWEST:
@@ -223,7 +223,7 @@ def _play_or_pause(run_ids: list[int], split: int, point: int) -> None:
 
 
 def _step(run_ids: list[int], split: int, point: int) -> None:
-    """The clock of a replay. A run of the whole page comes by here too, and only sets the clock."""
+    """Advance the replay by one step; a run of the whole page passes here too, and only arms it."""
     if not st.session_state["live_armed"]:
         st.session_state["live_armed"] = True
         return
@@ -236,7 +236,7 @@ def _step(run_ids: list[int], split: int, point: int) -> None:
 
 
 def steps(run_ids: list[int], split: int, point: int) -> list[int]:
-    """Rounds that a replay shows before the newest."""
+    """Return the rounds that a replay shows before the newest."""
     store = common.store()
     rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, point)})
     return rounds[: -1 : ceil(len(rounds) / MOST_STEPS)] if rounds else []
@@ -250,20 +250,20 @@ def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:
 
 
 def buttons(found: ExperimentRow) -> None:
-    """Stop and resume, outside the ticking part: a click must not coincide with a tick."""
+    """Draw the buttons outside the redrawn part, so that no redraw can swallow a click."""
     store, may = common.store(), common.writable()
     stoppable = [r for r in found.runs if r.state in ("queued", "running")]
     stuck = [r for r in found.runs if r.state == "stopping"]
     resumable = [r for r in found.runs if r.state in RESUMABLE and r.origin == "engine"]
-    st.session_state["live_asking"] = False  # a run of the whole page would close an open dialog
+    st.session_state["live_dialog_open"] = False  # a run of the whole page would close an open dialog
     if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may, key="live_stop"):
         confirm_stop(stoppable)
-        st.session_state["live_asking"] = True
+        st.session_state["live_dialog_open"] = True
     if stuck and st.button(
         "Force stop", icon=":material/dangerous:", disabled=not may, help="Kills the process"
     ):
         confirm_kill(stuck)
-        st.session_state["live_asking"] = True
+        st.session_state["live_dialog_open"] = True
     if st.button("Resume", icon=":material/resume:", disabled=not resumable or not may, key="live_resume"):
         store.runs.resume([r.id for r in resumable])
         jobs.ensure_worker(store)
@@ -273,7 +273,7 @@ def buttons(found: ExperimentRow) -> None:
 
 
 def run_names(found: list[RunRow]) -> dict[int, str]:
-    """What runs are called in a list to choose from, by run: no two alike."""
+    """Return a unique name for every run, by run id."""
     names = {
         r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "") for r in found
     }
@@ -283,7 +283,7 @@ def run_names(found: list[RunRow]) -> dict[int, str]:
 
 @st.dialog("Stop runs", on_dismiss="rerun")
 def confirm_stop(stoppable: list[RunRow]) -> None:
-    """Stop names the runs; finished rounds stay."""
+    """Ask which runs to stop."""
     names = run_names(stoppable)
     chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
@@ -294,7 +294,7 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
 
 @st.dialog("Force stop", on_dismiss="rerun")
 def confirm_kill(stuck: list[RunRow]) -> None:
-    """The second step, for a run that does not heed the first."""
+    """Ask before killing the processes of runs that do not stop."""
     st.write(
         "These runs were asked to stop but have not finished their current step. Killing their processes "
         "loses only the current round."
@@ -312,7 +312,7 @@ def confirm_kill(stuck: list[RunRow]) -> None:
 
 @st.fragment
 def log(found: list[RunRow]) -> None:
-    """What a run last said; a failed one's error in full."""
+    """Draw the end of a run's log; for a failed run, its whole error."""
     store = common.store()
     failed = any(r.state == "failed" for r in found)
     box = st.expander(

@@ -1,4 +1,4 @@
-"""The address at which the browser asks whether an experiment has changed: ``/pulse?experiment=3``."""
+"""The route ``/pulse?experiment=3``, at which the browser asks whether an experiment has changed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LONGEST = 18  # digits that SQLite takes for a number
 
 
 def address(experiment: int) -> str:
-    """Where the pulse of an experiment is told."""
+    """Return the address that serves the pulse of an experiment."""
     return f"{PATH}?experiment={experiment}"
 
 
 def answer(request: Request) -> PlainTextResponse:
-    """The pulse as text; 400 where no experiment is named, 503 where the database cannot be read."""
+    """Return the pulse as text; 400 if no experiment is named, 503 if the database cannot be read."""
     asked = request.query_params.get("experiment", "")
     if not asked.isdecimal() or len(asked) > LONGEST:
         return PlainTextResponse("name an experiment by its number: /pulse?experiment=3", 400)
@@ -35,6 +35,6 @@ def answer(request: Request) -> PlainTextResponse:
 
 
 def route() -> Route:
-    """The route, for the hosts that Streamlit itself listens to."""
+    """Return the route, restricted to the hosts that Streamlit accepts."""
     hosts = st.get_option("server.allowedHosts") or ["*"]
     return Route(PATH, answer, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])

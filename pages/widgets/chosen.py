@@ -1,4 +1,4 @@
-"""Tables whose selection belongs to the things in them, not to their places."""
+"""A table with selectable rows, whose selection follows the rows when they move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def table(
     first: Sequence[int] = (),
     **options: Any,
 ) -> list[int]:
-    """A table of things that can be selected; returns the ids of those that are.
+    """Draw a table with selectable rows, and return the ids of the selected ones.
 
     Streamlit keeps a selection by position: where a new row arrives above, it would slide to others. What was
     chosen is therefore looked up in the ids that were on the screen, and chosen again where it stands now.
@@ -43,7 +43,7 @@ def table(
 
 
 def shown(key: str) -> list[int]:
-    """The ids that stood in a table when it was drawn last: what a click in it means."""
+    """Return the ids of a table's rows as last drawn, to which a click in it refers."""
     return st.session_state.get(f"{key}_ids", [])
 
 

@@ -1,4 +1,4 @@
-"""What can be done with experiments: one list of actions for the row menu and for the bar under the table."""
+"""The actions on experiments: one list for the menu of a row and for the buttons under the table."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pages.widgets import common
 
 Items = Sequence[ExperimentSummary]
 MOST_NAMES = 12
-"""Runs of an experiment that a question names; the rest are counted."""
+"""Runs of an experiment that a dialog names; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One entry of the menu.
+    """One action on experiments.
 
     Attributes:
         fits: whether there is anything to do for these experiments.
@@ -32,17 +32,17 @@ class Action:
     writes: bool = True
 
     def possible(self, items: Items) -> bool:
-        """Whether it can be chosen now."""
+        """Whether the action can be run now."""
         return bool(items) and self.fits(items) and (common.writable() or not self.writes)
 
 
 def run_ids(items: Items, states: Sequence[str]) -> list[int]:
-    """Runs in one of these states that were trained here."""
+    """Return the runs in one of these states that FedLens trains."""
     return [r.id for i in items for r in i.row.runs if r.state in states and r.origin == "engine"]
 
 
 def single(items: Items) -> bool:
-    """Exactly one experiment."""
+    """Whether there is exactly one experiment."""
     return len(items) == 1
 
 
@@ -67,7 +67,7 @@ def _resume(items: Items) -> None:
 
 @st.dialog("Stop these runs?")
 def confirm_stop(items: Items) -> None:
-    """Stop names what it stops."""
+    """Ask before stopping runs, naming them."""
     ids = [r.id for i in items for r in i.row.runs if r.state in ("queued", "running")]
     _name(items, ids)
     st.caption("Their finished rounds are kept and they can be resumed; the current round is discarded.")
@@ -78,7 +78,7 @@ def confirm_stop(items: Items) -> None:
 
 @st.dialog("Restart the failed runs?")
 def confirm_retry(items: Items) -> None:
-    """Starting over names what it forgets."""
+    """Ask before deleting what failed runs recorded, naming them."""
     ids = run_ids(items, ("failed",))
     _name(items, ids)
     st.caption(
@@ -101,7 +101,7 @@ def _name(items: Items, ids: Sequence[int]) -> None:
 
 @st.dialog("Edit experiment")
 def edit(items: Items) -> None:
-    """Name, tags and notes; what was measured cannot be edited."""
+    """Edit name, tags and notes; results cannot be edited."""
     row = items[0].row
     name = st.text_input("Name", value=row.name, max_chars=500, key=f"edit_name_{row.id}")
     tags = st.multiselect(
@@ -118,7 +118,7 @@ def edit(items: Items) -> None:
 
 @st.dialog("Delete this experiment?")
 def confirm_delete(items: Items) -> None:
-    """Delete asks for the name; archiving is the gentler way, and the one that is offered first."""
+    """Ask for the name before deleting an experiment, and offer to archive it instead."""
     row = items[0].row
     runs_ = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
     st.write(f"This deletes {runs_} with all rounds, logs and checkpoints. It cannot be undone.")
@@ -168,17 +168,17 @@ ACTIONS = (
 
 
 def menu(item: ExperimentSummary) -> list[str]:
-    """The labels of a row's menu."""
+    """Return the labels of a row's menu."""
     return [f":material/{a.icon}: {a.label}" for a in ACTIONS if a.possible([item])]
 
 
 def chosen(label: str) -> Action:
-    """The action that a label of ``menu`` names."""
+    """Return the action that a label of ``menu`` names."""
     return next(a for a in ACTIONS if label == f":material/{a.icon}: {a.label}")
 
 
 def bar(items: Items) -> None:
-    """A button for every action; those that make no sense for the selection are greyed."""
+    """Draw a button for every action; those that are impossible for the selection are disabled."""
     hidden = "Archive" if items and all(i.row.archived for i in items) else "Unarchive"
     with st.container(horizontal=True):
         for action in ACTIONS:

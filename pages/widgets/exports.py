@@ -1,4 +1,4 @@
-"""The Export tab of Compare: files with the numbers of the page, made when clicked."""
+"""The tab Export of the page Compare: its numbers as files, which are made when clicked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw(
     unfinished: bool,
     in_print: bool,
 ) -> None:
-    """A button per file, and the LaTeX table to look at. in_print: whether papers print any of it."""
+    """Draw a button per file and the LaTeX table. in_print: whether papers print any of these values."""
     ids = [e.id for e in experiments]
     name, mark = "-".join(e.name for e in experiments), export.fingerprint(experiments)
     wanted = in_print and st.toggle(

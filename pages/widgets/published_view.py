@@ -1,4 +1,4 @@
-"""The Published tab of Compare: the values that a paper prints, ours beside them."""
+"""The tab Published of the page Compare: the values that a paper prints beside ours."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedcore.store import ExperimentRow, Store
 from pages.widgets import common
 
 MANY = 15
-"""Rows above which the table scrolls by itself: one preset names up to 500 values."""
+"""Rows above which the table has a scroll bar of its own: one preset names up to 500 values."""
 TARGETS = {"avg": "mean"}
 
 
 def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> None:
-    """A table for each experiment that names published values."""
+    """Draw a table for each experiment that names published values."""
     naming = [e for e in experiments if e.config.reproduces]
     if not naming:
         st.info(
@@ -59,12 +59,12 @@ def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> N
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner="Reading the published values…")
 def _rows(store: Store, config: str, token: object, _experiment: object) -> list[Reproduction]:
-    """Computed again when the config or a run has changed."""
+    """Return the published values beside ours; computed again when the config or a run has changed."""
     return reproductions(store, _experiment)  # type: ignore[arg-type]
 
 
 def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
-    """said: reasons that stand above the table already."""
+    """Return the values as an HTML table. said: reasons that stand above it already."""
     header = [
         ("Table", "wide"),
         ("Data set", "name"),

@@ -1,4 +1,4 @@
-"""The queue: what starts next, in which order, and how many runs share a device."""
+"""The queue on the page Experiments: the order of the waiting runs, and how many runs share a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLE = "queue_table"
 
 
 def section() -> None:
-    """Slots of the devices, then the queued runs with what moves them."""
+    """Draw the slots of the devices and the queued runs, with the buttons that move them."""
     store = common.store()
     waiting = store.queue.runs()
     count = f"{len(waiting)} waiting" if waiting else "empty"
@@ -53,7 +53,7 @@ def section() -> None:
 
 
 def _slots() -> None:
-    """How many runs at once, by device."""
+    """Draw the number of runs that may share each device."""
     store = common.store()
     stored = store.queue.slots()
     with st.container(horizontal=True):

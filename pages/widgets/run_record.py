@@ -1,4 +1,4 @@
-"""The Run page's record: log and files, what the run ran under, and how to repeat it."""
+"""Two tabs of the page Run: its log and files, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG_LINES = 400
 
 
 def log(run: RunRow) -> None:
-    """Notices, the error, the log, and the files."""
+    """Draw the notices, the error, the end of the log, and the files of a run."""
     store = common.store()
     for note in run.notices:
         st.markdown(f"- {common.md(str(note['message']))}")
@@ -40,7 +40,7 @@ def log(run: RunRow) -> None:
 
 
 def reproduce(run: RunRow) -> None:
-    """Config, environment, and the command that repeats the run."""
+    """Draw the config, the environment, and the command that repeats the run."""
     store = common.store()
     text, environment = run_toml(store, run.id), store.runs.environment(run.id)
     if run.origin == "engine":

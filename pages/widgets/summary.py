@@ -1,4 +1,4 @@
-"""The Summary tab of Compare: tables whose every number opens to the runs that it comes from."""
+"""The tab Summary of the page Compare: tables in which every number opens to the runs behind it."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from pages.widgets import common
 
 MANY_NAMES = 12
-"""More domains or clients than this are a scrolling table of their own."""
+"""Domains or clients above which their table scrolls."""
 MOST_NAMES = 6
-"""Printed methods that are named where they have no row."""
+"""Printed methods without a row that are named; the others are counted."""
 
 
 def draw(
-    found: Comparison, baseline: str | None, metric: Metric, test: Test, beside: PrintedValues | None = None
+    found: Comparison, baseline: str | None, metric: Metric, test: Test, printed: PrintedValues | None = None
 ) -> None:
-    """Mean and spread of every method, one table per setting; ``beside``: what papers print of them."""
-    beside = beside or PrintedValues()
+    """Draw mean and spread of every method, a table per setting. printed: the papers' values of its rows."""
+    printed = printed or PrintedValues()
     for i, (setting, title) in enumerate(found.settings.items()):
         groups = found.groups_in(setting)
-        pinned = next((g for g in groups if g.label == baseline), None)
+        reference = next((g for g in groups if g.label == baseline), None)
         st.markdown(f"**{common.md(title)}**")
-        st.html(_table(found, groups, pinned, metric, test, title, beside))
-        if baseline is not None and pinned is None:
+        st.html(_table(found, groups, reference, metric, test, title, printed))
+        if baseline is not None and reference is None:
             st.caption(f"The baseline {common.md(common.clipped(baseline))} has no run in this setting.")
         _parts(groups, i)
     several = any(len(g.seeds) > 1 for g in found.groups)
@@ -65,22 +65,22 @@ def draw(
             "called significant. Rows with other rounds or participation, or with unfinished runs, are not "
             "compared with the baseline."
         )
-    _what_is_printed(found, beside)
+    _printed_sources(found, printed)
     sources(found)
 
 
-def _what_is_printed(found: Comparison, beside: PrintedValues) -> None:
-    """Where the printed figures come from, and which of them no row has."""
-    if not beside.values and not beside.missing:
+def _printed_sources(found: Comparison, printed: PrintedValues) -> None:
+    """Name the papers behind the printed values, and the printed methods that have no row."""
+    if not printed.values and not printed.missing:
         return
     said = []
-    if beside.sources:
+    if printed.sources:
         said.append(
-            f"*Printed*: {common.md('; '.join(beside.sources))}, with the round that the paper reports in "
+            f"*Printed*: {common.md('; '.join(printed.sources))}, with the round that the paper reports in "
             f"brackets. Ours: {RULES[found.rule]}; the tab Published shows ours measured as in each paper."
         )
-    for why in dict.fromkeys(beside.missing.values()):
-        names = [name for name, reason in beside.missing.items() if reason == why]
+    for why in dict.fromkeys(printed.missing.values()):
+        names = [name for name, reason in printed.missing.items() if reason == why]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         said.append(f"Printed, {why} here: {common.md(', '.join(names[:MOST_NAMES]))}{more}.")
     st.caption(" ".join(said))
@@ -89,38 +89,38 @@ def _what_is_printed(found: Comparison, beside: PrintedValues) -> None:
 def _table(
     found: Comparison,
     groups: Sequence[Group],
-    pinned: Group | None,
+    reference: Group | None,
     metric: Metric,
     test: Test,
     title: str,
-    beside: PrintedValues,
+    printed: PrintedValues,
 ) -> str:
     there = shown_metrics(groups)
-    in_print = beside.metrics(groups)
+    printed_metrics = printed.metrics(groups)
     header = [("Method", "wide")]
     for m in there:
         header.append((f"{METRIC_HEADINGS[m]}, %", "num"))
-        header += [(f"{METRIC_HEADINGS[m]} printed, %", "num")] if m in in_print else []
-    header += [(f"{METRIC_HEADINGS[metric]}: difference, points", "num"), ("p", "num")] if pinned else []
+        header += [(f"{METRIC_HEADINGS[m]} printed, %", "num")] if m in printed_metrics else []
+    header += [(f"{METRIC_HEADINGS[metric]}: difference, points", "num"), ("p", "num")] if reference else []
     header += [("Seeds (n)", "num"), ("Rounds", "num")]
     marks = {m: ranks(groups, m) for m in there}
-    tested = significance(groups, pinned, metric, test) if pinned else {}
+    tested = significance(groups, reference, metric, test) if reference else {}
     rows = []
     for group in groups:
         mark = f' <span title="{common.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
         cells = [common.method_html(group.label, group.method) + mark]
         for m in there:
             cells.append(_cell(found, group, m, marks[m]))
-            cells += [_printed_cell(found, group, m, beside.of(group, m))] if m in in_print else []
-        if pinned:
-            cells += _against(group, pinned, metric, tested.get(group.key))
+            cells += [_printed_cell(found, group, m, printed.of(group, m))] if m in printed_metrics else []
+        if reference:
+            cells += _against(group, reference, metric, tested.get(group.key))
         counts = sorted({s.n for m in there if (s := group.stats.get(m)) is not None}, reverse=True)
         rows.append([*cells, "/".join(map(str, counts)) or "0", _rounds(group)])
     return common.table_html(header, rows, f"Summary of {title}")
 
 
 def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> str:
-    """A number that opens to its seeds, runs, rounds and rule."""
+    """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
     stat = group.stats.get(metric)
     if stat is None:
         return "-"
@@ -141,13 +141,13 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
 
 
-def _printed_cell(found: Comparison, group: Group, metric: Metric, figures: Sequence[PrintedValue]) -> str:
-    """What papers print; opens to their tables, and to the difference where the rounds are chosen alike."""
-    if not figures:
+def _printed_cell(found: Comparison, group: Group, metric: Metric, values: Sequence[PrintedValue]) -> str:
+    """Return printed values as HTML that opens to their tables, and to ours where the rule is the same."""
+    if not values:
         return common.faint("not printed")
-    texts = dict.fromkeys(f.text(1) for f in figures)
+    texts = dict.fromkeys(f.text(1) for f in values)
     ours, lines = group.stats.get(metric), []
-    for f in figures:
+    for f in values:
         line = f"{common.esc(f.source)}: {common.esc(f.method)} <b>{f.text()}</b>"
         if ours is not None and f.rule == found.rule:
             line += f", ours {signed(ours.mean - f.value, 2)}"
@@ -162,11 +162,11 @@ def _run_link(run_id: int) -> str:
     return f'<a href="/run?id={run_id}" target="_self">{run_id}</a>'
 
 
-def _against(group: Group, pinned: Group, metric: Metric, tested: PairedTest | None) -> list[str]:
-    gap = difference(group, pinned, metric)
-    if group.key == pinned.key:
+def _against(group: Group, reference: Group, metric: Metric, tested: PairedTest | None) -> list[str]:
+    gap = difference(group, reference, metric)
+    if group.key == reference.key:
         return ["baseline", ""]
-    why = reason_not_comparable(group, pinned)
+    why = reason_not_comparable(group, reference)
     if why:
         return ["-", f'<span title="{common.esc(why)}">different protocol</span>']
     if gap is None or tested is None:
@@ -188,7 +188,7 @@ def _rounds(group: Group) -> str:
 
 
 def _parts(groups: Sequence[Group], number: int) -> None:
-    """What the means are made of: by domain, by client, by held-out domain."""
+    """Draw the means by domain, by client and by held-out domain."""
     there = [p for p in BREAKDOWNS if any(p in g.breakdowns for g in groups)]
     if not there:
         return
@@ -224,7 +224,7 @@ def _text(stat: Stat | None) -> str:
 
 
 def sources(found: Comparison) -> None:
-    """All runs behind the tables."""
+    """Draw a table of all runs behind the summary."""
     box = st.expander(
         "All runs behind these numbers", icon=":material/fact_check:", key="compare_runs", on_change="rerun"
     )

@@ -1,4 +1,4 @@
-"""The Sweep tab of Compare: accuracy over the fields that took several values."""
+"""The tab Sweep of the page Compare: accuracy over the fields that take several values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LINES = 12
 
 
 def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric) -> None:
-    """Parallel coordinates of everything, then one method over one field and over two."""
+    """Draw all combinations in parallel coordinates, then one method over one field and over two."""
     families = sweeps.sweep_families(found, metric, [e.config.sweep for e in experiments if e.config.sweep])
     if not families:
         st.info(
@@ -48,14 +48,14 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
 
 
 def _name(families: Sequence[SweepFamily], index: int) -> str:
-    """Titles may be equal where settings differ."""
+    """Return a unique name of a family; titles may be equal where settings differ."""
     family = families[index]
     fields = ", ".join(field_phrase(f) for f in family.fields)
     return f"{family.title} over {fields} ({len(family.rows)} combinations)"
 
 
 def over_one(family: SweepFamily, metric: Metric) -> None:
-    """A line over one field."""
+    """Draw accuracy over one field, a line per value of the others."""
     field = family.fields[0]
     if len(family.fields) > 1:
         field = st.selectbox("Plotted over", family.fields, format_func=field_title, key="sweep_over")
@@ -83,7 +83,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
 
 
 def over_two(family: SweepFamily, metric: Metric) -> None:
-    """A heatmap over two fields; every other field stays at one value."""
+    """Draw a heatmap over two fields, with every other field at one value."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         row = st.selectbox("Rows", family.fields, format_func=field_title, key="sweep_row")
         rest = [f for f in family.fields if f != row]
@@ -109,7 +109,7 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
 
 
 def table(families: Sequence[SweepFamily], metric: Metric) -> dict[str, list[object]]:
-    """Every combination as a row."""
+    """Return every combination as a row of a table."""
     points = [(f, p) for f in families for p in f.rows]
     columns: dict[str, list[object]] = {"method": [f.title for f, _ in points]}
     for field in dict.fromkeys(field for f in families for field in f.fields):

@@ -86,8 +86,8 @@ def test_only_this_machine_may_ask(ask: Asked) -> None:
 
 def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2")
-    wound = clock(app)  # a run is in its first seconds: it is looked at more often
-    assert wound == {
+    schedule = clock(app)  # a run is in its first seconds: it is looked at more often
+    assert schedule == {
         "address": "/pulse?experiment=2",
         "seen": progress.activity_digest(Store(filled), 2),
         "every": 0.5,
@@ -98,9 +98,9 @@ def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: 
 
 
 def test_an_ended_experiment_is_drawn_again_for_news_only(open_page: Opened, filled: Path) -> None:
-    wound = clock(open_page("live", id="1"))
-    assert wound is not None
-    assert wound["longest"] is None, "it may still be resumed from elsewhere"
+    schedule = clock(open_page("live", id="1"))
+    assert schedule is not None
+    assert schedule["longest"] is None, "it may still be resumed from elsewhere"
 
 
 def test_the_clock_goes_on_whatever_went_wrong(

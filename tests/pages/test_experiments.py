@@ -130,7 +130,7 @@ def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
         for a in actions.ACTIONS
     ))  # fmt: skip
     app = open_page()
-    app.session_state["experiment_asked"] = (":material/edit: Edit", 2)  # as the table's callback does
+    app.session_state["clicked_action"] = (":material/edit: Edit", 2)  # as the table's callback does
     app.run()
     assert asked == [("Edit", 2)]
     app.run()

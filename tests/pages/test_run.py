@@ -64,7 +64,7 @@ def test_a_failed_run_s_error_is_shown_once(open_page: Opened, filled: Path) -> 
 
 def test_a_stopped_run_says_so_and_an_empty_one_has_no_empty_table(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id=str(of_state(filled, "stopped").id))
-    assert app.warning[0].value == "Stop asked for"
+    assert app.warning[0].value == "Stop requested"
     waiting = str(of_state(filled, "queued").id)
     app = open_page("run", id=waiting, run_tab="Clients")
     assert app.info[0].value == "No round has been evaluated yet." and "Clients" not in html(app)
