@@ -1,4 +1,4 @@
-"""FedLens in the browser: ``streamlit run app.py`` serves ``dashboard.py`` and the address that Live asks."""
+"""Serve the dashboard with ``streamlit run app.py``, and the address that the Live page polls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READY_SECONDS = 0.5  # until the server answers
 
 @asynccontextmanager
 async def open_browser(_: st.App) -> AsyncIterator[None]:
-    """Show the page, as ``streamlit run`` does for a plain script; not where there is no screen."""
+    """Open the page in a browser, as ``streamlit run`` does for a plain script, unless headless."""
     if not st.get_option("server.headless"):
         address = f"http://localhost:{st.get_option('server.port')}"
         asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, address)

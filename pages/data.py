@@ -1,4 +1,4 @@
-"""Data sets, a check of the user's own folder, cached encodings, backbones."""
+"""The Data & models page: data sets, checks of the user's own data, cached encodings, backbones."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 
 
 @st.cache_data(show_spinner="Reading the data set…", max_entries=8, ttl=600)
-def look_at(name: str) -> tuple[DataCounts, Image.Image]:
-    """Counts and sample pictures of an embedded data set."""
+def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
+    """Return the image counts and the sample pictures of a built-in data set."""
     images, _ = catalog.load_checked(name)
     return count_images(images), contact_sheet(images)
 
 
-def known_sets() -> None:
-    """The catalog."""
+def supported_sets() -> None:
+    """List the data sets of the catalog."""
     st.header("Supported data sets")
-    checked = _checked()
+    checked = _checked_folders()
     header = [
         ("Name", "name"),
         ("On this machine", "prose"),
@@ -45,46 +45,46 @@ def known_sets() -> None:
     rows = [
         [
             common.esc(e.title),
-            here(e, checked.get(e.name, [])),
+            availability_html(e, checked.get(e.name, [])),
             "one" if e.domains == (ONE_DOMAIN,) else common.esc(", ".join(e.domains)) or "any",
             str(len(e.classes) or e.class_count or "any"),
             common.esc(e.source),
             common.esc(e.licence),
         ]
-        for e in [*(e for e in catalog.entries() if e.embedded), *own_data.named()]
+        for e in [*(e for e in catalog.entries() if e.embedded), *own_data.catalog_sets()]
     ]
     st.html(common.table_html(header, rows, "Data sets"))
 
 
 def embedded_sets() -> None:
-    """A look at what comes with FedLens."""
+    """Show the pictures and counts of a data set that comes with FedLens."""
     st.header("Built-in data sets")
     titles = {e.name: e.title for e in catalog.entries() if e.embedded}
     chosen = st.segmented_control(
         "Data set",
         list(titles),
-        format_func=titles.get,
+        format_func=lambda name: titles[name],
         default=next(iter(titles)),
         required=True,
         key="data_shown",
         bind="query-params",
     )
-    counts, pictures = look_at(chosen)
+    counts, pictures = counts_and_samples(chosen)
     total = int(counts.counts.sum())
     st.markdown(
         f"**{total:,} images**, {len(counts.classes)} classes, {len(counts.domains)} domains: "
         + common.md(", ".join(counts.domains))
     )
     left, right = st.columns([2, 3])
-    says = f"{titles[chosen]}: one row per domain, one column per class"
-    left.image(pictures, caption=says, width="content", alt=f"Sample images. {says}")
+    layout = f"{titles[chosen]}: one row per domain, one column per class"
+    left.image(pictures, caption=layout, width="content", alt=f"Sample images. {layout}")
     table = {"domain": list(counts.domains)}
     table.update({c: counts.counts[:, j].tolist() for j, c in enumerate(counts.classes)})
     right.dataframe(table, hide_index=True, key=f"counts_{chosen}")
 
 
-def fetch_data() -> None:
-    """Download a data set through torchvision, on a click alone."""
+def download_data() -> None:
+    """Draw the download of a data set through torchvision, which only a click starts."""
     st.header("Download a data set")
     entries = {e.title: e for e in catalog.entries() if e.torchvision}
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
@@ -94,36 +94,36 @@ def fetch_data() -> None:
         "Download", icon=":material/download:", disabled=not root or not common.writable(), width="stretch"
     ):
         folder = str(Path(root).expanduser())
-        background.ask("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
+        background.submit("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
         st.rerun()
     size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"
     terms = entry.licence[:1].upper() + entry.licence[1:]
     st.caption(common.md(f"Downloaded with torchvision, {size}. {terms}."))
     for task in common.store().tasks.recent("download", 3):
         title = catalog.entry(task.args["name"]).title
-        background.follow(task, title)
+        background.show_task(task, title)
         if task.status == "done":
             st.success(common.md(f"{title} is in {task.args['root']}."), icon=":material/check:")
             st.button(
                 "Check it",
                 icon=":material/fact_check:",
                 key=f"check_{task.id}",
-                on_click=own_data.fill,
+                on_click=own_data.fill_check_form,
                 args=(title, task.args["root"]),
             )
 
 
-def _checked() -> dict[str, list[str]]:
-    """Folders that were checked and can be used, by data set."""
-    found: dict[str, list[str]] = {}
+def _checked_folders() -> dict[str, list[str]]:
+    """Return the folders that passed a check, by data set name."""
+    folders: dict[str, list[str]] = {}
     for task in common.store().tasks.recent("check"):
         if task.status == "done" and task.result and not task.result["report"]["error"]:
-            found.setdefault(task.result["name"], []).append(task.result["report"]["root"])
-    return found
+            folders.setdefault(task.result["name"], []).append(task.result["report"]["root"])
+    return folders
 
 
-def here(entry: Entry, roots: list[str]) -> str:
-    """Whether a data set is on this machine already, and how to get it where it is not."""
+def availability_html(entry: Entry, roots: list[str]) -> str:
+    """Return as HTML where a data set is on this machine, or how to get it."""
     if entry.embedded:
         return "✓ comes with FedLens"
     if roots:
@@ -133,7 +133,7 @@ def here(entry: Entry, roots: list[str]) -> str:
 
 
 def backbones() -> None:
-    """What CLIPs there are, and which need weights."""
+    """List common CLIP models and the weights that are on this machine."""
     st.header("Backbones")
     header = [("Name", "name"), ("Weights on this machine", "wide"), ("Image tower", "name")]
     header += [("Embedding width", "num"), ("Input size", "num")]
@@ -147,7 +147,7 @@ def backbones() -> None:
         "Every other model of open_clip can be chosen by name in a new experiment. Weights can also be a "
         "file (.pt or .safetensors)."
     )
-    fetch_weights()
+    download_weights()
 
 
 def _weights(name: str) -> str:
@@ -157,8 +157,8 @@ def _weights(name: str) -> str:
     return f"✓ {common.esc(', '.join(there))}" if there else common.faint("none yet")
 
 
-def fetch_weights() -> None:
-    """Download the weights of a tag, on a click alone."""
+def download_weights() -> None:
+    """Draw the download of a model's weights, which only a click starts."""
     st.header("Download weights")
     models = [name for name in config_files() if name not in MINI_MODELS and tags.tags(name)]
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
@@ -171,7 +171,7 @@ def fetch_weights() -> None:
         disabled=there is not None or not common.writable(),
         width="stretch",
     ):
-        background.ask("weights", f"{model} {tag}", {"name": model, "tag": tag})
+        background.submit("weights", f"{model} {tag}", {"name": model, "tag": tag})
         st.rerun()
     if there is not None:
         st.caption(f"✓ on this machine: {common.md(str(there))}")
@@ -180,11 +180,11 @@ def fetch_weights() -> None:
             f"From huggingface.co/{common.md(tags.repository(model, tag)[0])} into the Hugging Face cache."
         )
     for task in common.store().tasks.recent("weights", 3):
-        background.follow(task, f"Weights {task.args['tag']} of {task.args['name']}")
+        background.show_task(task, f"Weights {task.args['tag']} of {task.args['name']}")
 
 
 def page() -> None:
-    """The page."""
+    """Draw the page."""
     st.title("Data & models")
     shown = st.segmented_control(
         "Section", SECTIONS, default=SECTIONS[0], required=True, key="section", bind="query-params",
@@ -198,8 +198,8 @@ def page() -> None:
         else:
             own_data.section()
             embedded_sets()
-            known_sets()
-            fetch_data()
+            supported_sets()
+            download_data()
     except FedLensError as error:
         common.show_error(error)
 

@@ -214,7 +214,7 @@ def title_row() -> None:
 def page() -> None:
     """Draw the page."""
     title_row()
-    importing.running()
+    importing.show_imports()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = store.runs.newest_id()  # before the list is read: what comes between is news
     summaries = experiment_summaries(store, archived=archived)

@@ -1,9 +1,10 @@
-"""Configure an experiment and launch it: presets, data, clients, CLIP, methods with their forms, schedule."""
+"""The New page: configure an experiment, see its partition and plan, and launch it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -27,7 +28,7 @@ from pages.widgets import common
 
 
 def presets() -> None:
-    """A card for the demonstration, and one for the papers' tables and figures."""
+    """Draw a card for the demonstration, and one for the papers' tables and figures."""
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
         name, about = drafts.about_demo()
@@ -45,7 +46,7 @@ def presets() -> None:
             "Table",
             tables,
             index=list(tables).index(current) if current in tables else None,
-            format_func=tables.get,
+            format_func=lambda name: tables[name],
             placeholder="Choose one",
             key="paper",
             label_visibility="collapsed",
@@ -54,7 +55,7 @@ def presets() -> None:
 
 
 def _use_button(name: str | None, key: str) -> None:
-    """The button that fills the form from a preset; ``name`` is None where none is chosen yet."""
+    """Draw the button that fills the form from a preset; ``name`` is None before one is chosen."""
     in_form = name is not None and drafts.source() == f"preset:{name}"
     label = "In use" if in_form else "Use"
     if st.button(label, key=key, disabled=name is None or in_form, help="Fill the form with these settings"):
@@ -62,7 +63,7 @@ def _use_button(name: str | None, key: str) -> None:
 
 
 def use_preset(name: str) -> None:
-    """Fill the form from a preset and say so in the URL."""
+    """Fill the form from a preset and write its name to the URL."""
     try:
         drafts.fill(preset(name), f"preset:{name}")
     except FedLensError as error:
@@ -74,20 +75,20 @@ def use_preset(name: str) -> None:
 
 
 def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[dict[str, object]]:
-    """Which methods, and behind an expander the hyper-parameters of each. data: as the form has it."""
+    """Draw the choice of methods and the hyper-parameters of each; ``data`` is the form's data part."""
     known = drafts.methods()
     st.multiselect(
         "Methods",
         list(known),
         format_func=lambda n: known[n].about.title,
         key=f"{key}.choice",
-        default=list(dict.fromkeys(e.name for e in drafts.entries() if e.name in known)),
+        default=list(dict.fromkeys(e.name for e in drafts.method_drafts() if e.name in known)),
         on_change=drafts.sync_methods,
         args=(f"{key}.choice",),
         wrap=True,
     )
     slots.place("methods")
-    for i, entry in enumerate(drafts.entries()):
+    for i, entry in enumerate(drafts.method_drafts()):
         method = known.get(entry.name)
         if method is None:
             slots.place(f"methods.{i}.name")
@@ -111,11 +112,13 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
                 values = ", ".join(f"{field_phrase(k)} {value_text(k, v)}" for k, v in named.items())
                 st.caption(f"Changed from the paper: {common.md(values)}")
         slots.place(f"methods.{i}")
-    return [e.content() for e in drafts.entries()]
+    return [e.content() for e in drafts.method_drafts()]
 
 
-def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, object], key: str) -> None:
-    """A method's name and hyper-parameters; what is typed goes into the entry."""
+def method_form(
+    entry: drafts.MethodDraft, method: type[Method], data: Mapping[str, object], key: str
+) -> None:
+    """Draw a method's name and hyper-parameters, and keep the typed values in ``entry``."""
     st.caption(f"{common.md(method.about.summary)} {common.md(method.about.source)}.")
     text = guide.sections().get(entry.name)
     if text:
@@ -144,53 +147,53 @@ def method_form(entry: drafts.Entry, method: type[Method], data: Mapping[str, ob
             st.button(text, key=f"{key}.{text}", on_click=act, args=(entry.uid,), icon=icon)
 
 
-def picture(found: Plan) -> None:
+def draw_partition(plan: Plan) -> None:
     """Draw the partition of the planned experiment."""
-    drawn = partition_picture(found.counts, found.clients, found.classes, common.theme())
+    drawn = partition_picture(plan.counts, plan.clients, plan.classes, common.theme())
     if st.session_state.get("as_tables"):
-        table = {"client": list(found.clients)}
-        table.update({c: found.counts[:, j].tolist() for j, c in enumerate(found.classes)})
+        table = {"client": list(plan.clients)}
+        table.update({c: plan.counts[:, j].tolist() for j, c in enumerate(plan.classes)})
         st.dataframe(table, hide_index=True, key="partition_table")
     else:
         st.html(drawn.html)
     st.caption(common.md(drawn.alt))
-    if found.runs[0].held_out is not None:
-        st.caption(f"Shown for the runs that hold out {common.md(found.runs[0].held_out)}.")
-    if len(found.clients) > 1:
+    if plan.runs[0].held_out is not None:
+        st.caption(f"Shown for the runs that hold out {common.md(plan.runs[0].held_out)}.")
+    if len(plan.clients) > 1:
         st.caption(
-            f"Heterogeneity {found.heterogeneity:.2f}: the mean Jensen-Shannon distance between the training "
+            f"Heterogeneity {plan.heterogeneity:.2f}: the mean Jensen-Shannon distance between the training "
             "labels of two clients, from 0 (equal class shares) to 1 (no class in common). Mean label "
-            f"entropy of a client: {found.entropy:.2f} bits; with equal class shares it would be "
-            f"{found.max_entropy:.2f}."
+            f"entropy of a client: {plan.entropy:.2f} bits; with equal class shares it would be "
+            f"{plan.max_entropy:.2f}."
         )
 
 
-def plan_line(experiment: Experiment, found: Plan) -> None:
-    """What a click on Launch will do."""
-    count = len(found.runs)
+def plan_line(experiment: Experiment, plan: Plan) -> None:
+    """Show how many runs the experiment has, what they cost, and the plan's warnings."""
+    count = len(plan.runs)
     parts = [f"{len(experiment.methods)} method{'s' * (len(experiment.methods) != 1)}"]
     parts.append(f"{len(experiment.seeds)} seed{'s' * (len(experiment.seeds) != 1)}")
     if experiment.held_out:
-        held = len({r.held_out for r in found.runs})
+        held = len({r.held_out for r in plan.runs})
         parts.append(f"{held} held-out domain{'s' * (held != 1)}")
     swept = [f"{len(v)} values of {common.md(field_phrase(path))}" for path, v in experiment.sweep.items()]
     product = not any(path.startswith("methods.") for path in experiment.sweep)  # else not for every method
     counted = " x ".join([*parts, *swept]) if product else ", ".join([" x ".join(parts), *swept])
-    rounds = sorted({r.rounds for r in found.runs})
+    rounds = sorted({r.rounds for r in plan.runs})
     shown = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     shown += " round" if rounds == [1] else " rounds"
     runs_ = f"{count} run{'s' * (count != 1)}"
-    st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown}{costs(found)}.")
-    for warning in found.warnings:
+    st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown}{costs(plan)}.")
+    for warning in plan.warnings:
         st.warning(common.md(warning), icon=":material/info:")
 
 
-def costs(found: Plan) -> str:
-    """Time, disk and memory that a plan takes, as far as they are known."""
+def costs(plan: Plan) -> str:
+    """Describe the time, disk and memory that a plan needs, as far as they are known."""
     seconds, memory, disk = (
-        planning.estimated_seconds(found),
-        planning.estimated_memory(found),
-        planning.estimated_disk(found),
+        planning.estimated_seconds(plan),
+        planning.estimated_memory(plan),
+        planning.estimated_disk(plan),
     )
     text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
@@ -200,21 +203,19 @@ def costs(found: Plan) -> str:
     return text + ("" if seconds is not None else "; the time is unknown until the first rounds have run")
 
 
-def launch(experiment: Experiment | None, found: Plan | None) -> None:
-    """The button, and what it asks before a large plan."""
-    long = found is not None and (len(found.runs) > 20 or (planning.estimated_seconds(found) or 0) > 8 * 3600)
-    sure = not long or st.checkbox(
-        f"Yes, queue all {len(found.runs) if found else 0} runs", key="launch_sure"
-    )
-    ready = found is not None and experiment is not None and sure and common.writable()
+def launch(experiment: Experiment | None, plan: Plan | None) -> None:
+    """Draw the Launch button, and before a large plan a box to confirm it."""
+    long = plan is not None and (len(plan.runs) > 20 or (planning.estimated_seconds(plan) or 0) > 8 * 3600)
+    sure = not long or st.checkbox(f"Yes, queue all {len(plan.runs) if plan else 0} runs", key="launch_sure")
+    ready = plan is not None and experiment is not None and sure and common.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button(
             "Launch", type="primary", icon=":material/rocket_launch:", disabled=not ready, key="launch"
         )
-    if pressed and experiment is not None and found is not None:
+    if pressed and experiment is not None and plan is not None:
         device = st.session_state.get("new_device") or "auto"
         try:
-            created = common.store().experiments.create(experiment, found.runs, device=device)
+            created = common.store().experiments.create(experiment, plan.runs, device=device)
             jobs.ensure_worker(common.store())
         except FedLensError as error:
             common.show_error(error)
@@ -222,19 +223,19 @@ def launch(experiment: Experiment | None, found: Plan | None) -> None:
         st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
 
 
-def in_the_form(field: str) -> str:
-    """A field's path as the form names it: ``methods.3.config.lr`` is FedDEAP's learning rate."""
+def name_in_form(field: str) -> str:
+    """Return the form's name of a field: ``methods.3.config.lr`` is "FedDEAP, learning rate"."""
     parts = field.split(".")
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
         return field_title(field)
-    entry = drafts.entries()[int(parts[1])]
+    entry = drafts.method_drafts()[int(parts[1])]
     known = drafts.methods().get(entry.name)
     title = entry.title or (known.about.title if known else entry.name)
     return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 
 def toml_box(experiment: Experiment | None) -> None:
-    """The experiment as a file: to keep, to share, to run on the command line."""
+    """Draw the expander that shows the experiment as TOML and fills the form from a file."""
     box = st.expander(
         "This experiment as TOML", icon=":material/description:", key="toml_box", on_change="rerun"
     )
@@ -267,19 +268,71 @@ def toml_box(experiment: Experiment | None) -> None:
 
 
 def device_field() -> None:
-    """Where to train, if there is a choice."""
-    found = {d.id: d.name for d in devices.list_devices()}
-    if len(found) > 1:
+    """Draw the choice of a device where there is more than one."""
+    names = {d.id: d.name for d in devices.list_devices()}
+    if len(names) > 1:
         st.selectbox(
             "Device",
-            ["auto", *found],
-            format_func=lambda i: found.get(i, "first free device"),
+            ["auto", *names],
+            format_func=lambda i: names.get(i, "first free device"),
             key="new_device",
         )
 
 
+def configuration(draft: Experiment, key: str, slots: Slots) -> dict[str, Any]:
+    """Draw the fields of the experiment below its name, and return their values."""
+    values: dict[str, Any] = {}
+    st.header("Data and clients")
+    values["data"] = fields.data_fields(draft.data, f"{key}.data", slots)
+    slots.place("data")
+    values["partition"] = fields.partition_fields(draft.partition, f"{key}.partition", slots)
+    slots.place("partition")
+    st.header("Model and methods")
+    values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", slots)
+    slots.place("backbone")
+    values["cohorts"] = cohorts.cohort_fields(values["backbone"], key, slots)
+    values["methods"] = method_fields(values["data"], key, slots)
+    st.header("Schedule")
+    values.update(fields.schedule_fields(draft, values["data"], key, slots))
+    device_field()
+    values["sweep"] = sweep_form.sweep_fields(values, key, slots)
+    values.update(notes=draft.notes, tags=list(draft.tags))
+    values["reproduces"] = [r.model_dump() for r in draft.reproduces]
+    return values
+
+
+def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
+    """Draw the partition and the plan of the form's values, and the button that launches them."""
+    st.header("Partition")
+    experiment, plan, error = planning.plan_form(values)
+    if experiment is not None:
+        drafts.remember(experiment)
+    shown = planning.plan_to_draw(
+        values["data"], plan if error is None else planning.preview_partition(values, error)
+    )
+    if shown is not None:
+        if domains.remember_planned(values["data"], shown.domains):
+            st.rerun()  # fields above offer them
+        st.session_state["planned_clients"] = len(shown.clients)
+        draw_partition(shown)
+    else:
+        st.caption("Appears once the experiment is valid.")
+    st.header("Plan")
+    slots.place("")
+    if error is not None:
+        slots.show(error)
+        if error.field:
+            st.caption(f"Not ready: see {common.md(name_in_form(error.field))}.")
+    elif experiment is not None and plan is not None:
+        plan_line(experiment, plan)
+    planning.show_pending()
+    launch(experiment, plan)
+    common.table_switch()
+    toml_box(experiment)
+
+
 def page() -> None:
-    """The page."""
+    """Draw the page."""
     st.title("New experiment")
     message = drafts.from_url()
     if message:
@@ -287,54 +340,13 @@ def page() -> None:
     drafts.restore(f"new{drafts.version()}.title")
     presets()
     draft, key, slots = drafts.draft(), f"new{drafts.version()}", Slots()
-    values: dict[str, object] = {}
-    values["name"] = st.text_input("Name", value=draft.name, key=f"{key}.title")
+    name = st.text_input("Name", value=draft.name, key=f"{key}.title")
     slots.place("name")
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.header("Data and clients")
-        values["data"] = fields.data_fields(draft.data, f"{key}.data", slots)
-        slots.place("data")
-        values["partition"] = fields.partition_fields(draft.partition, f"{key}.partition", slots)
-        slots.place("partition")
-        st.header("Model and methods")
-        values["backbone"] = fields.backbone_fields(draft.backbone, f"{key}.backbone", slots)
-        slots.place("backbone")
-        values["cohorts"] = cohorts.cohort_fields(values["backbone"], key, slots)
-        values["methods"] = method_fields(values["data"], key, slots)
-        st.header("Schedule")
-        values.update(fields.schedule_fields(draft, values["data"], key, slots))
-        device_field()
-        values["sweep"] = sweep_form.sweep_fields(values, key, slots)
-    values.update(notes=draft.notes, tags=list(draft.tags))
-    values["reproduces"] = [r.model_dump() for r in draft.reproduces]
+        values = {"name": name, **configuration(draft, key, slots)}
     with right:
-        st.header("Partition")
-        experiment, found, error = planning.check(values)
-        if experiment is not None:
-            drafts.remember(experiment)
-        shown = planning.plan_to_draw(
-            values["data"], found if error is None else planning.preview(values, error)
-        )
-        if shown is not None:
-            if domains.learn(values["data"], shown.domains):
-                st.rerun()  # fields above offer them
-            st.session_state["planned_clients"] = len(shown.clients)
-            picture(shown)
-        else:
-            st.caption("Appears once the experiment is valid.")
-        st.header("Plan")
-        slots.place("")
-        if error is not None:
-            slots.show(error)
-            if error.field:
-                st.caption(f"Not ready: see {common.md(in_the_form(error.field))}.")
-        elif experiment is not None and found is not None:
-            plan_line(experiment, found)
-        planning.show_pending()
-        launch(experiment, found)
-        common.table_switch()
-        toml_box(experiment)
+        partition_and_plan(values, slots)
 
 
 common.through_app()

@@ -1,6 +1,6 @@
-"""The editor of written class descriptions on the New page: a line per class and text.
+"""The editor of written class descriptions on the New page, with one row per class and text.
 
-What is edited goes into the experiment; untouched, the data set's own texts are taken when it is planned.
+Edited texts are stored in the experiment; otherwise planning takes the data set's own texts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Texts = dict[str, list[str]]
 
 
 def editor(data: Mapping[str, Any], value: Texts | None, key: str) -> Texts | None:
-    """A table of classes and texts.
+    """Draw the table of classes and texts, and return the texts that were edited.
 
     Args:
-        data: the form's data part: which classes there are, and how they are described of old.
-        value: what the experiment brings; None for the data set's own.
+        data: the form's data part, which determines the classes and the data set's own texts.
+        value: the texts of the experiment; None for the data set's own.
         key: prefix of the widgets' keys.
 
     Returns: the texts where they differ from the data set's own, else None.
     """
     try:
-        classes, own = _known(data)
+        classes, own = _classes_and_texts(data)
     except FedLensError as error:
         st.caption(f"Class descriptions can be edited once the data set is found: {common.md(str(error))}")
         return value
@@ -56,70 +56,72 @@ def editor(data: Mapping[str, Any], value: Texts | None, key: str) -> Texts | No
         placeholder="the prompt",
         alt="Written descriptions of the classes",
     )
-    texts, stray = _read(edited)
-    found = None if texts == own else texts
-    st.session_state[f"{place}.kept"] = found
-    _say(start, texts, own, classes, stray)
+    texts, stray = _texts_of_table(edited)
+    changed = None if texts == own else texts
+    st.session_state[f"{place}.kept"] = changed
+    _captions(start, texts, own, classes, stray)
     _buttons(place, texts, classes)
-    return found
+    return changed
 
 
-def _known(data: Mapping[str, Any]) -> tuple[tuple[str, ...], Texts]:
-    """Classes of the form's data set, and its own texts of them.
+def _classes_and_texts(data: Mapping[str, Any]) -> tuple[tuple[str, ...], Texts]:
+    """Return the classes of the form's data set, and its own texts for them.
 
     Raises:
-        FedLensError: when the data set is not there, or its descriptions are not readable.
+        FedLensError: when the data set is missing, or its descriptions cannot be read.
     """
     name, root = str(data["name"]), data.get("root")
     domains, columns = data.get("domains"), data.get("columns")
     token = catalog.descriptions_version(name, root)
-    return _read_known(name, root, tuple(domains) if domains else None, tuple((columns or {}).items()), token)
+    return _read_classes_and_texts(
+        name, root, tuple(domains) if domains else None, tuple((columns or {}).items()), token
+    )
 
 
 @st.cache_data(show_spinner=False, max_entries=16, ttl=300)
-def _read_known(
+def _read_classes_and_texts(
     name: str,
     root: str | None,
     domains: tuple[str, ...] | None,
     columns: tuple[tuple[str, str], ...],
     token: str,
 ) -> tuple[tuple[str, ...], Texts]:
-    """Read again when the texts have changed. token: tells so."""
+    """Read classes and texts, cached until ``token``, the version of the texts, changes."""
     with defer_slow_work():
         classes = catalog.facts(name, root, domains, None, dict(columns)).classes
     return classes, _tidy(catalog.descriptions_of(name, root, classes), classes)
 
 
 def _tidy(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Texts:
-    """Texts with single spaces, of these classes alone and in their order and spelling."""
+    """Return the texts of these classes, in their order and spelling, with single spaces."""
     by_name = {spoken(name): [" ".join(t.split()) for t in written] for name, written in texts.items()}
     return {name: by_name[spoken(name)] for name in classes if by_name.get(spoken(name))}
 
 
 def _table(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> pd.DataFrame:
-    """A line per text; one without for a class that has none."""
+    """Return a table with one row per text; a class without texts has one empty row."""
     tidy = _tidy(texts, classes)
     lines = [(name, text) for name in classes for text in tidy.get(name, [None])]
     return pd.DataFrame(lines, columns=["class", "text"]).astype("string")
 
 
-def _read(edited: pd.DataFrame) -> tuple[Texts, int]:
-    """The texts of the table, and how many lines have a text but no class."""
-    found: Texts = {}
+def _texts_of_table(edited: pd.DataFrame) -> tuple[Texts, int]:
+    """Return the texts of the table, and the number of rows that have a text but no class."""
+    texts: Texts = {}
     stray = 0
     for name, text in zip(edited["class"], edited["text"], strict=True):
         words = "" if pd.isna(text) else " ".join(str(text).split())
         if words and pd.isna(name):
             stray += 1
         elif words:
-            found.setdefault(str(name), []).append(words)
-    return found, stray
+            texts.setdefault(str(name), []).append(words)
+    return texts, stray
 
 
-def _say(
+def _captions(
     start: Mapping[str, Sequence[str]], texts: Texts, own: Texts, classes: Sequence[str], stray: int
 ) -> None:
-    """Whose texts these are, and what of them is not used."""
+    """Tell the user where the texts come from and which of them are ignored."""
     whose = "the data set's own" if texts == own else "edited, stored with the experiment"
     st.caption(
         f"{sum(map(len, texts.values()))} texts for {len(texts)} of {len(classes)} classes ({whose}). "
@@ -138,12 +140,12 @@ def _say(
 
 
 def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
-    """Back to the data set's texts; from and to a file."""
+    """Draw the buttons that reset the texts, save them to a file and load them from one."""
     unedited = st.session_state[f"{place}.kept"] is None
     with st.container(horizontal=True):
         st.button(
             "Reset to the data set's texts", key=f"{place}.reset", icon=":material/restart_alt:",
-            disabled=unedited, on_click=_begin_with, args=(place, None),
+            disabled=unedited, on_click=_restart_table, args=(place, None),
         )  # fmt: skip
         st.download_button(
             "Save as descriptions.json", json.dumps(texts, indent=2, ensure_ascii=False) + "\n",
@@ -168,12 +170,12 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
             )
         )
         return
-    _begin_with(place, given)
+    _restart_table(place, given)
     st.rerun()
 
 
-def _begin_with(place: str, texts: Texts | None) -> None:
-    """Make the table anew. texts: what it begins with; None for the data set's own."""
+def _restart_table(place: str, texts: Texts | None) -> None:
+    """Callback: start a new table with these texts; None stands for the data set's own."""
     st.session_state[f"{place}.kept"] = texts
     st.session_state[f"{place}.version"] += 1
 

@@ -16,18 +16,18 @@ from pages.forms import widgets as forms
 from pages.forms.fields import Slots
 
 Row = dict[str, Any]
-"""One line of the editor: the cohort's fields, its backbone's name as ``backbone``; none where empty."""
+"""One row of the editor: the cohort's fields, with its backbone's name as ``backbone``; None where empty."""
 
-NUMBERS = ("clients", "batch_size", "local_epochs", "max_steps")
-OF_BACKBONE = {"backbone": "name", "pretrained": "pretrained", "precision": "precision"}
-"""Column -> the field of the backbone that it holds."""
+NUMBER_COLUMNS = ("clients", "batch_size", "local_epochs", "max_steps")
+BACKBONE_COLUMNS = {"backbone": "name", "pretrained": "pretrained", "precision": "precision"}
+"""Column of the editor -> field of the backbone."""
 
 
 def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[dict[str, Any]]:
-    """The cohorts as an experiment writes them; none where all clients are alike.
+    """Draw the editor of cohorts and return its content; empty where all clients are alike.
 
     Args:
-        backbone: the experiment's own, as the form has it.
+        backbone: the experiment's own backbone, as the form has it.
     """
     draft, given = drafts.cohorts(), drafts.draft().cohorts
     differ = st.toggle(
@@ -56,71 +56,75 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
         "cells mean: the CLIP model above, the method's own batch size and epochs, no step limit."
     )
     slots.place("cohorts")
-    kept = [{name: _plain(v) for name, v in row.items()} for row in edited.to_dict("records")]
-    draft.values = {"rows": kept}
-    return [as_written(row, backbone) for row in kept]
+    typed = [{str(name): _cell_value(v) for name, v in row.items()} for row in edited.to_dict("records")]
+    draft.values = {"rows": typed}
+    return [cohort_content(row, backbone) for row in typed]
 
 
 def rows_of(cohorts: tuple[CohortConfig, ...]) -> list[Row]:
-    """The lines of an experiment's cohorts."""
-    found = []
+    """Return the rows of the editor for an experiment's cohorts."""
+    rows = []
     for cohort in cohorts:
-        row: Row = {name: getattr(cohort, name) for name in NUMBERS}
+        row: Row = {name: getattr(cohort, name) for name in NUMBER_COLUMNS}
         if cohort.backbone is not None:
-            row |= {column: getattr(cohort.backbone, name) for column, name in OF_BACKBONE.items()}
-        found.append(row)
-    return found
+            row |= {column: getattr(cohort.backbone, name) for column, name in BACKBONE_COLUMNS.items()}
+        rows.append(row)
+    return rows
 
 
 def _table(rows: list[Row]) -> pd.DataFrame:
-    """Columns keep their type where all of their cells are empty. Lines count from 1, as errors name them."""
+    """Return the editor's table, with typed columns and rows counted from 1 as in error messages."""
     index = pd.RangeIndex(1, len(rows) + 1)
-    kinds = {"clients": "Int64"} | dict.fromkeys(OF_BACKBONE, "string") | dict.fromkeys(NUMBERS, "Int64")
+    kinds = (
+        {"clients": "Int64"}
+        | dict.fromkeys(BACKBONE_COLUMNS, "string")
+        | dict.fromkeys(NUMBER_COLUMNS, "Int64")
+    )
     return pd.DataFrame(
-        {name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in kinds.items()}, index
+        {name: pd.Series([row.get(name) for row in rows], index, dtype=kind) for name, kind in kinds.items()}
     )
 
 
-def _columns(there: list[str]) -> dict[str, Any]:
-    """How the columns are edited. there: names of backbones, which may be none that is known."""
+def _columns(backbones: list[str]) -> dict[str, Any]:
+    """Return how each column is edited; ``backbones`` are the names in use, which may be unknown ones."""
     budget, about = CohortConfig.model_fields, BackboneConfig.model_fields
-    found: dict[str, Any] = {"_index": st.column_config.Column("", width=30)}
-    for name, width in zip(NUMBERS, (80, 104, 84, 100), strict=True):
+    columns: dict[str, Any] = {"_index": st.column_config.Column("", width=30)}
+    for name, width in zip(NUMBER_COLUMNS, (80, 104, 84, 100), strict=True):
         low, high, _ = forms.bounds(budget[name])
-        found[name] = st.column_config.NumberColumn(
+        columns[name] = st.column_config.NumberColumn(
             {"local_epochs": "Epochs"}.get(name) or field_title(name),
             help=budget[name].description, min_value=low, max_value=high, step=1, width=width,
             required=name == "clients", default=1 if name == "clients" else None,
         )  # fmt: skip
     names = fields.backbone_names()
-    found["backbone"] = st.column_config.SelectboxColumn(
-        "CLIP", options=[*names, *dict.fromkeys(n for n in there if n and n not in names)], width=96
+    columns["backbone"] = st.column_config.SelectboxColumn(
+        "CLIP", options=[*names, *dict.fromkeys(n for n in backbones if n and n not in names)], width=96
     )
-    found["pretrained"] = st.column_config.TextColumn(
+    columns["pretrained"] = st.column_config.TextColumn(
         "Weights", help=about["pretrained"].description, width=88
     )
-    found["precision"] = st.column_config.SelectboxColumn(
+    columns["precision"] = st.column_config.SelectboxColumn(
         "Precision",
         help=about["precision"].description,
         options=list(forms.options_of(about["precision"])),
         width=94,
     )
-    return found
+    return columns
 
 
-def _plain(value: Any) -> Any:
+def _cell_value(value: Any) -> Any:
     if value is None or value is pd.NA or pd.isna(value) or not str(value).strip():
         return None
     return value.strip() if isinstance(value, str) else int(value)
 
 
-def as_written(row: Row, own: Mapping[str, Any]) -> dict[str, Any]:
-    """A line as an experiment writes it: a backbone only where the line names something of one."""
-    found = {name: row[name] for name in NUMBERS if row[name] is not None}
-    given = {field: row[column] for column, field in OF_BACKBONE.items() if row[column] is not None}
+def cohort_content(row: Row, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as an experiment holds it, with a backbone only where the row sets one of its fields."""
+    content = {name: row[name] for name in NUMBER_COLUMNS if row[name] is not None}
+    given = {field: row[column] for column, field in BACKBONE_COLUMNS.items() if row[column] is not None}
     if given:
         name = given.get("name", own["name"])
         inherited = {} if name in MINI_MODELS else {"pretrained": own.get("pretrained")}
         whole = {"precision": own.get("precision"), **inherited, **given, "name": name}
-        found["backbone"] = {field: value for field, value in whole.items() if value is not None}
-    return found
+        content["backbone"] = {field: value for field, value in whole.items() if value is not None}
+    return content

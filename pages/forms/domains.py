@@ -1,4 +1,4 @@
-"""Which domains the form's data set has, as far as that is known before anything is planned."""
+"""The domains of the form's data set, as far as they are known before the experiment is planned."""
 
 from __future__ import annotations
 
@@ -13,66 +13,66 @@ from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from pages.widgets import common
 
-OWN = "own"
-"""Not one of the catalog: what it is shows when it is looked at."""
-_SEEN = "domains_seen"
+OWN_DATA = "own"
+"""Stands for the user's own data, whose format the check finds out."""
+_PLANNED = "planned_domains"
 EACH = "each"
-"""As files write it: every domain is held out, one after another."""
+"""Value of ``held_out`` in files that holds out every domain in turn."""
 
 
-def is_own(entry: Entry) -> bool:
-    """Whether it is a form of one's own data, of which the catalog knows nothing."""
+def is_own_data(entry: Entry) -> bool:
+    """Return whether an entry stands for the user's own data, whose classes the catalog does not know."""
     return not (entry.embedded or entry.domains or entry.classes or entry.class_count)
 
 
 def check_key(name: str | None, root: str, columns: Mapping[str, str] | None = None) -> str:
-    """One check for each reading of a folder. name: of the catalog; None for one's own data."""
+    """Return the key of a check, one per folder, data set and column names; name is None for own data."""
     named = f" {json.dumps(dict(columns), sort_keys=True)}" if columns else ""
-    return f"{name or OWN} {Path(root).expanduser()}{named}"
+    return f"{name or OWN_DATA} {Path(root).expanduser()}{named}"
 
 
-def of(name: str, root: str | None, columns: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """All domains of a data set: the catalog's; of one's own those that a plan has found, or a check.
+def known_domains(name: str, root: str | None, columns: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return all domains of a data set: the catalog's, or of own data those that a plan or check found.
 
-    Returns: none where nobody has looked yet.
+    Returns: an empty tuple where neither has read the data yet.
     """
     entry = next((e for e in catalog.entries() if e.name == name), None)
     if entry is None or entry.domains or not root:
         return () if entry is None else entry.domains
-    if seen := _seen().get(_key(name, root, columns)):
+    if seen := _planned().get(_key(name, root, columns)):
         return seen
-    task = common.store().tasks.find("check", check_key(None, root, columns)) if is_own(entry) else None
+    task = common.store().tasks.find("check", check_key(None, root, columns)) if is_own_data(entry) else None
     if task is not None and task.status == "done" and task.result and task.result["name"] == name:
         return tuple(task.result["report"]["domains"])  # none where it cannot be used
     return ()
 
 
-def chosen(data: Mapping[str, object]) -> tuple[str, ...]:
-    """The domains that the form's runs will have. data: as the form has it."""
+def selected_domains(data: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the domains that the form's runs will use; ``data`` is the form's data part."""
     picked = data.get("domains")
-    return tuple(picked) if picked else of(*_which(data))  # type: ignore[arg-type]
+    return tuple(picked) if picked else known_domains(*_source(data))  # type: ignore[arg-type]
 
 
-def learn(data: Mapping[str, object], found: Sequence[str]) -> bool:
-    """Keep the domains that a plan has found in a folder that nobody has checked.
+def remember_planned(data: Mapping[str, object], planned: Sequence[str]) -> bool:
+    """Remember the domains that a plan found in a folder without a check.
 
-    Returns: whether they were not known, so that fields are to be drawn anew.
+    Returns: whether they are new, so that the page must be drawn again.
     """
-    if data.get("domains") or of(*_which(data)) == tuple(found):
+    if data.get("domains") or known_domains(*_source(data)) == tuple(planned):
         return False
-    key, found = _key(*_which(data)), tuple(found)
-    is_new = _seen().get(key) != found
-    _seen()[key] = found
+    key, domains = _key(*_source(data)), tuple(planned)
+    is_new = _planned().get(key) != domains
+    _planned()[key] = domains
     return is_new
 
 
-def picker(
+def domain_picker(
     label: str, known: Sequence[str], start: Sequence[str], key: str, *, each: bool = False, **more: Any
 ) -> list[str]:
-    """A choice among the known domains. What it starts with stays until it is taken out: an error names it.
+    """Draw a choice among the known domains, and keep unknown ones of ``start`` until the user removes them.
 
     Args:
-        each: offer all of them, one after another, with one click.
+        each: also offer ``EACH``, which holds out every domain in turn.
     """
     first = [EACH] if each else []
     kept = [d for d in st.session_state.get(key, start) if d in start]
@@ -82,7 +82,7 @@ def picker(
         default=list(dict.fromkeys(kept)),
         format_func=lambda d: "each in turn" if each and d == EACH else d,
         key=key,
-        on_change=_alone if each else "rerun",
+        on_change=_resolve_each if each else "rerun",
         args=(key,) if each else None,
         select_all=not each,
         wrap=True,
@@ -90,14 +90,14 @@ def picker(
     )
 
 
-def _alone(key: str) -> None:
-    """Callback: each of them and one of them exclude each other; the last click counts."""
+def _resolve_each(key: str) -> None:
+    """Callback: resolve a choice of both ``EACH`` and single domains in favour of the last click."""
     value = st.session_state[key]
     if EACH in value and len(value) > 1:
         st.session_state[key] = [EACH] if value[-1] == EACH else [d for d in value if d != EACH]
 
 
-def _which(data: Mapping[str, object]) -> tuple[str, str | None, Mapping[str, str] | None]:
+def _source(data: Mapping[str, object]) -> tuple[str, str | None, Mapping[str, str] | None]:
     return str(data["name"]), data.get("root"), data.get("columns")  # type: ignore[return-value]
 
 
@@ -105,5 +105,6 @@ def _key(name: str, root: str | None, columns: Mapping[str, str] | None) -> str:
     return json.dumps([name, root, dict(columns or {})], sort_keys=True)
 
 
-def _seen() -> dict[str, tuple[str, ...]]:
-    return st.session_state.setdefault(_SEEN, {})
+def _planned() -> dict[str, tuple[str, ...]]:
+    domains: dict[str, tuple[str, ...]] = st.session_state.setdefault(_PLANNED, {})
+    return domains

@@ -15,16 +15,16 @@ from fedcore.papers import experiments
 from pages.widgets import common
 
 EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "decode")
-"""Fields of the data part that are drawn only on request."""
+"""Fields of the data part behind an expander."""
 ABOUT_DEMO = "2 minutes on two CPU cores, embedded data and model: nothing to download."
 
 
 @dataclass
-class Entry:
-    """One method of the form.
+class MethodDraft:
+    """One method of the form, with the hyper-parameters typed so far.
 
     Attributes:
-        uid: stays the same when the position changes.
+        uid: identity, which stays the same when the position changes.
         config: hyper-parameters that differ from the paper's, as last typed.
         title: the form's heading, which stays while the label is edited.
         start, start_label: the values that the open form's widgets began with.
@@ -59,7 +59,7 @@ class Entry:
 
 @dataclass
 class Expander:
-    """Values behind an expander: their widgets are drawn only while it is open, the values stay.
+    """Values behind an expander, kept while it is closed and its widgets are not drawn.
 
     Attributes:
         values: as last typed.
@@ -116,7 +116,8 @@ def fill(experiment: Experiment, origin: str) -> None:
     st.session_state["draft_version"] = version() + 1
     st.session_state.pop("draft_typed", None)
     st.session_state["draft_entries"] = [
-        Entry(i, m.name, m.label, dict(m.config), m.file, m.label) for i, m in enumerate(experiment.methods)
+        MethodDraft(i, m.name, m.label, dict(m.config), m.file, m.label)
+        for i, m in enumerate(experiment.methods)
     ]
     st.session_state["draft_sweep"] = Expander({path: list(v) for path, v in experiment.sweep.items()})
     st.session_state["draft_cohorts"] = Expander(is_open=bool(experiment.cohorts))
@@ -162,10 +163,10 @@ def methods() -> dict[str, type[Method]]:
         return {}
 
 
-def entries() -> list[Entry]:
+def method_drafts() -> list[MethodDraft]:
     """Return the methods of the form."""
     draft()
-    return cast(list[Entry], st.session_state["draft_entries"])
+    return cast(list[MethodDraft], st.session_state["draft_entries"])
 
 
 def sweep() -> Expander:
@@ -175,16 +176,16 @@ def sweep() -> Expander:
 
 
 def cohorts() -> Expander:
-    """Return the lines of the table of cohorts under ``rows``; empty before they are first edited."""
+    """Return the rows of the cohort table under ``rows``; empty before they are first edited."""
     draft()
     return cast(Expander, st.session_state["draft_cohorts"])
 
 
 def extra_fields(data: str) -> Expander:
-    """Return the seldom-set fields of the data part.
+    """Return the fields of the data part that are behind an expander.
 
     Args:
-        data: the data set's name; another data set has other domains, so that these are forgotten.
+        data: the data set's name; a change of it clears the chosen domains.
     """
     draft()
     expander: Expander = st.session_state["draft_more"]
@@ -195,12 +196,12 @@ def extra_fields(data: str) -> Expander:
 
 
 def sync_methods(key: str) -> None:
-    """Callback: follow a changed choice of methods."""
+    """Callback: add and remove method forms after a changed choice of methods."""
     chosen = st.session_state[key]
-    kept = [e for e in entries() if e.name in chosen]
+    kept = [e for e in method_drafts() if e.name in chosen]
     for name in chosen:
         if name not in {e.name for e in kept}:
-            kept.append(Entry(_next_uid(), name))
+            kept.append(MethodDraft(_next_uid(), name))
     st.session_state["draft_entries"] = kept
 
 
@@ -212,25 +213,27 @@ def _next_uid() -> int:
 
 def reset(uid: int) -> None:
     """Callback: return to the hyper-parameters of a method's paper."""
-    for entry in entries():
+    for entry in method_drafts():
         if entry.uid == uid:
             entry.reset()
 
 
 def add_variant(uid: int) -> None:
-    """Callback: add the same method once more, below."""
-    found = []
-    for entry in entries():
-        found.append(entry)
+    """Callback: add a variant of a method below it."""
+    with_variant = []
+    for entry in method_drafts():
+        with_variant.append(entry)
         if entry.uid == uid:
             label = f"{entry.label or methods()[entry.name].about.title} (variant)"
-            found.append(Entry(_next_uid(), entry.name, label, dict(entry.config), entry.file, label))
-    st.session_state["draft_entries"] = found
+            with_variant.append(
+                MethodDraft(_next_uid(), entry.name, label, dict(entry.config), entry.file, label)
+            )
+    st.session_state["draft_entries"] = with_variant
 
 
 def remove(uid: int) -> None:
     """Callback: remove a method from the form."""
-    kept = [e for e in entries() if e.uid != uid]
+    kept = [e for e in method_drafts() if e.uid != uid]
     st.session_state["draft_entries"] = kept
     key = f"new{version()}.choice"
     if key in st.session_state:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import streamlit as st
+from pydantic import BaseModel
 
 from fedcore.clip.facts import MINI_MODELS, config_files
 from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
@@ -21,39 +22,43 @@ from pages.widgets import common
 
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
-"""Paths as they may look, for data of one's own."""
+"""Example paths of the user's own data, by data set name."""
 
 
 _NAME = re.compile(
     r"(?<![\w./`'\"-])(?:(?:data|partition|backbone)\.)?[a-z]+(?:_[a-z0-9]+)*(?![\w/`'\"-]|\.\w)"
 )
-"""A word that may be a field's name: not a part of a path, of quoted text or of a command."""
+"""Matches a word that may be a field's name: no part of a path, of quoted text or of a command."""
 
 
 class Slots:
-    """A place under every field for what is wrong with it."""
+    """A place under every field for its error message."""
 
     def __init__(self) -> None:
         self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
 
     def place(self, field: str) -> None:
-        """Keep room for complaints about a field, here."""
+        """Reserve room for errors of a field at the current position of the page."""
         self._places[field] = st.empty()
 
     def show(self, error: FedLensError) -> None:
-        """Show an error beside its field; the nearest enclosing one that has a place."""
+        """Show an error below its field, or below the nearest enclosing part that has a place."""
         field = error.field or ""
         while field and field not in self._places:
             field = field.rpartition(".")[0]
         place = self._places.get(field) or self._places[""]
         if field == "cohorts" and error.field != field:  # a line of the table cannot be marked
             error = FedLensError(f"{field_title(error.field or '')}: {error}", error.field)
-        common.show_error(FedLensError(as_titled(str(error)), error.field), place)
+        common.show_error(FedLensError(with_field_titles(str(error)), error.field), place)
 
 
-def as_titled(text: str) -> str:
+def with_field_titles(text: str) -> str:
     """Return an error's text with the form's titles: ``lower min_samples`` is lower "Minimum samples"."""
-    sections = {"data": DataConfig, "partition": PartitionConfig, "backbone": BackboneConfig}
+    sections: dict[str, type[BaseModel]] = {
+        "data": DataConfig,
+        "partition": PartitionConfig,
+        "backbone": BackboneConfig,
+    }
     paths = {
         name: f"methods.{m}.{name}" for m, cls in registry.known().items() for name in cls.Config.model_fields
     }
@@ -69,7 +74,7 @@ def as_titled(text: str) -> str:
 
 
 def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
-    """Data set, folder, domains, split."""
+    """Draw the fields of the data part and return their values."""
     entries = {e.name: e for e in catalog.entries()}
     names = list(entries) if draft.name in entries else [draft.name, *entries]
     left, right = st.columns(2)
@@ -100,22 +105,25 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
             values["split"] = split_field(drafts.extra_fields(name).values["split"], f"{key}.split")
             slots.place("data.split")
     slots.place("data.root")
-    if entry is not None and not domains.is_own(entry):
+    if entry is not None and not domains.is_own_data(entry):
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(common.md(". ".join(about) + "."))
-    return more_fields(values, entry, key, slots)
+    return extra_data_fields(values, entry, key, slots)
 
 
 def split_field(start: str, key: str) -> str:
-    """Which share of the data trains."""
+    """Draw the choice of the train / validation / test split."""
     splits = forms.options_of(DataConfig.model_fields["split"])
-    return st.selectbox(field_title("data.split"), splits, index=splits.index(start), key=key)
+    return str(st.selectbox(field_title("data.split"), splits, index=splits.index(start), key=key))
 
 
-def more_fields(values: dict[str, object], entry: Entry | None, key: str, slots: Slots) -> dict[str, object]:
-    """What is seldom set, drawn only while its expander is open. values: what the other fields hold.
+def extra_data_fields(
+    values: dict[str, object], entry: Entry | None, key: str, slots: Slots
+) -> dict[str, object]:
+    """Draw the less common data fields while their expander is open, and return the whole data part.
 
-    Returns: the whole data part.
+    Args:
+        values: the values of the fields above.
     """
     folded = drafts.extra_fields(str(values["name"]))
     folded.values |= {
@@ -125,16 +133,18 @@ def more_fields(values: dict[str, object], entry: Entry | None, key: str, slots:
     if folded.set_open(box.open):
         split = {"split": folded.values["split"]}
         with box:
-            folded.values |= _more(values, folded.start | split, entry, f"{key}.{folded.version}", slots)
+            folded.values |= _open_extra_fields(
+                values, folded.start | split, entry, f"{key}.{folded.version}", slots
+            )
     if entry is None or not has_columns(entry):
         folded.values["columns"] = {}
-    if not folded.is_open and (said := said_of(folded.values, values)):
-        st.caption(f"Changed from the defaults: {common.md(said)}")
+    if not folded.is_open and (changes := changed_text(folded.values, values)):
+        st.caption(f"Changed from the defaults: {common.md(changes)}")
     return values | folded.values | {"domains": folded.values["domains"] or None}
 
 
-def said_of(now: Mapping[str, object], shown: Collection[str]) -> str:
-    """What of the data part is not as by default, in words; nothing of what is shown."""
+def changed_text(now: Mapping[str, object], shown: Collection[str]) -> str:
+    """Describe the data values that differ from the defaults, except those ``shown`` by other widgets."""
     usual = forms.paper_values(DataConfig)
     words = {
         name: columns_text(value) if name == "columns" else value_text(f"data.{name}", value)  # type: ignore[arg-type]
@@ -144,17 +154,17 @@ def said_of(now: Mapping[str, object], shown: Collection[str]) -> str:
     return "; ".join(f"{field_phrase(f'data.{name}')} {text}" for name, text in words.items())
 
 
-def _more(
+def _open_extra_fields(
     shown: Mapping[str, Any], start: Mapping[str, Any], entry: Entry | None, key: str, slots: Slots
 ) -> dict[str, object]:
-    """The open form. shown: what the fields above hold; start: what these begin with."""
+    """Draw the open expander; ``shown`` holds the values of the fields above, ``start`` the initial ones."""
     values: dict[str, Any] = {}
     if entry is not None and has_columns(entry):
         values["columns"] = columns_field(start["columns"], f"{key}.columns")
         slots.place("data.columns")
-    known = domains.of(shown["name"], shown.get("root"), values.get("columns"))
+    known = domains.known_domains(shown["name"], shown.get("root"), values.get("columns"))
     if start["domains"] or len(known) > 1:
-        values["domains"] = domains.picker(
+        values["domains"] = domains.domain_picker(
             "Domains", known, start["domains"] or (), f"{key}.domains", placeholder=f"all {len(known)}"
         )
     slots.place("data.domains")
@@ -171,12 +181,12 @@ def _more(
 
 
 def has_columns(entry: Entry) -> bool:
-    """Whether it is a table, whose columns may have names of their own."""
+    """Return whether a data set is a table, whose columns can have other names."""
     return entry.loader in ("manifest", "hf")
 
 
 def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
-    """Column names, as ``label = species, client = writer``."""
+    """Draw the field of column names, typed as ``label = species, client = writer``."""
     text = st.text_input(
         "Column names",
         value=columns_text(start),
@@ -190,13 +200,13 @@ def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:
 
 
 def columns_text(columns: Mapping[str, str]) -> str:
-    """As ``columns_field`` reads them."""
+    """Write column names as ``columns_field`` reads them."""
     return ", ".join(f"{what} = {name}" for what, name in columns.items())
 
 
 def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str, object]:
-    """Only the fields that the kind of partition has."""
-    kinds = {
+    """Draw the fields of the chosen kind of partition and return their values."""
+    kinds: dict[str, str] = {
         "domain": "By domain: each client has one domain",
         "iid": "IID: at random",
         "dirichlet": "Dirichlet: skewed class shares",
@@ -205,14 +215,14 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
     }
     kind = st.selectbox(
         "Partition",
-        list(kinds),
-        index=list(kinds).index(draft.kind),
-        format_func=kinds.get,
+        tuple(kinds),
+        index=tuple(kinds).index(draft.kind),
+        format_func=lambda k: kinds[k],
         key=f"{key}.kind",
     )
     slots.place("partition.kind")
     names = PARTITION_FIELDS[kind]
-    start = {"classes_per_client": draft.classes_per_client or 2}
+    start: dict[str, float] = {"classes_per_client": draft.classes_per_client or 2}
     if kind != "natural":  # empty there: all of them
         start["clients"] = draft.clients or 6
     if kind == "dirichlet":
@@ -238,14 +248,14 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
 
 
 def backbone_names() -> list[str]:
-    """All CLIPs: those that come along, the common ones, then the others."""
+    """Return the names of all CLIP models: the built-in, the common, then all others."""
     files = config_files()
     ordered = [*MINI_MODELS, *(n for n in COMMON_BACKBONES if n in files)]
     return [*ordered, *(n for n in files if n not in ordered)]
 
 
 def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, object]:
-    """CLIP: a miniature one that comes along, or any of open_clip's."""
+    """Draw the fields of the CLIP model: a built-in miniature, or any model of open_clip."""
     names = backbone_names()
     names = names if draft.name in names else [draft.name, *names]
     left, middle, right = st.columns([2, 2, 1])
@@ -283,7 +293,7 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
 def schedule_fields(
     draft: Experiment, data: Mapping[str, object], key: str, slots: Slots
 ) -> dict[str, object]:
-    """Rounds, seeds, participation, held-out domains. data: as the form has it."""
+    """Draw rounds, seeds, participation and held-out domains; ``data`` is the form's data part."""
     fields = Experiment.model_fields
     values: dict[str, object] = {}
     columns = st.columns(3)
@@ -311,17 +321,17 @@ def schedule_fields(
 
 
 def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[str]:
-    """The domains that are held out: chosen where the data set's are known, else typed.
+    """Draw the held-out domains: a choice where the data set's domains are known, else a text field.
 
-    What was held out of another data set is forgotten, unless this one has a domain of that name.
+    A change of the data set clears them, except for domains that the new one has too.
     """
-    name, known = data["name"], domains.chosen(data)
+    name, known = data["name"], domains.selected_domains(data)
     before, last = st.session_state.get(key, (draft.data.name, list(draft.held_out)))
     start = [d for d in last if before == name or d == domains.EACH or d in known]
     help_ = "Leave-one-domain-out: one run for each domain named here, in which its clients do not train"
     if known:
         alone = len(known) == 1 and not start
-        found = domains.picker(
+        held_out = domains.domain_picker(
             "Held-out domains", known, start, f"{key}.choice", each=True, help=help_, disabled=alone,
             placeholder="only one domain" if alone else "none",
         )  # fmt: skip
@@ -330,6 +340,6 @@ def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> l
             "Held-out domains", value=", ".join(start), key=f"{key}.{name}", placeholder="none",
             help=f"{help_}. Separate names with commas, or write each for all of them in turn",
         )  # fmt: skip
-        found = [part.strip() for part in text.split(",") if part.strip()]
-    st.session_state[key] = name, found
-    return found
+        held_out = [part.strip() for part in text.split(",") if part.strip()]
+    st.session_state[key] = name, held_out
+    return held_out

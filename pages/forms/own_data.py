@@ -1,8 +1,8 @@
-"""A data set of one's own: type its folder, see it checked, start with it."""
+"""Check a data set on this machine, and start an experiment with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -15,18 +15,18 @@ from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
-from pages.forms.domains import OWN, check_key, is_own
+from pages.forms.domains import OWN_DATA, check_key, is_own_data
 from pages.widgets import background, common
 
 
 def section() -> None:
-    """The form, then the check as far as it is."""
+    """Draw the form, and the progress or report of the check."""
     st.header("Add a data set")
     st.write(
         "Use a folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data "
         "set, or one of the supported data sets below. The files stay where they are; nothing is copied."
     )
-    titles = {OWN: "My own data"} | {e.title: e.title for e in named()}
+    titles = {OWN_DATA: "My own data"} | {e.title: e.title for e in catalog_sets()}
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
     what = left.selectbox(
         "Kind of data", list(titles), format_func=lambda k: titles[k], key="what", bind="query-params"
@@ -34,8 +34,8 @@ def section() -> None:
     root = middle.text_input(
         "Folder on this machine", key="folder", bind="query-params", placeholder="/data/my-pictures"
     ).strip()
-    name = next((e.name for e in named() if e.title == what), None)
-    columns = columns_of(root) if name is None else {}
+    name = next((e.name for e in catalog_sets() if e.title == what), None)
+    columns = column_names(root) if name is None else {}
     task = common.store().tasks.find("check", check_key(name, root, columns)) if root else None
     busy = task is not None and not task.ended
     label = "Check again" if task is not None and task.status == "done" else "Check"
@@ -47,27 +47,27 @@ def section() -> None:
         disabled=not root or busy or not common.writable(),
         key="check_folder",
     ):
-        asked = {"name": name, "root": str(Path(root).expanduser()), "columns": columns}
-        background.ask("check", check_key(name, root, columns), asked)
+        args = {"name": name, "root": str(Path(root).expanduser()), "columns": columns}
+        background.submit("check", check_key(name, root, columns), args)
         st.rerun()
     if task is not None:
-        background.follow(task, f"Checking {root}")
+        background.show_task(task, f"Checking {root}")
     if task is not None and task.status == "done" and task.result is not None:
-        show(task, root)
+        show_report(task, root)
 
 
-def named() -> list[Entry]:
-    """Data sets of the catalog with a layout of their own."""
-    return [e for e in catalog.entries() if not e.embedded and not is_own(e)]
+def catalog_sets() -> list[Entry]:
+    """Return the data sets of the catalog that are neither built in nor the user's own."""
+    return [e for e in catalog.entries() if not e.embedded and not is_own_data(e)]
 
 
-def fill(title: str, root: str) -> None:
-    """Name a folder in the form, as a callback; the check itself is for the user to begin."""
+def fill_check_form(title: str, root: str) -> None:
+    """Callback: enter a folder in the form; the user starts the check."""
     st.session_state["what"], st.session_state["folder"] = title, root
 
 
-def columns_of(root: str) -> dict[str, str]:
-    """Names of the columns of a manifest or Hugging Face data set, as given; nothing else has columns."""
+def column_names(root: str) -> dict[str, str]:
+    """Ask for the column names of a manifest or Hugging Face data set; a folder has none."""
     try:
         kind = detect_format(root) if root else "folder"
     except OSError:  # a name too long, a folder that may not be read: the check says it
@@ -80,13 +80,13 @@ def columns_of(root: str) -> dict[str, str]:
     return fields.columns_field(known, f"check_columns {where}")
 
 
-def show(task: TaskRow, root: str) -> None:
-    """What the check found."""
+def show_report(task: TaskRow, root: str) -> None:
+    """Show the report of a finished check."""
     result = task.result or {}
     report = CheckReport.from_dict(result["report"])
     if report.error:
         st.error(
-            common.md(f"This data set cannot be used as it is: {fields.as_titled(report.error)}"),
+            common.md(f"This data set cannot be used as it is: {fields.with_field_titles(report.error)}"),
             icon=":material/error:",
         )
     else:
@@ -98,37 +98,39 @@ def show(task: TaskRow, root: str) -> None:
     for line in report.notes:
         st.warning(common.md(line), icon=":material/warning:")
     if report.findings:
-        found = {
+        findings = {
             "Count": [f.count for f in report.findings],
             "Finding": [KINDS[f.kind][0] for f in report.findings],
             "Treatment": [KINDS[f.kind][1] for f in report.findings],
             "Files": ["; ".join(f.paths) for f in report.findings],
         }
-        st.dataframe(found, hide_index=True, key="check_findings")
+        st.dataframe(findings, hide_index=True, key="check_findings")
     if report.error:
         return
     if st.button(
         "New experiment with this data", type="primary", icon=":material/add:", disabled=not common.writable()
     ):
-        _fill_form(result["name"], root, task.args.get("columns") or {})
+        _fill_new_form(result["name"], root, task.args.get("columns") or {})
         st.switch_page("pages/new.py", query_params={})
-    counts = {"domain": list(report.domains)}
+    counts: dict[str, list[str] | list[int]] = {"domain": list(report.domains)}
     counts.update({c: [row[j] for row in report.counts] for j, c in enumerate(report.classes)})
     _pictures_and_counts(task, counts)
 
 
-def _pictures_and_counts(task: TaskRow, counts: dict[str, list]) -> None:
+def _pictures_and_counts(task: TaskRow, counts: Mapping[str, Sequence[str | int]]) -> None:
+    """Show the sample images and the image counts of a checked data set."""
     sheet = task.arrays().get("sheet")
     left, right = st.columns([2, 3])
     if sheet is not None:
-        says = "One row per domain, one column per class"
+        layout = "One row per domain, one column per class"
         if len(counts) > 11 or len(counts["domain"]) > 8:  # with a column of domains
-            says += "; the first eight domains and ten classes"
-        left.image(sheet, caption=says, width="content", alt=f"Sample images. {says}")
-    right.dataframe(counts, hide_index=True, key="check_counts")
+            layout += "; the first eight domains and ten classes"
+        left.image(sheet, caption=layout, width="content", alt=f"Sample images. {layout}")
+    right.dataframe(dict(counts), hide_index=True, key="check_counts")
 
 
-def _fill_form(name: str, root: str, columns: Mapping[str, str]) -> None:
+def _fill_new_form(name: str, root: str, columns: Mapping[str, str]) -> None:
+    """Fill the New page's form with the demonstration's methods on this data set."""
     demo = experiments.preset(experiments.DEMO)
     data = DataConfig(name=name, root=str(Path(root).expanduser()), columns=dict(columns))
     drafts.fill(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")

@@ -1,4 +1,4 @@
-"""The plan of the form's experiment: made in the background, drawn when it is there, with its forecast."""
+"""Plan the form's experiment in the background, and estimate its cost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fedcore.errors import FedLensError
 from fedcore.results import forecast
 from pages.widgets import common
 
-PATIENCE = 1.2
-"""Seconds that a page waits for a plan before it is drawn without it."""
+WAIT_SECONDS = 1.2
+"""Seconds that a page waits for a plan before it is drawn without one."""
 _REQUEST, _PENDING, _DRAWN = "plan_request", "plan_pending", "plan_drawn"
 
 
@@ -28,7 +28,7 @@ def _planner() -> Planner:
     return Planner()
 
 
-def check(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
+def plan_form(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
     """Return the form's experiment and its plan, or the error; neither while the plan is being made."""
     content = {**values, "methods": [_without_none(entry) for entry in values["methods"]]}
     for part in ("data", "partition", "backbone"):
@@ -43,11 +43,11 @@ def check(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None, Fe
     return experiment, answer, None
 
 
-def preview(values: Mapping[str, Any], error: FedLensError) -> Plan | None:
-    """Plan the partition alone, where an error elsewhere prevents the whole plan.
+def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | None:
+    """Plan the partition alone where an error elsewhere prevents the whole plan.
 
     Args:
-        error: the error; if it is one of the data, there is nothing to preview.
+        error: the error; if it concerns the data, there is nothing to preview.
     """
     if (error.field or "").partition(".")[0] == "data":
         return None
@@ -65,14 +65,14 @@ def preview(values: Mapping[str, Any], error: FedLensError) -> Plan | None:
 
 
 def _plan(experiment: Experiment) -> Plan | FedLensError | None:
-    """The plan or the error; None where it takes longer than a page waits: ``show_pending`` looks again."""
+    """Return the plan or its error; None while it is being made, which ``show_pending`` then watches."""
     request = _planner().request(experiment, _texts_version(experiment))
     before: Future[PlanResult] | None = st.session_state.get(_REQUEST)
     if before is not None and before is not request:
-        before.cancel()  # a plan that nobody waits for any more need not begin
+        before.cancel()  # nobody waits for that plan any more
     st.session_state[_REQUEST] = request
-    with suppress(CancelledError):  # by another tab with the same request: the next look asks anew
-        if wait([request], PATIENCE).done:
+    with suppress(CancelledError):  # by another tab with the same request: the next rerun requests it again
+        if wait([request], WAIT_SECONDS).done:
             answer = request.result().answer
             if isinstance(answer, Plan | FedLensError):
                 return answer
@@ -82,7 +82,7 @@ def _plan(experiment: Experiment) -> Plan | FedLensError | None:
 
 
 def _texts_version(experiment: Experiment) -> str:
-    """A plan holds the class descriptions: it is made anew when their file has changed."""
+    """Return the version of the class descriptions, which are part of the plan."""
     try:
         return catalog.descriptions_version(experiment.data.name, experiment.data.root)
     except FedLensError:  # an unknown data set, which the plan reports
@@ -94,7 +94,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_to_draw(data: Mapping[str, object], plan: Plan | None) -> Plan | None:
-    """Return the plan whose picture is shown: this one, or the last of the same data while one is pending."""
+    """Return the plan to draw: this one, or while it is pending the last plan of the same data."""
     key = str(sorted(data.items()))
     if plan is not None:
         st.session_state[_DRAWN] = key, plan
@@ -107,7 +107,7 @@ def show_pending() -> None:
     """Tell the user that the plan is still being made, and draw the page anew once it is there."""
     request = st.session_state.pop(_PENDING, None)
     if request is not None:
-        _watch(request, time.monotonic() - PATIENCE)
+        _watch(request, time.monotonic() - WAIT_SECONDS)
 
 
 @st.fragment(run_every=1)

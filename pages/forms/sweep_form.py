@@ -1,4 +1,4 @@
-"""The Sweep of the New page: fields that take several values in one experiment."""
+"""The sweep of the New page: fields that take several values in one experiment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pages.forms import widgets as forms
 from pages.forms.fields import Slots
 from pages.widgets import common
 
-Offer = tuple[str, FieldInfo, Any]
-"""What a field is called, its description, and the value that the form has now."""
+Sweepable = tuple[str, FieldInfo, Any]
+"""Title of a field, its declaration, and its current value in the form."""
 
 
-def offered(values: dict[str, Any]) -> dict[str, Offer]:
-    """Path -> what can be swept, given what the form holds: its partition's fields, its methods' fields."""
+def sweepable_fields(values: dict[str, Any]) -> dict[str, Sweepable]:
+    """Return the fields that can be swept, by path, given the form's partition and methods."""
     top = Experiment.model_fields
     fields = {name: (top[name], values[name]) for name in ("rounds", "participation")}
     fields["data.shots"] = (DataConfig.model_fields["shots"], values["data"].get("shots"))
@@ -28,13 +28,13 @@ def offered(values: dict[str, Any]) -> dict[str, Offer]:
         if name != "kind":
             fields[f"partition.{name}"] = (PartitionConfig.model_fields[name], value)
     fields["backbone.name"] = (BackboneConfig.model_fields["name"], values["backbone"]["name"])
-    return {path: (field_title(path), *offer) for path, offer in fields.items()} | _of_methods()
+    return {path: (field_title(path), *field) for path, field in fields.items()} | _method_fields()
 
 
-def _of_methods() -> dict[str, Offer]:
-    known, entries = drafts.methods(), drafts.entries()
-    found: dict[str, Offer] = {}
-    every: dict[str, list[Offer]] = {}
+def _method_fields() -> dict[str, Sweepable]:
+    known, entries = drafts.methods(), drafts.method_drafts()
+    sweepable: dict[str, Sweepable] = {}
+    every: dict[str, list[Sweepable]] = {}
     for entry in (e for e in entries if e.name in known):
         alone = sum(e.name == entry.name for e in entries) == 1
         who = entry.name if alone else entry.label
@@ -48,17 +48,17 @@ def _of_methods() -> dict[str, Offer]:
             every.setdefault(name, []).append((words, info, value))
             if who:
                 title = entry.label or known[entry.name].about.title
-                found[f"methods.{who}.{name}"] = (f"{title}: {words}", info, value)
+                sweepable[f"methods.{who}.{name}"] = (f"{title}: {words}", info, value)
     for name, ((words, *first), *more) in every.items():
         if more:
-            found[f"methods.*.{name}"] = (f"All methods: {words}", *first)
-    return found
+            sweepable[f"methods.*.{name}"] = (f"All methods: {words}", *first)
+    return sweepable
 
 
 def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, list[Any]]:
-    """Which fields take several values, and which; drawn only while it is open."""
-    draft, offers = drafts.sweep(), offered(values)
-    gone = [p for p in draft.values if p.startswith("methods.") and p not in offers]
+    """Draw the sweep while its expander is open, and return the values of each swept field."""
+    draft, fields_by_path = drafts.sweep(), sweepable_fields(values)
+    gone = [p for p in draft.values if p.startswith("methods.") and p not in fields_by_path]
     for path in gone:  # its method was taken out of the experiment
         draft.values.pop(path)
         draft.start.pop(path, None)
@@ -70,41 +70,43 @@ def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, li
     )
     if draft.set_open(box.open):
         with box:
-            draft.values = _open(draft, offers, f"{key}.sweep.{draft.version}", slots)
+            draft.values = _open_form(draft, fields_by_path, f"{key}.sweep.{draft.version}", slots)
     elif draft.values:
-        said = ", ".join(f"{_title(p, offers)} {value_text(p, v)}" for p, v in draft.values.items())
-        st.caption(f"Swept: {common.md(said)}")
+        swept = ", ".join(f"{_title(p, fields_by_path)} {value_text(p, v)}" for p, v in draft.values.items())
+        st.caption(f"Swept: {common.md(swept)}")
     slots.place("sweep")
     return draft.values
 
 
-def _open(draft: drafts.Expander, offers: dict[str, Offer], key: str, slots: Slots) -> dict[str, list[Any]]:
+def _open_form(
+    draft: drafts.Expander, fields_by_path: dict[str, Sweepable], key: str, slots: Slots
+) -> dict[str, list[Any]]:
     st.caption("Every combination is run, with every seed. Results appear on Compare, tab Sweep.")
-    paths = [*offers, *(p for p in draft.start if p not in offers)]
+    paths = [*fields_by_path, *(p for p in draft.start if p not in fields_by_path)]
     chosen = st.multiselect(
         "Fields",
         paths,
         default=list(draft.start),
-        format_func=lambda p: _title(p, offers),
+        format_func=lambda p: _title(p, fields_by_path),
         placeholder="Choose a field",
         key=f"{key}.fields",
     )
-    found = {}
+    swept = {}
     for path in chosen:
-        _, info, now = offers.get(path, ("", None, None))
+        _, info, now = fields_by_path.get(path, ("", None, None))
         start = draft.start.get(path, [] if now is None else [now])
-        found[path] = _values(path, f"{_title(path, offers)}: values", info, start, f"{key}.{path}")
+        swept[path] = _values(path, f"{_title(path, fields_by_path)}: values", info, start, f"{key}.{path}")
         slots.place(f"sweep.{path}")
-    return found
+    return swept
 
 
-def _title(path: str, offers: dict[str, Offer]) -> str:
-    return offers[path][0] if path in offers else field_title(path)
+def _title(path: str, fields_by_path: dict[str, Sweepable]) -> str:
+    return fields_by_path[path][0] if path in fields_by_path else field_title(path)
 
 
 def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key: str) -> list[Any]:
-    """The values of one field: chosen among its options, or typed with commas."""
-    help_ = "" if info is None else forms.explained(path, info)
+    """Draw the values of one field: a choice among its options, or a text separated by commas."""
+    help_ = "" if info is None else forms.help_text(path, info)
     options = () if info is None else forms.options_of(info)
     if options:
         given = [v for v in start if v in options]

@@ -1,4 +1,4 @@
-"""A form made from a method's Config: a new method has its form without a line here."""
+"""Draw a form from a method's Config, so that a new method has a form without code here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = 3
 
 
 Editor = Callable[[Any, str], Any]
-"""Draws what no single widget can hold: (value, key) -> the value as edited."""
+"""Draws a field that needs more than one widget: (value, key) -> the edited value."""
 
 
 def config_form(
@@ -27,14 +27,14 @@ def config_form(
     editors: Mapping[str, Editor] | None = None,
     path: str = "",
 ) -> dict[str, Any]:
-    """Widgets for all fields of a config.
+    """Draw widgets for all fields of a config.
 
     Args:
-        values: what differs from the defaults.
+        values: the values that differ from the defaults.
         key: prefix of the widgets' keys; another key is another form.
-        editors: for fields whose ``json_schema_extra`` names one as ``editor``; it is shown below the others
-            while these are as ``when`` says. Without its editor such a field keeps its value.
-        path: where the fields belong, as ``field_title`` takes it: ``methods.fedot``.
+        editors: for fields whose ``json_schema_extra`` names one as ``editor``; it is drawn below the other
+            fields while these have the values of ``when``. Without its editor a field keeps its value.
+        path: of the part that has the fields, as ``field_title`` takes it, e.g. ``methods.fedot``.
 
     Returns: the values that differ from the config's defaults (the paper's), as they were typed.
     """
@@ -56,7 +56,7 @@ def config_form(
             value, now = values.get(name, defaults[name]), defaults | given
             draw = (editors or {}).get(extra["editor"])
             if draw and all(now[n] == wanted for n, wanted in extra.get("when", {}).items()):
-                st.markdown(f"**{field_title(paths[name])}**", help=explained(paths[name], info))
+                st.markdown(f"**{field_title(paths[name])}**", help=help_text(paths[name], info))
                 value = draw(value, f"{key}.{name}")
             if value != defaults[name]:
                 given[name] = value
@@ -64,18 +64,18 @@ def config_form(
 
 
 def _rows(fields: list[Any]) -> list[list[Any]]:
-    """In rows of as many as stand beside each other."""
+    """Split fields into rows of ``COLUMNS``."""
     return [fields[start : start + COLUMNS] for start in range(0, len(fields), COLUMNS)]
 
 
 def _extra(info: FieldInfo) -> dict[str, Any]:
-    """Which editor a field has, and when; empty for one that a widget holds."""
+    """Return the editor of a field and its condition; empty for a field with an ordinary widget."""
     extra = info.json_schema_extra
     return dict(extra) if isinstance(extra, dict) and "editor" in extra else {}
 
 
 def paper_values(config: type[BaseModel]) -> dict[str, Any]:
-    """Defaults by field, as plain values; None for a field without one."""
+    """Return the default of each field as a plain value; None for a field without a default."""
     return {
         name: None if info.is_required() else plain_value(info.get_default(call_default_factory=True))
         for name, info in config.model_fields.items()
@@ -83,14 +83,14 @@ def paper_values(config: type[BaseModel]) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """Tuples as lists, models as dicts: as TOML and JSON know them."""
+    """Return a value as TOML and JSON hold it: tuples as lists, models as dicts."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return list(value) if isinstance(value, (tuple, set)) else value
 
 
 def bounds(info: FieldInfo) -> tuple[float | None, float | None, str]:
-    """Lowest and highest value that a widget allows, and both in words; open ends are left to the check."""
+    """Return a widget's lowest and highest value, and both as text; validation enforces open ends."""
     low = high = None
     words = []
     for item in info.metadata:
@@ -108,18 +108,18 @@ def bounds(info: FieldInfo) -> tuple[float | None, float | None, str]:
 def field_widget(
     path: str, info: FieldInfo, value: Any, key: str, label: str | None = None, empty: str | None = None
 ) -> Any:
-    """The widget that fits a field's type; returns what it holds.
+    """Draw the widget that fits a field's type, and return its value.
 
     Args:
         path: of the field, as ``field_title`` takes it.
-        empty: what an empty widget stands for; default: in general words.
+        empty: the meaning of an empty widget; default: the one that the field declares.
     """
-    kinds = union(info.annotation)
+    kinds = alternatives(info.annotation)
     optional = type(None) in kinds
     kinds = [k for k in kinds if k is not type(None)]
     low, high, _ = bounds(info)
-    help_, label = explained(path, info), label or field_title(path)
-    empty = (empty or emptiness(path, info)) if optional else None
+    help_, label = help_text(path, info), label or field_title(path)
+    empty = (empty or empty_meaning(path, info)) if optional else None
     if len(kinds) == 1:
         kind = kinds[0]
         if get_origin(kind) is Literal:
@@ -131,21 +131,21 @@ def field_widget(
         if kind is bool:
             return st.checkbox(label, value=bool(value), key=key, help=help_)
         if kind in (int, float):
-            return number(label, kind, value, low, high, empty, key, help_)
+            return number_field(label, kind, value, low, high, empty, key, help_)
     typed = "" if value is None else as_text(value)
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
     return from_text(text, kinds, optional)
 
 
-def emptiness(path: str, info: FieldInfo) -> str:
-    """What a field stands for that is left empty."""
-    said = (info.description or "").partition("default: ")[2]
+def empty_meaning(path: str, info: FieldInfo) -> str:
+    """Return the meaning of an empty field."""
+    meaning = (info.description or "").partition("default: ")[2]
     words = value_text(path, None)
-    return said.partition(";")[0] if said and words == "none" else words
+    return meaning.partition(";")[0] if meaning and words == "none" else words
 
 
-def explained(path: str, info: FieldInfo) -> str:
-    """A field's description, range, default, and its name in files, as Markdown."""
+def help_text(path: str, info: FieldInfo) -> str:
+    """Return a field's description, range, default and name in files, as Markdown."""
     about, words = info.description or "", bounds(info)[2]
     for option in options_of(info):
         if "_" in str(option):  # files write it so; the form does not
@@ -153,26 +153,28 @@ def explained(path: str, info: FieldInfo) -> str:
     default = None if info.is_required() else plain_value(info.get_default(call_default_factory=True))
     if "default:" not in about:
         about += f"{'' if not about or about.endswith('.') else '.'} Default: {value_text(path, default)}"
-    said = [part.rstrip(".") + "." for part in (about.strip(), f"Range: {words}" if words else "") if part]
-    return f"{common.md(' '.join(said))} In files: `{path.rpartition('.')[2]}`."
+    sentences = [
+        part.rstrip(".") + "." for part in (about.strip(), f"Range: {words}" if words else "") if part
+    ]
+    return f"{common.md(' '.join(sentences))} In files: `{path.rpartition('.')[2]}`."
 
 
 def options_of(info: FieldInfo) -> tuple[Any, ...]:
-    """The values that a field can have, where they are few and known."""
-    kinds = [k for k in union(info.annotation) if k is not type(None)]
+    """Return the values that a field can have, where they can be listed."""
+    kinds = [k for k in alternatives(info.annotation) if k is not type(None)]
     if kinds == [bool]:
         return (True, False)
     return get_args(kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else ()
 
 
-def union(annotation: Any) -> list[Any]:
-    """The alternatives of a type."""
+def alternatives(annotation: Any) -> list[Any]:
+    """Return the alternatives of a union type, or the type itself."""
     if get_origin(annotation) in (Union, types.UnionType):
         return list(get_args(annotation))
     return [annotation]
 
 
-def number(
+def number_field(
     label: str,
     kind: type,
     value: Any,
@@ -182,7 +184,7 @@ def number(
     key: str,
     help_: str,
 ) -> Any:
-    """A number, whole or not. empty: what it stands for where the field may be left out."""
+    """Draw a number field; ``empty`` is its meaning where it can be left empty."""
     whole = kind is int
     if value is not None and not isinstance(value, (int, float)):
         value = None
@@ -203,14 +205,14 @@ def number(
 
 
 def as_text(value: Any) -> str:
-    """A value as one types it: lists with commas."""
+    """Return a value as a user types it, with commas between the items of a list."""
     if isinstance(value, (list, tuple)):
         return ", ".join(str(v) for v in value)
     return str(value)
 
 
 def from_text(text: str, kinds: list[Any], optional: bool) -> Any:
-    """What was typed, as the type wants it; the check has the last word."""
+    """Convert typed text to the field's type where possible; validation reports the rest."""
     text = text.strip()
     if not text and optional:
         return None
@@ -222,7 +224,7 @@ def from_text(text: str, kinds: list[Any], optional: bool) -> Any:
 
 
 def scalar(text: str) -> Any:
-    """A number where it is one, else the text."""
+    """Return the number that a text holds, else the text."""
     text = text.strip()
     for kind in (int, float):
         try:

@@ -1,4 +1,4 @@
-"""Work in the background as pages show it: how far it is, how it ended, and the buttons for both."""
+"""Show background tasks on a page: their progress, their errors, and buttons to stop and dismiss them."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from fedcore import jobs
 from fedcore.config.field_names import error_text
 from fedcore.progress import duration
 from fedcore.store import TaskRow
+from fedcore.store.tasks import TaskKind
 from pages.widgets import common
 
 LOG_CHARACTERS = 4000
 
 
-def ask(kind: str, key: str, args: Mapping[str, Any], again: bool = True) -> None:
-    """Queue a task and wake the worker; it is done again where it was done before."""
+def submit(kind: TaskKind, key: str, args: Mapping[str, Any], again: bool = True) -> None:
+    """Queue a task and start the worker; with ``again``, repeat a task that was done before."""
     store = common.store()
     store.tasks.submit(kind, key, args, again=again)
     jobs.ensure_worker(store)
 
 
-def follow(task: TaskRow, title: str) -> None:
-    """A task that has not ended, with its bar and a stop button; or why it did not end as asked."""
+def show_task(task: TaskRow, title: str) -> None:
+    """Show a running task with its progress bar and a stop button, or the reason why it failed."""
     if not task.ended:
-        _ticking(task.id, title)
+        _progress_bar(task.id, title)
         if st.button(
             "Stop", icon=":material/stop_circle:", key=f"stop_task_{task.id}", disabled=not common.writable()
         ):
             common.store().tasks.stop(task.id)
             st.rerun()
     elif task.status != "done":
-        _ended(task, title)
+        _show_end(task, title)
 
 
-def _ended(task: TaskRow, title: str) -> None:
-    """Why it did not end as asked, until the reader has had enough of it."""
+def _show_end(task: TaskRow, title: str) -> None:
+    """Show why a task failed or stopped, until the user dismisses it."""
     left, right = st.columns([8, 1], vertical_alignment="center")
     if task.status == "stopped":
         left.info(common.md(f"{title}: stopped."), icon=":material/stop_circle:")
@@ -54,18 +55,18 @@ def _ended(task: TaskRow, title: str) -> None:
 
 
 @st.fragment(run_every=1)
-def _ticking(task_id: int, title: str) -> None:
-    """Redraws the bar alone; the page is drawn anew once the task has ended."""
+def _progress_bar(task_id: int, title: str) -> None:
+    """Redraw the progress bar every second, and the whole page once the task has ended."""
     store = common.store()
     jobs.ensure_worker(store)
     task = store.tasks.get(task_id)
     if task.ended:
         st.rerun()
-    st.progress(task.share, text=common.md(f"{title}: {says(task)}"))
+    st.progress(task.share, text=common.md(f"{title}: {progress_text(task)}"))
 
 
-def says(task: TaskRow) -> str:
-    """What an unfinished task is doing, in words."""
+def progress_text(task: TaskRow) -> str:
+    """Describe the state of an unfinished task."""
     if task.status == "queued":
         return "waiting for its turn"
     if task.status == "stopping":

@@ -1,4 +1,4 @@
-"""Cached encodings: what there is, deleting it, and encoding ahead of a run."""
+"""List cached encodings, delete them, and encode a data set ahead of a run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ TABLE = "encodings_table"
 
 
 def section() -> None:
-    """What is cached, then the form that makes more."""
+    """Draw the list of cached encodings, then the form that makes more."""
     st.header("Cached encodings")
     st.write(
         "Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings can "
         "be deleted: FedLens makes them again when a run needs them."
     )
-    found = cached_encodings(common.store())
-    if found:
-        _table(found)
+    cached = cached_encodings(common.store())
+    if cached:
+        _table(cached)
     else:
         st.info(
             "No encodings yet. The first run on a data set makes them, or make them below.",
@@ -46,30 +46,30 @@ def section() -> None:
     st.header("Encode a data set")
     _form()
     for task in common.store().tasks.recent("encode", 5):
-        background.follow(task, f"Encoding {_said(task.args)}")
-        if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in found}:
-            what = f"{task.result['images']:,} images of {_said(task.args)}"
+        background.show_task(task, f"Encoding {_encoding_text(task.args)}")
+        if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in cached}:
+            what = f"{task.result['images']:,} images of {_encoding_text(task.args)}"
             size = size_text(task.result["bytes"])
             st.success(common.md(f"Encoded: {what}, {size}."), icon=":material/check:")
 
 
-def _said(args: Mapping[str, Any]) -> str:
-    """What is encoded how, where it is not as by default."""
+def _encoding_text(args: Mapping[str, Any]) -> str:
+    """Describe an encoding task by its data, its model, and options that differ from the defaults."""
     usual = {"embedding", "fp32", "full"}
     odd = [args[k] for k in ("reads", "precision", "decode") if args.get(k) and args[k] not in usual]
     data = data_title(DataConfig(name=args["name"], root=args.get("root")))
     return ", ".join([f"{data} with {args['backbone']}", *odd])
 
 
-def _table(found: list[Encoding]) -> None:
-    differ = encoding_differences(found)
+def _table(cached: list[Encoding]) -> None:
+    differ = encoding_differences(cached)
     rows = {
-        "Data": [e.title for e in found],
-        "Backbone": [e.backbone or "-" for e in found],
-        "Representation": [e.reads or "-" for e in found],
-        "Images": [f"{e.images:,}" if e.complete else f"{e.images:,} of {e.total:,}" for e in found],
-        "Size (MB)": [e.megabytes for e in found],
-        "Written": [e.written for e in found],
+        "Data": [e.title for e in cached],
+        "Backbone": [e.backbone or "-" for e in cached],
+        "Representation": [e.reads or "-" for e in cached],
+        "Images": [f"{e.images:,}" if e.complete else f"{e.images:,} of {e.total:,}" for e in cached],
+        "Size (MB)": [e.megabytes for e in cached],
+        "Written": [e.written for e in cached],
     }
     if any(differ):
         rows["Difference"] = differ
@@ -84,9 +84,9 @@ def _table(found: list[Encoding]) -> None:
             "Size (MB)": st.column_config.NumberColumn(format="%.3g"),
         },
     )
-    chosen = [(found[i], differ[i]) for i in event["selection"]["rows"] if i < len(found)]
+    chosen = [(cached[i], differ[i]) for i in event["selection"]["rows"] if i < len(cached)]
     left, right = st.columns([1, 4], vertical_alignment="center")
-    total = size_text(sum(e.megabytes for e in found) * 1e6)
+    total = size_text(sum(e.megabytes for e in cached) * 1e6)
     right.caption(f"{total} in total. Select rows in the first column to delete them.")
     if left.button(
         "Delete",
@@ -99,7 +99,7 @@ def _table(found: list[Encoding]) -> None:
 
 @st.dialog("Delete these encodings?")
 def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
-    """Names them, and what is lost: time alone."""
+    """Ask before the chosen encodings are deleted."""
     for item, difference in chosen:
         of = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
         of += f" ({difference})" if difference else ""
@@ -120,13 +120,13 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def _size(name: str) -> int:
-    """Images of an embedded data set."""
+    """Return the number of images of a built-in data set."""
     return len(catalog.load(name))
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that can be encoded: an embedded one, or one that was checked; then with its ``root``."""
+    """A data set that can be encoded: a built-in one without ``root``, or a checked one with it."""
 
     name: str
     root: str | None
@@ -134,26 +134,26 @@ class Source:
     columns: dict[str, str]
 
 
-def _known() -> dict[str, Source]:
-    """By title."""
-    found = {e.title: Source(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
+def _sources() -> dict[str, Source]:
+    """Return the data sets that can be encoded, by title."""
+    sources = {e.title: Source(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
     for task in common.store().tasks.recent("check"):
         report = (task.result or {}).get("report", {})
         if task.status == "done" and task.result is not None and report and not report["error"]:
             name, columns = task.result["name"], task.args.get("columns") or {}
             named = "".join(f", {own} = {theirs}" for own, theirs in columns.items())
             root = task.args["root"]  # a manifest's own path: the report has the folder of its images
-            found.setdefault(f"{root} ({name}{named})", Source(name, root, report["images"], columns))
-    return found
+            sources.setdefault(f"{root} ({name}{named})", Source(name, root, report["images"], columns))
+    return sources
 
 
 def _form() -> None:
-    known = _known()
+    sources = _sources()
     first, second, third, fourth, fifth, sixth = st.columns([4, 3, 3, 2, 2, 2])
-    data = known[
+    data = sources[
         first.selectbox(
             "Data set",
-            list(known),
+            list(sources),
             key="encode_data",
             help="Built-in data sets, and those checked under Data sets",
         )
@@ -169,8 +169,8 @@ def _form() -> None:
         help="What methods read of each image: `embedding`, the output of CLIP's image encoder; "
         "`layer:k`, the activations that enter layer k; `patches`, the patch embeddings without positions",
     )
-    more = _more(data, fifth, sixth)
-    problem = _trouble(backbone, tag, reads.strip(), data.images)
+    more = _run_options(data, fifth, sixth)
+    problem = _problem(backbone, tag, reads.strip(), data.images)
     if st.button(
         "Encode now",
         icon=":material/play_arrow:",
@@ -185,33 +185,33 @@ def _form() -> None:
             "reads": reads.strip(),
             **more,
         }
-        background.ask("encode", json.dumps(args, sort_keys=True), args)
+        background.submit("encode", json.dumps(args, sort_keys=True), args)
         st.rerun()
 
 
-def _more(data: Source, left: DeltaGenerator, right: DeltaGenerator) -> dict[str, object]:
-    """What a run may have otherwise than by default, and then looks for another encoding.
+def _run_options(data: Source, left: DeltaGenerator, right: DeltaGenerator) -> dict[str, object]:
+    """Draw the options of a run that lead to a different encoding, and return them.
 
-    Columns are those that the data set was checked with. Only files can be decoded in draft.
+    Column names are those of the data set's check. Draft decoding applies to image files alone.
     """
     field = BackboneConfig.model_fields["precision"]
-    found: dict[str, object] = {
+    options: dict[str, object] = {
         "precision": left.selectbox(
             "Precision", get_args(field.annotation), key="encode_precision", help=field.description
         )
     }
     if data.root is not None:
         field = DataConfig.model_fields["decode"]
-        found["decode"] = right.selectbox(
+        options["decode"] = right.selectbox(
             "Decode", get_args(field.annotation), key="encode_decode", help=field.description
         )
     if data.columns:
-        found["columns"] = data.columns
-    return found
+        options["columns"] = data.columns
+    return options
 
 
-def _trouble(backbone: str, tag: str, reads: str, images: int) -> FedLensError | None:
-    """What keeps it from being encoded, shown; otherwise its size is."""
+def _problem(backbone: str, tag: str, reads: str, images: int) -> FedLensError | None:
+    """Show the size of the encoding, or show and return the error that prevents it."""
     try:
         if backbone not in MINI_MODELS and not tag.strip():
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")

@@ -1,4 +1,4 @@
-"""Results from elsewhere: a small upload is recorded at once, a large one or a path in the background."""
+"""Import results from files: small uploads at once, large ones and paths in the background."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ import hashlib
 import json
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import streamlit as st
 
 from fedcore.errors import FedLensError
 from pages.widgets import background, common
 
-KIND = "import_file"
-AT_ONCE = 200_000
-"""Bytes that a page records itself, within half a second; more is work for the background."""
+KIND: Final = "import_file"
+IMMEDIATE_BYTES = 200_000
+"""Largest upload in bytes that the page imports itself, which takes up to half a second."""
 
 
-def running() -> None:
-    """Files that are being recorded, and what came of those that are done, once."""
+def show_imports() -> None:
+    """Show the imports that are running, and once the result of each that is done."""
     store = common.store()
     for task in store.tasks.recent(KIND):
         if task.status != "done":
-            background.follow(task, f"Import of {task.args['name']}")
+            background.show_task(task, f"Import of {task.args['name']}")
         elif task.result is not None and common.writable():
             try:
                 store.tasks.delete(task.id)
             except FedLensError:
-                continue  # another open page has told it and forgotten it
+                continue  # another open page has shown and deleted it
             st.toast(common.md(f"{task.args['name']}: {task.result['says']}"))
 
 
 @st.dialog("Import results")
 def dialog() -> None:
-    """An experiment of another FedLens (JSON), or a table of one's own results (CSV)."""
+    """Ask for an exported experiment (JSON) or a table of the user's own results (CSV)."""
     st.write(
         "Choose the JSON file of an experiment (exported on *Compare*), or a CSV file with the columns "
         "`method, seed, round, model, test_set, correct, total`."
@@ -58,11 +59,11 @@ def dialog() -> None:
         return
     try:
         if upload is None:
-            ask(there(typed), name, dataset)
-        elif upload.size > AT_ONCE:
-            ask_uploaded(upload.name, upload.getvalue(), name, dataset)
+            submit_path(existing_file(typed), name, dataset)
+        elif upload.size > IMMEDIATE_BYTES:
+            submit_upload(upload.name, upload.getvalue(), name, dataset)
         else:
-            st.toast(record(upload.name, upload.getvalue(), name, dataset))
+            st.toast(import_now(upload.name, upload.getvalue(), name, dataset))
     except FedLensError as error:
         common.show_error(error)
         return
@@ -70,43 +71,43 @@ def dialog() -> None:
 
 
 def is_csv(file: str) -> bool:
-    """Whether a file's name says that it is a table."""
+    """Return whether a file's name ends in .csv."""
     return file.lower().endswith(".csv")
 
 
-def there(typed: str) -> Path:
-    """The file that a path names.
+def existing_file(typed: str) -> Path:
+    """Return the absolute path of a JSON or CSV file that the user typed.
 
     Raises:
-        FedLensError: where there is none, or it is of another kind.
+        FedLensError: if there is no such file, or it is of another kind.
     """
     path = Path(typed).expanduser()
     try:
-        found = path.is_file()
+        exists = path.is_file()
     except (OSError, ValueError):  # a name too long, a null byte
-        found = False
-    if not found:
+        exists = False
+    if not exists:
         raise FedLensError(f"no file {typed}; give the full path of a file on this machine", "file")
     if path.suffix.lower() not in (".json", ".csv"):
         raise FedLensError(f"{typed} is neither .json nor .csv; give it the ending of its format", "file")
     return path.resolve()
 
 
-def ask(file: Path, experiment: str, dataset: str) -> None:
-    """Have a file recorded in the background.
+def submit_path(file: Path, experiment: str, dataset: str) -> None:
+    """Import a file in the background.
 
     Args:
-        experiment, dataset: of a CSV file, which does not say them.
+        experiment, dataset: names for the results of a CSV file, which does not contain them.
     """
     args = {"file": str(file), "name": str(file), "experiment": experiment, "dataset": dataset}
-    background.ask(KIND, json.dumps(args), args)
+    background.submit(KIND, json.dumps(args), args)
 
 
-def ask_uploaded(name: str, content: bytes, experiment: str, dataset: str) -> None:
-    """Have an upload recorded in the background; it lies with the task until that is forgotten.
+def submit_upload(name: str, content: bytes, experiment: str, dataset: str) -> None:
+    """Import an upload in the background, from a copy in the folder of the task.
 
     Raises:
-        FedLensError: where it cannot be kept.
+        FedLensError: if the copy cannot be written.
     """
     key = f"{hashlib.sha256(content).hexdigest()} {json.dumps([name, experiment, dataset])}"
     folder = common.store().tasks.folder(KIND, key)
@@ -117,17 +118,17 @@ def ask_uploaded(name: str, content: bytes, experiment: str, dataset: str) -> No
     except OSError as error:
         raise FedLensError(f"cannot keep {name} in {folder}: {error.strerror}; make room there") from error
     args = {"file": str(file), "name": name, "experiment": experiment, "dataset": dataset}
-    background.ask(KIND, key, args)
+    background.submit(KIND, key, args)
 
 
-def record(file: str, content: bytes, experiment: str, dataset: str) -> str:
-    """Write an uploaded file into the database; says what came of it.
+def import_now(file: str, content: bytes, experiment: str, dataset: str) -> str:
+    """Import an uploaded file into the database, and return a sentence on the result.
 
     Args:
-        experiment, dataset: of a CSV file, which does not say them.
+        experiment, dataset: names for the results of a CSV file, which does not contain them.
 
     Raises:
-        FedLensError: naming the file as the user knows it.
+        FedLensError: if the file cannot be imported; the message has its name.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")

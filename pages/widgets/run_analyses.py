@@ -65,7 +65,7 @@ def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | N
     if lost:
         st.warning("The results are missing; compute them again.", icon=":material/folder_off:")
     elif task is not None:
-        background.follow(task, "Analysis")
+        background.show_task(task, "Analysis")
     else:
         st.caption(description)
     obstacle = reason_against_analyses(asked.run)

@@ -137,16 +137,16 @@ def test_the_form_does_not_unpack_and_looks_again_later(tmp_path: Path, monkeypa
     from fedcore.engine import planner
     from pages.forms import planning
 
-    monkeypatch.setattr(planning, "PATIENCE", 60)
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 60)
     monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)  # "later" is at once
     root = str(packed(tmp_path))
     values = experiment(root).model_dump()
     before = tree(tmp_path)
-    _, planned, error = planning.check(values)
+    _, planned, error = planning.plan_form(values)
     assert planned is None and "check the data set first" in str(error) and tree(tmp_path) == before
-    assert planning.preview(values, error) is None
+    assert planning.preview_partition(values, error) is None
     collect(check_dataset("pacs", root))
-    assert len(planning.check(values)[1].clients) == 4
+    assert len(planning.plan_form(values)[1].clients) == 4
 
 
 @pytest.mark.parametrize("name", ["femnist", "ddr"])

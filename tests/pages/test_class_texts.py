@@ -156,7 +156,7 @@ def test_texts_of_a_file_are_read_as_the_folder_s_are() -> None:
         '\ufeff{"fire_engine": ["a  van."], "dog": ["x"]}'.encode(), "mine.json"
     )
     table = class_texts._table(given, ("cat", "fire engine"))
-    assert class_texts._read(table) == ({"fire engine": ["a van."]}, 0)
+    assert class_texts._texts_of_table(table) == ({"fire engine": ["a van."]}, 0)
 
 
 def test_rows_that_took_the_prompt_are_marked_in_compare(open_page: Opened, tmp_path: Path) -> None:

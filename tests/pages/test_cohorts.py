@@ -113,15 +113,15 @@ def test_lines_stay_when_cohorts_are_switched_off_and_on(open_page: Opened) -> N
 
 def test_an_empty_cell_takes_the_weights_above() -> None:
     own = {"name": "ViT-B-16", "pretrained": "openai", "precision": "bf16"}
-    empty = dict.fromkeys(["backbone", "pretrained", "precision", *cohorts.NUMBERS])
+    empty = dict.fromkeys(["backbone", "pretrained", "precision", *cohorts.NUMBER_COLUMNS])
     row = empty | {"clients": 2}
-    assert cohorts.as_written(row, own) == {"clients": 2}
-    assert cohorts.as_written(row | {"backbone": "RN50"}, own)["backbone"] == own | {"name": "RN50"}
-    assert cohorts.as_written(row | {"backbone": "mini-rn"}, own)["backbone"] == {
+    assert cohorts.cohort_content(row, own) == {"clients": 2}
+    assert cohorts.cohort_content(row | {"backbone": "RN50"}, own)["backbone"] == own | {"name": "RN50"}
+    assert cohorts.cohort_content(row | {"backbone": "mini-rn"}, own)["backbone"] == {
         "name": "mini-rn",
         "precision": "bf16",
     }
-    assert cohorts.as_written(row | {"pretrained": "laion400m_e31"}, own)["backbone"] == own | {
+    assert cohorts.cohort_content(row | {"pretrained": "laion400m_e31"}, own)["backbone"] == own | {
         "pretrained": "laion400m_e31"
     }
 

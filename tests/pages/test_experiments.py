@@ -181,8 +181,8 @@ def test_what_another_fedlens_exported_is_imported_once(
 ) -> None:
     content = Store(filled).experiments.to_json([1]).encode()
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "other" / "runs.db"))
-    assert importing.record("Made up.json", content, "", "") == "1 experiment added, 0 already here."
-    assert importing.record("Made up.json", content, "", "") == "0 experiments added, 1 already here."
+    assert importing.import_now("Made up.json", content, "", "") == "1 experiment added, 0 already here."
+    assert importing.import_now("Made up.json", content, "", "") == "0 experiments added, 1 already here."
     assert [e.name for e in Store(tmp_path / "other" / "runs.db").experiments.all()] == ["Made up"]
 
 
@@ -191,12 +191,14 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
 ) -> None:
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
     head = "method,seed,round,model,test_set,correct,total\n"
-    assert importing.record("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run recorded."
+    assert (
+        importing.import_now("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x") == "1 run recorded."
+    )
     with pytest.raises(FedLensError, match=r"^.*my results\.csv") as caught:
-        importing.record("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
+        importing.import_now("my results.csv", f"{head}mine,1,1,a,a,7,6\n".encode(), "Mine", "x")
     assert "upload" not in str(caught.value)
     with pytest.raises(FedLensError, match="broken.json"):
-        importing.record("broken.json", b"{", "", "")
+        importing.import_now("broken.json", b"{", "", "")
 
 
 def work_off(db: Path) -> list[str]:
@@ -228,7 +230,7 @@ def test_a_file_by_its_path_is_imported_in_the_background(
     monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     source = tmp_path / "<b>results*.csv"
     source.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,5,6\n")
-    importing.ask(importing.there(str(source)), "By path", "")
+    importing.submit_path(importing.existing_file(str(source)), "By path", "")
     assert [t.status for t in Store(filled).tasks.recent("import_file")] == ["queued"]
     assert "waiting for its turn" in open_page().get("progress")[0].proto.text
     assert work_off(filled) == ["done"]
@@ -245,8 +247,8 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     before = [e.name for e in Store(filled).experiments.all()]
-    importing.ask_uploaded("mine.json", Store(filled).experiments.to_json([1]).encode(), "", "")
-    importing.ask_uploaded("broken.json", b"{", "", "")
+    importing.submit_upload("mine.json", Store(filled).experiments.to_json([1]).encode(), "", "")
+    importing.submit_upload("broken.json", b"{", "", "")
     assert work_off(filled) == ["done", "failed"]
     broken, good = Store(filled).tasks.recent("import_file")
     assert good.result == {"says": "0 experiments added, 1 already here."}
@@ -260,13 +262,13 @@ def test_a_large_upload_is_recorded_in_the_background_and_leaves_nothing(
 @pytest.mark.parametrize("typed", ["/nowhere/x.json", "x" * 5000, "a\0b", "."])
 def test_a_path_that_names_no_file_is_refused_in_words(typed: str) -> None:
     with pytest.raises(FedLensError, match="no file"):
-        importing.there(typed)
+        importing.existing_file(typed)
 
 
 def test_a_file_of_another_kind_is_not_imported(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"")
     with pytest.raises(FedLensError, match=r"neither \.json nor \.csv"):
-        importing.there(str(tmp_path / "x.db"))
+        importing.existing_file(str(tmp_path / "x.db"))
 
 
 def test_the_queue_is_shown_in_order_and_moved(open_page: Opened, filled: Path, queued: list[int]) -> None:

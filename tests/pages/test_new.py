@@ -10,7 +10,7 @@ from fedcore.config import dumps
 from fedcore.papers import guide
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
-from pages.forms.fields import as_titled
+from pages.forms.fields import with_field_titles
 from tests.support import fill
 from tests.support.archives import pack
 from tests.support.layouts import WRITE
@@ -239,7 +239,7 @@ def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
     (said,) = [e.value.replace("\\", "") for e in app.run().error]
     assert 'lower "Minimum samples"' in said and "min_samples" not in said
     path = "no folder '/data/min_samples', `python -m x min_samples`, x/data.columns: name it in data.columns"
-    assert as_titled(path) == path.removesuffix("data.columns") + '"Column names"'
+    assert with_field_titles(path) == path.removesuffix("data.columns") + '"Column names"'
 
 
 def test_one_round_is_one_round(open_page: Opened) -> None:

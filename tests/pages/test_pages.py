@@ -226,7 +226,9 @@ def test_names_are_shown_as_text(open_page: Opened, tmp_path: Path) -> None:
 def test_a_read_only_database_can_be_looked_at(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedcore.store.prepare", lambda db: Access(Path(db), False, "it cannot be written"))
+    monkeypatch.setattr(
+        "fedcore.store.Store.prepare", lambda store: Access(store.path, False, "it cannot be written")
+    )
     st.cache_resource.clear()
     for page in PAGES:
         app = open_page(page, id="1", ids=["1"])

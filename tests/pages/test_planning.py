@@ -48,12 +48,12 @@ def test_the_page_does_not_wait_for_a_large_folder(
     open_page: Opened, folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = open_page("new", preset="demo")
-    monkeypatch.setattr(planning, "PATIENCE", 0.05)
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
     app = own(app, folder)
     assert said(app) and not app.error
     assert button(app, "Launch").disabled
     disk.go.set()
-    monkeypatch.setattr(planning, "PATIENCE", 60)
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 60)
     app = app.run()
     assert not said(app)
     assert "6 methods x 1 seed = 6 runs" in plan_line(app)
@@ -75,7 +75,7 @@ def test_what_goes_wrong_unforeseen_in_a_slow_plan_is_shown(
 
     monkeypatch.setattr(planner, "read_images", broken)
     app = open_page("new", preset="demo")
-    monkeypatch.setattr(planning, "PATIENCE", 0.05)
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
     app = own(app, folder)
     assert said(app)
     asked = app.session_state[planning._REQUEST]
@@ -93,7 +93,7 @@ def test_the_last_picture_stays_while_the_next_plan_is_made(
     app = own(open_page("new", preset="demo"), folder)
     shown = [c.value for c in app.caption if c.value.startswith("3 clients")]
     disk.go.clear()
-    monkeypatch.setattr(planning, "PATIENCE", 0.05)
+    monkeypatch.setattr(planning, "WAIT_SECONDS", 0.05)
     app = widget(app, "Rounds", "number_input").set_value(4).run()
     assert said(app)
     assert shown == [c.value for c in app.caption if c.value.startswith("3 clients")] != []
