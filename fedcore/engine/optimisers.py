@@ -16,8 +16,7 @@ class ClientOptimiser:
     """One optimiser per client, batched; a test holds its updates equal to those of torch.optim.
 
     Attributes:
-        slots: "<parameter>/<moment>" -> tensor with the client axis
-        first; created at a parameter's first step.
+        slots: "<parameter>/<moment>" -> tensor with the client axis first; created at the first step.
     """
 
     config: MethodConfig
