@@ -227,10 +227,11 @@ def _refuse_too_many_clients(
         most = max(1, min(train // min_samples, test, validation or test))
         remedy = f"set at most {most} client{'s' if most > 1 else ''}"
         if train < n * min_samples:
+            remedies = [f"lower min_samples to {train // n}"] if train >= n else []
+            remedies += [remedy] if most < n else []
             raise FedLensError(
-                f"{where} has {train} training samples, too few for {n} clients "
-                f"with {min_samples} or more each; "
-                + (remedy if min_samples == 1 else f"lower min_samples or {remedy}"),
+                f"{where} has {train} training samples, too few for {n} client{'s' if n > 1 else ''} "
+                f"with {min_samples} or more each; {' or '.join(remedies) or 'add training images'}",
                 field if train < n else "partition.min_samples",
             )
         for name, count in (("test", test), ("validation", validation)):

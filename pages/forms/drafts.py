@@ -16,7 +16,7 @@ from pages.widgets import common
 
 EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "decode")
 """Fields of the data part behind an expander."""
-ABOUT_DEMO = "2 minutes on two CPU cores, embedded data and model: nothing to download."
+ABOUT_DEMO = "It takes about 2 minutes on two CPU cores. Data and model are built in: nothing to download."
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Expander:
 def about_demo() -> tuple[str, str]:
     """Return the name of the demonstration, and two sentences on its size and its cost."""
     demo = experiments.preset(experiments.DEMO)
-    size = f"{len(demo.methods)} methods on {demo.data.name}, {demo.rounds} rounds."
+    size = f"{len(demo.methods)} methods, {demo.rounds} rounds."
     return demo.name, f"{size} {ABOUT_DEMO}"
 
 

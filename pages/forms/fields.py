@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -36,10 +36,18 @@ class Slots:
 
     def __init__(self) -> None:
         self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
+        self._in_rows: set[str] = set()
 
     def place(self, field: str) -> None:
         """Reserve room for errors of a field at the current position of the page."""
         self._places[field] = st.empty()
+
+    def place_row(self, fields: Iterable[str]) -> None:
+        """Reserve room below a row of fields, since an error cannot be read in a narrow column."""
+        below = st.empty()
+        for field in fields:
+            self._places[field] = below
+            self._in_rows.add(field)
 
     def show(self, error: FedLensError) -> None:
         """Show an error below its field, or below the nearest enclosing part that has a place."""
@@ -47,8 +55,11 @@ class Slots:
         while field and field not in self._places:
             field = field.rpartition(".")[0]
         place = self._places.get(field) or self._places[""]
-        if field == "cohorts" and error.field != field:  # a line of the table cannot be marked
-            error = FedLensError(f"{field_title(error.field or '')}: {error}", error.field)
+        titled = field if field in self._in_rows else ""
+        if field == "cohorts" and error.field != field:  # the table cannot mark one of its rows
+            titled = error.field or ""
+        if titled:
+            error = FedLensError(f"{field_title(titled)}: {error}", error.field)
         common.show_error(FedLensError(with_field_titles(str(error)), error.field), place)
 
 
@@ -176,7 +187,7 @@ def _open_extra_fields(
             values[name] = forms.field_widget(
                 f"data.{name}", fields[name], start[name], f"{key}.{name}", None, own.get(name)
             )
-            slots.place(f"data.{name}")
+    slots.place_row(f"data.{name}" for name in rest)
     return values
 
 
@@ -243,7 +254,7 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
                 None,
                 empty.get(name),
             )
-            slots.place(f"partition.{name}")
+    slots.place_row(f"partition.{name}" for name in names)
     return values
 
 
@@ -268,7 +279,6 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
             help="mini-vit and mini-rn come with FedLens; the others are open_clip models, which need "
             "weights",
         )
-        slots.place("backbone.name")
     values: dict[str, object] = {"name": name}
     if name not in MINI_MODELS:
         fields = BackboneConfig.model_fields
@@ -281,12 +291,11 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
                 "Weights: tag or file",
                 "e.g. openai",
             )
-            slots.place("backbone.pretrained")
         with right:
             values["precision"] = forms.field_widget(
                 "backbone.precision", fields["precision"], draft.precision, f"{key}.precision"
             )
-            slots.place("backbone.precision")
+    slots.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
     return values
 
 
@@ -299,7 +308,6 @@ def schedule_fields(
     columns = st.columns(3)
     with columns[0]:
         values["rounds"] = forms.field_widget("rounds", fields["rounds"], draft.rounds, f"{key}.rounds")
-        slots.place("rounds")
     with columns[1]:
         text = st.text_input(
             "Seeds",
@@ -308,12 +316,11 @@ def schedule_fields(
             help="Whole numbers, separated by commas: 1, 2, 3",
         )
         values["seeds"] = forms.from_text(text, [tuple], False)
-        slots.place("seeds")
     with columns[2]:
         values["participation"] = forms.field_widget(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
         )
-        slots.place("participation")
+    slots.place_row(("rounds", "seeds", "participation"))
     values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
     slots.place("held_out")
     values["evaluate_every"] = draft.evaluate_every
