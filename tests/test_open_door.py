@@ -141,7 +141,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
         wait_for(lambda: not supervisor.step(), 240)
     finally:
         for child in supervisor._children.values():
-            child.handle.kill()
+            child.job.process.kill()
     rows = Store(db).runs.get(created.run_ids)
     assert [(r.status, r.rounds_done) for r in rows] == [("done", 2)] * 2, [r.status_text for r in rows]
 

@@ -1,15 +1,18 @@
-"""The real app in a real browser: a server on a free port with its own database, and a Chromium."""
+"""The real app in a real browser: servers on free ports, most of them for many tests, and one Chromium."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from fedcore.jobs.locks import SupervisorLock
+from fedcore.store import Store
+from tests.support import fill
 from tests.support.browser import LIMIT_SECONDS, NewPage, Server, Tab, end_workers, start_server
 
 FLAGS = [
@@ -24,14 +27,53 @@ FLAGS = [
 ]
 
 
+@contextmanager
+def serving(folder: Path) -> Iterator[Server]:
+    """The app on the database of a folder; nothing that it started goes on after it."""
+    running = start_server(folder / "runs.db", folder / "server.log")
+    try:
+        yield running
+    finally:
+        running.stop()
+        end_workers(running.db)
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def empty_server(tmp_path: Path) -> Iterator[Server]:
     """The app on an empty database."""
-    db = tmp_path / "runs.db"
-    running = start_server(db, tmp_path / "server.log")
-    yield running
-    running.stop()
-    end_workers(db)
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("app")) as running:
+        yield running
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Iterator[Server]:
+    """The app on a database with the experiments of other tests; none of them trains any more."""
+    yield shared_server
+    store = Store(shared_server.db)
+    store.prepare()
+    store.runs.stop([r.id for e in store.experiments.all() for r in e.runs if not r.ended])
+    end_workers(shared_server.db)
+    store.jobs.reconcile()
+
+
+@pytest.fixture(scope="module")
+def filled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The app on a finished experiment (1) and one in the middle of things (2): its queued run waits."""
+    folder = tmp_path_factory.mktemp("filled")
+    db = folder / "runs.db"
+    fill.done(db, fill.an_experiment("Made up", methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=4))
+    fill.mixed(db)
+    supervisor = SupervisorLock(db)
+    assert supervisor.acquire()  # the app believes that somebody does the queued work already
+    with serving(folder) as running:
+        yield running
+    supervisor.release()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from playwright.sync_api import expect
 
 from fedcore.store import Store
 from tests.support import fill
-from tests.support.browser import NewPage, Server, end_workers, settle, start_server
+from tests.support.browser import NewPage, Server, settle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -37,24 +36,12 @@ PRESSED = {"run, asked to stop": "Stop"}
 """What is pressed before a page is looked at: a dialog has its own focus, names and colours."""
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("access")
-    db = folder / "runs.db"
-    fill.done(db, fill.an_experiment("Made up", methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=4))
-    fill.mixed(db)
-    running = start_server(db, folder / "server.log")
-    yield running
-    running.stop()
-    end_workers(db)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_a_serious_violation(filled: Server, new_page: NewPage, scheme: str) -> None:
+def test_no_page_has_a_serious_violation(filled_server: Server, new_page: NewPage, scheme: str) -> None:
     page = new_page(viewport={"width": 1440, "height": 1200}, color_scheme=scheme)
     found = []
     for name, path in VISITS.items():
-        page.goto(f"{filled.url}/{path}")
+        page.goto(f"{filled_server.url}/{path}")
         page.get_by_role("heading", level=1).first.wait_for()
         settle(page)
         if name in PRESSED:
@@ -81,10 +68,10 @@ RING = """() => {
 
 
 def test_the_keyboard_reaches_what_the_mouse_does_with_visible_focus(
-    filled: Server, new_page: NewPage
+    filled_server: Server, new_page: NewPage
 ) -> None:
     page = new_page(viewport={"width": 1440, "height": 1200})
-    page.goto(f"{filled.url}/run?id=1&run_tab=Reproduce")
+    page.goto(f"{filled_server.url}/run?id=1&run_tab=Reproduce")
     page.get_by_text("Download run-1.toml").wait_for()
     settle(page)
     reached, hidden = [], []
@@ -109,7 +96,7 @@ def test_the_keyboard_reaches_what_the_mouse_does_with_visible_focus(
         assert any(text in r for r in reached), (text, reached)
 
 
-def test_compare_is_worked_by_keyboard_alone(filled: Server, new_page: NewPage) -> None:
+def test_compare_is_worked_by_keyboard_alone(filled_server: Server, new_page: NewPage) -> None:
     """Choose experiments, pin the baseline, open a number, change tabs, export: no mouse, no address."""
     page = new_page(viewport={"width": 1440, "height": 1200})
 
@@ -125,7 +112,7 @@ def test_compare_is_worked_by_keyboard_alone(filled: Server, new_page: NewPage) 
         page.wait_for_function(script)
         settle(page)
 
-    page.goto(f"{filled.url}/compare?ids=2")
+    page.goto(f"{filled_server.url}/compare?ids=2")
     until("!!document.querySelector('[data-testid=stMultiSelect] input')")
     tab_to("input[aria-label*=Experiments]")
     page.keyboard.type("Made up")
@@ -153,9 +140,9 @@ def test_compare_is_worked_by_keyboard_alone(filled: Server, new_page: NewPage) 
     assert "difference_to_baseline" in text and "FedOT" in text
 
 
-def test_on_a_telephone_tabs_and_headings_are_whole(filled: Server, new_page: NewPage) -> None:
+def test_on_a_telephone_tabs_and_headings_are_whole(filled_server: Server, new_page: NewPage) -> None:
     page = new_page(viewport={"width": 390, "height": 1200})
-    page.goto(f"{filled.url}/compare?ids=1&tab=Cost")
+    page.goto(f"{filled_server.url}/compare?ids=1&tab=Cost")
     page.locator("table.fl-table").wait_for()
     ends = page.evaluate(
         "[...document.querySelectorAll('[role=tab]')].map(t => t.getBoundingClientRect().right)"
@@ -165,11 +152,13 @@ def test_on_a_telephone_tabs_and_headings_are_whole(filled: Server, new_page: Ne
     assert max(heights) < 45, "one line"
 
 
-def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, new_page: NewPage) -> None:
+def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled_server: Server, new_page: NewPage) -> None:
     """The menu of a row opens by the mouse only: what it holds stands in the bar under the table, too."""
-    number = fill.done(filled.db, fill.an_experiment("Off with it", methods=("fedot",), seeds=(1,), rounds=1))
+    number = fill.done(
+        filled_server.db, fill.an_experiment("Off with it", methods=("fedot",), seeds=(1,), rounds=1)
+    )
     page = new_page(viewport={"width": 1440, "height": 1200})
-    page.goto(filled.url)
+    page.goto(filled_server.url)
     page.locator("[data-testid=data-grid-canvas]").first.focus()
     settle(page)
     page.keyboard.press("ArrowDown")
@@ -190,4 +179,4 @@ def test_an_experiment_is_chosen_and_deleted_by_keyboard(filled: Server, new_pag
     delete.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert number not in [e.id for e in Store(filled.db).experiments.all()]
+    assert number not in [e.id for e in Store(filled_server.db).experiments.all()]

@@ -68,7 +68,7 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     shutil.move(folder, moved)  # the disk is gone between the form and the run
     launch.click()
     page.wait_for_url("**/live?id=*")
-    (experiment,) = Store(server.db).experiments.all()
+    experiment = Store(server.db).experiments.get(int(page.url.rsplit("=", 1)[1]))
     assert experiment.config.data.root == str(folder)
     wait_for(lambda: all(r.ended for r in Store(server.db).runs.of_experiments([experiment.id])), seconds=240)
     failed = Store(server.db).runs.of_experiments([experiment.id])
@@ -85,10 +85,10 @@ def test_own_data_is_checked_launched_and_recovers_from_its_loss(
     expect(page.get_by_text("✓ done")).to_be_visible()
 
 
-@pytest.fixture
-def made_up(server: Server) -> int:
+@pytest.fixture(scope="module")
+def made_up(shared_server: Server) -> int:
     return fill.done(
-        server.db,
+        shared_server.db,
         fill.an_experiment("A <b>comparison</b>", ("fedot", "promptfl", "zero-shot"), (1, 2, 3), 12),
     )
 

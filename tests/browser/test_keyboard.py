@@ -53,7 +53,7 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
     reach(page, "Launch")
     page.keyboard.press("Enter")
     page.wait_for_url("**/live?id=*")
-    (experiment,) = Store(server.db).experiments.all()
+    experiment = Store(server.db).experiments.get(int(page.url.rsplit("=", 1)[1]))
     fedot = next(m for m in experiment.config.methods if m.name == "fedot")
     assert (experiment.config.data.split, experiment.config.rounds) == ("80/20", 1)
     assert fedot.config["blocks"] == 2

@@ -29,10 +29,15 @@ def counts(round_: int) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 @pytest.fixture
-def run(server: Server) -> Iterator[Recorder]:
+def run(server: Server, request: pytest.FixtureRequest) -> Iterator[Recorder]:
     """A run of a user's own that has done two of a hundred rounds."""
     recorder = Recorder(
-        server.db, method="mine", seed=1, dataset="rotated-digits", experiment="Mine", rounds_total=100
+        server.db,
+        method="mine",
+        seed=1,
+        dataset="rotated-digits",
+        experiment=request.node.name,
+        rounds_total=100,
     )
     for round_ in (1, 2):
         recorder.round(round_, counts(round_), loss=1.0 / round_)
@@ -52,6 +57,15 @@ NARROWER = """([selector, width]) => {
   return high - low < width; }"""
 
 
+LABELLED = """([selector, x, y]) => {
+  const host = document.querySelector(selector), box = host.getBoundingClientRect();
+  const { xaxis, yaxis } = host._fullLayout;
+  const [row, column] = host._hoverdata?.[0]?.pointNumber ?? [];
+  return column === Math.round(xaxis.p2c(x - box.left - xaxis._offset))
+    && row === Math.round(yaxis.p2c(y - box.top - yaxis._offset)); }"""
+"""Whether the label is that of the cell at a position: the pointer came by others on its way."""
+
+
 def wait_for_narrower(page: Page, before: dict[str, Any], share: float = 1.0) -> None:
     """Wait until the heatmap shows less than a share of the width that it showed before."""
     width = share * (before["x"][1] - before["x"][0])
@@ -69,6 +83,7 @@ def zoom(page: Page, before: dict[str, Any]) -> None:
     page.mouse.up()
     wait_for_narrower(page, before, 0.8)
     page.mouse.move(x + 0.5 * width, y + 0.5 * height, steps=4)
+    page.wait_for_function(LABELLED, arg=[GRID, x + 0.5 * width, y + 0.5 * height])
     expect(page.locator(LABEL)).to_contain_text(f"of {TOTAL}")
 
 
@@ -126,6 +141,7 @@ def test_the_same_moment_is_not_drawn_again(server: Server, run: Recorder, tab: 
     shown(page, 2)
     traffic.wait_for_rest()
     drawn = page.locator(GRID).evaluate(STATE)["drawn"]
+    traffic.log.clear()
     traffic.wait_for_rest()  # without news the page is not even run
     assert page.locator(GRID).evaluate(STATE)["drawn"] == drawn
     figure = page.locator(GRID)

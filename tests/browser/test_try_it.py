@@ -58,22 +58,23 @@ def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
     pytest.fail(f"not done after {DEADLINE} s: {[(r.label, r.state, r.rounds_done) for r in runs.values()]}")
 
 
-def test_try_it(server: Server, tab: Tab, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [4, pytest.param(None, marks=pytest.mark.slow, id="as it is")])
+def test_try_it(empty_server: Server, tab: Tab, tmp_path: Path, rounds: int | None) -> None:
     page = tab.page
-    experiment = launch_demo(page, server)
-    seen = watch(page, server, experiment)
-    runs = Store(server.db).runs.of_experiments([experiment])
+    experiment = launch_demo(page, empty_server, rounds)
+    seen = watch(page, empty_server, experiment)
+    runs = Store(empty_server.db).runs.of_experiments([experiment])
     assert {r.method for r in runs} == {"fedot", "sdfed", "fedalign", "feddeap", "promptfl", "zero-shot"}
     few = {r.label for r in runs if len(seen.get(r.label, ())) < 3}
     assert not few, f"round counts seen: {seen}"
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/compare?ids=*")
-    groups = compare(Store(server.db), [experiment], "last").groups
+    groups = compare(Store(empty_server.db), [experiment], "last").groups
     table = page.get_by_role("table", name=re.compile("Summary of"))
     for group in groups:
         row = table.get_by_role("row").filter(has_text=group.label)
         expect(row).to_contain_text(group.stats["personal"].text())
-    check_downloads(page, server, experiment, tmp_path)
+    check_downloads(page, empty_server, experiment, tmp_path)
 
 
 def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -> None:
@@ -124,16 +125,16 @@ def wait_for_rounds(server: Server, experiment: int, more_than: int) -> int:
     return rounds_done(server, experiment)
 
 
-def test_rounds_go_on_without_tab_and_server(server: Server, tab: Tab, tmp_path: Path) -> None:
+def test_rounds_go_on_without_tab_and_server(empty_server: Server, tab: Tab, tmp_path: Path) -> None:
     page = tab.page
-    experiment = launch_demo(page, server, rounds=200)
-    wait_for_rounds(server, experiment, 0)
+    experiment = launch_demo(page, empty_server, rounds=200)
+    wait_for_rounds(empty_server, experiment, 0)
     page.close()
-    after_tab = wait_for_rounds(server, experiment, rounds_done(server, experiment))
-    server.stop()
-    assert server.process.poll() is not None
-    done = wait_for_rounds(server, experiment, after_tab)
-    again = start_server(server.db, tmp_path / "again.log")
+    after_tab = wait_for_rounds(empty_server, experiment, rounds_done(empty_server, experiment))
+    empty_server.stop()
+    assert empty_server.process.poll() is not None
+    done = wait_for_rounds(empty_server, experiment, after_tab)
+    again = start_server(empty_server.db, tmp_path / "again.log")
     try:
         page = tab.page.context.new_page()
         page.goto(

@@ -20,13 +20,11 @@ from tests.support.jobs import pid, recorded, row, wait_for
 ROUNDS = 12
 
 
-@pytest.fixture
-def queue(db: Path):
+def queue(db: Path) -> int:
     """FedOT with momentum kept across rounds: shared, local and optimiser state must all come back."""
     config = {"lr": 0.01, "optimiser_state": "kept"}
     chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
-    planned = plan(chosen).runs
-    return lambda: Store(db).experiments.create(chosen, planned).run_ids[0]
+    return Store(db).experiments.create(chosen, plan(chosen).runs).run_ids[0]
 
 
 def train_here(db: Path, run_id: int, **options: object) -> str:
@@ -36,13 +34,20 @@ def train_here(db: Path, run_id: int, **options: object) -> str:
         return job.execute(claimed, heartbeat, **options)
 
 
-def test_a_stopped_run_ends_like_an_uninterrupted_one(db, queue):
-    expected_id = queue()
-    assert train_here(db, expected_id) == "done"
-    expected = recorded(db, expected_id)
-    assert len(expected["rounds"]) == ROUNDS + 1
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
+    """All that an uninterrupted run measured."""
+    db = tmp_path_factory.mktemp("uninterrupted") / "runs.db"
+    Store(db).prepare()
+    run_id = queue(db)
+    assert train_here(db, run_id) == "done"
+    rows = recorded(db, run_id)
+    assert len(rows["rounds"]) == ROUNDS + 1
+    return rows
 
-    stopped = queue()
+
+def test_a_stopped_run_ends_like_an_uninterrupted_one(db, expected):
+    stopped = queue(db)
 
     def stop_in_the_middle(event: object) -> None:
         if getattr(event, "round", 0) == 5:
@@ -55,10 +60,10 @@ def test_a_stopped_run_ends_like_an_uninterrupted_one(db, queue):
     assert recorded(db, stopped) == expected
 
 
-def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
+def test_a_killed_run_ends_like_an_uninterrupted_one(db, expected, monkeypatch):
     """The job process is the real one, started by a supervisor, killed with signal 9, resumed here."""
     monkeypatch.setenv("FEDLENS_THREADS", "1")
-    killed = queue()
+    killed = queue(db)
     supervisor = Supervisor(Store(db), device_ids=["cpu"])
     try:
         assert supervisor.step()
@@ -75,6 +80,4 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(db, queue, monkeypatch):
     Store(db).runs.resume([killed])
     assert train_here(db, killed) == "done"
     assert "resuming after round" in Store(db).runs.log_path(killed).read_text()
-    expected_id = queue()
-    assert train_here(db, expected_id) == "done"
-    assert recorded(db, killed) == recorded(db, expected_id)
+    assert recorded(db, killed) == expected

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +14,20 @@ from tests.support import fill
 from tests.support.pages import ROOT, Opened
 
 
-@pytest.fixture
-def filled(tmp_path: Path) -> Path:
-    """A finished experiment (1: two methods, two seeds) and one in the middle of things (2)."""
-    db = tmp_path / "runs.db"
+@pytest.fixture(scope="session")
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    db = folder / "runs.db"
     fill.done(db, fill.an_experiment("Made up", methods=("fedot", "promptfl"), seeds=(1, 2), rounds=4))
     fill.mixed(db)
-    return db
+    return folder
+
+
+@pytest.fixture
+def filled(filled_once: Path, tmp_path: Path) -> Path:
+    """A finished experiment (1: two methods, two seeds) and one in the middle of things (2)."""
+    shutil.copytree(filled_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "runs.db"
 
 
 @pytest.fixture

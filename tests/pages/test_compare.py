@@ -7,6 +7,7 @@ import html as html_
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,18 @@ from tests.support.pages import Opened, html
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
 
 
-@pytest.fixture
-def seeds(tmp_path: Path) -> Path:
-    """Three methods, four seeds."""
-    db = tmp_path / "runs.db"
+@pytest.fixture(scope="module")
+def seeds_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    db = tmp_path_factory.mktemp("seeds") / "runs.db"
     fill.done(db, fill.an_experiment(methods=("fedot", "promptfl", "sdfed"), seeds=(1, 2, 3, 4), rounds=2))
-    return db
+    return db.parent
+
+
+@pytest.fixture
+def seeds(seeds_once: Path, tmp_path: Path) -> Path:
+    """Three methods, four seeds."""
+    shutil.copytree(seeds_once, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "runs.db"
 
 
 def show(app: AppTest, tab: str, **state: object) -> AppTest:

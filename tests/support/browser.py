@@ -20,6 +20,7 @@ from playwright.sync_api import Page, Request
 ROOT = Path(__file__).resolve().parents[2]
 HEALTHY_SECONDS = 120  # the promise is 10 s on an idle machine; tests share theirs
 LIMIT_SECONDS = 120  # for every state that a test waits for
+PATIENCE_SECONDS = 20  # with processes that were asked to end
 AT_REST_FRAMES = 10
 AT_REST = """frames => {
   const running = document.getAnimations().some(
@@ -86,11 +87,22 @@ def start_server(db: Path, log: Path) -> Server:
 
 def end_workers(db: Path) -> None:
     """End the supervisor and job of one database: those whose command line names it."""
-    found = [p for p in psutil.process_iter(["cmdline"]) if str(db) in (p.info["cmdline"] or [])]
-    for process in found:
+    workers = [p for p in psutil.process_iter(["cmdline"]) if str(db) in (p.info["cmdline"] or [])]
+    for process in workers:
         process.terminate()
-    for process in psutil.wait_procs(found, timeout=20)[1]:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while any(map(_lives, workers)) and time.monotonic() < end:
+        time.sleep(0.05)
+    for process in filter(_lives, workers):
         process.kill()
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether a process still does something: one that its parent has only to take note of does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 NewPage = Callable[..., Page]
@@ -127,11 +139,10 @@ class Traffic:
 
     def wait_for_rest(self, pulses: int = 3) -> None:
         """Wait until the page has asked so many times in a row without being run in between."""
-        self.log.clear()
         for _ in range(20 * pulses):
-            self.wait_for_pulses(1)
             if self.log[-pulses:] == ["pulse"] * pulses:
                 return
+            self.wait_for_pulses(1)
         pytest.fail(f"the page is run again and again: {self.log}")
 
 
