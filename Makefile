@@ -8,7 +8,8 @@ PIP := $(PY) -m pip --disable-pip-version-check
 TORCH_INDEX ?=
 # One thread a process: the figures do not depend on the load, and two test processes share two cores in peace.
 TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-UNIT_PROCESSES ?= 2
+TEST_PROCESSES ?= 2
+PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 .PHONY: help run docs test lint layers types format unit browser slow chromium embedded bench screenshots clean
 
@@ -35,7 +36,9 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first time)
 	$(VENV)/bin/fedlens app
 
-test: lint unit browser ## what must pass: lint, unit tests, browser tests
+# Unit and browser tests in one go: while a browser test waits for the app, the other process works.
+test: lint chromium ## what must pass: lint, unit tests, browser tests
+	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.installed-dev ## ruff (rules and format), imports between rooms
 	$(VENV)/bin/ruff check .
@@ -54,12 +57,12 @@ format: $(VENV)/.installed-dev ## let ruff repair what it can
 	$(VENV)/bin/ruff format .
 
 unit: $(VENV)/.installed-dev ## unit tests, two processes
-	$(TESTING) $(PY) -m pytest -n $(UNIT_PROCESSES) --dist loadfile -m "not browser and not slow"
+	$(PYTEST) -m "not browser and not slow"
 
-browser: $(VENV)/.installed-dev chromium ## the real app in Chromium, one test after another
-	$(TESTING) $(PY) -m pytest -m browser
+browser: $(VENV)/.installed-dev chromium ## the real app in Chromium, two processes
+	$(PYTEST) -m "browser and not slow"
 
-slow: $(VENV)/.installed-dev ## the tests that take long
+slow: $(VENV)/.installed-dev chromium ## the tests that take long
 	$(TESTING) $(PY) -m pytest -m slow
 
 # Installs a Chromium only where that is one clean command (Debian, root); else takes what is there, and the browser
