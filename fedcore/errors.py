@@ -1,4 +1,4 @@
-"""The one error that a user meets: what is wrong, where, and what to do, in one line."""
+"""The error that users see: what is wrong, where, and what to do, in one line."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class LocalData:
 
     @cached_property
     def x(self) -> Tensor:
-        """Encoded samples, padding holds a copy of some row. Shape: (participants, longest, ...)."""
+        """Encoded samples; padding repeats row 0 of the pool. Shape: (participants, longest, ...)."""
         return self.pool.x(self.rows.index)
 
     @property
@@ -106,14 +106,14 @@ class LocalData:
 
 @dataclass(frozen=True)
 class Problem:
-    """All that a method may know of a run: the frozen CLIP, the classes and the clients, but no samples.
+    """All that a method may know about a run: the frozen CLIP, the classes and the clients, but no samples.
 
     Shape: client_domain, samples (clients,); class_counts (clients, classes).
 
     Attributes:
         clients: client names; draws are keyed by name, so that their order does not matter.
         client_domain: index into ``domains``, -1 where a client mixes domains.
-        descriptions: the data set's own written descriptions per class (GT), empty where it has none.
+        descriptions: the data set's own written descriptions of each class (GT); empty if it has none.
     """
 
     backbone: Backbone
@@ -176,7 +176,7 @@ class Federation:
     """Encoded samples, and the rows of every client and test set.
 
     train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
-    ``len(problem.clients)`` of them are the clients' own, in client order. ``class_sets`` is None where they
+    ``len(problem.clients)`` of them are the clients' own, in client order. ``class_sets`` is None if they
     would tell nothing that the test sets do not.
     """
 

@@ -17,7 +17,7 @@ class Progress:
     Attributes:
         message: what is being done.
         done: how much of it is done, in the work's own units.
-        total: how much there is in all; 0 where that is not known.
+        total: how much there is in all; 0 if that is not known.
     """
 
     message: str
@@ -43,7 +43,7 @@ def result_of(work: Work[_Result], report: Callable[[Progress], None] | None = N
 class Pace:
     """The speed of slow work since its first report.
 
-    What was done before that report, e.g. by an interrupted attempt, does not count.
+    Work done before that report, e.g. by an interrupted attempt, does not count.
     """
 
     def __init__(self, unit: str = "images", clock: Callable[[], float] = time.monotonic) -> None:

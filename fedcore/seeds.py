@@ -20,10 +20,10 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 
 def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
-    """NumPy generator for one purpose (partitions and splits: torch-free)."""
+    """Return a NumPy generator for one purpose (partitions and splits, without torch)."""
     return np.random.default_rng(derive(seed, *purpose))
 
 
 def torch_generator(seed: int, *purpose: str | int) -> Generator:
-    """CPU torch generator for one purpose; the CPU's stream is the same whatever device trains."""
+    """Return a CPU torch generator for one purpose; its stream is the same whichever device trains."""
     return torch.Generator().manual_seed(derive(seed, *purpose))

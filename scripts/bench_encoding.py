@@ -4,7 +4,7 @@ python -m scripts.bench_encoding                                    # 10,000 ima
 python -m scripts.bench_encoding --backbone ViT-B-32 --images 1000  # random weights, the same speed
 
 The script draws JPEG files of PACS' size and measures decoding alone and the image tower alone, before and
-after the whole pipeline (another process may start or end meanwhile). It prints the pipeline's rate as a
+after the whole pipeline (another process may start or end between). It prints the pipeline's rate as a
 share of 1 / (1/decode + 1/encode), the rate of doing the two one after the other, each with all cores.
 """
 

@@ -2,8 +2,8 @@
 
 An array ``NAME.npy`` appears under that name only when it is complete. Until then its rows grow in
 ``NAME.part``. After each flush ``NAME.journal`` records how many rows are safely on disk and their checksum,
-so that an interrupted writer goes on from there. ``NAME.json`` describes the content, and ``NAME.lock`` is
-locked by the process that writes.
+so that an interrupted writer can continue from there. ``NAME.json`` describes the content, and the process
+that writes holds a lock on ``NAME.lock``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pixels of a data set, batch after batch, decoded by several threads ahead of the image tower.
+"""Decode the pixels of a data set, batch by batch, in several threads ahead of the image tower.
 
-Threads, not processes: decoders and tensor operations let go of Python's lock, a data set's reader (a
-closure, an open archive) needs no pickling, and nothing is forked beside torch's own threads. Memory is
+Threads, not processes: decoders and tensor operations release Python's lock, a data set's reader (a
+closure, an open archive) needs no pickling, and no process is forked while torch's threads run. Memory is
 bounded by the batches that are ahead, whatever the number of images or threads.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 BATCH = 64
 """Images in every batch, the last one (filled up with zeros) too: kernels choose their order of summation by
-the shape, so one shape gives an image the same bits wherever it stands."""
+the shape, so one shape gives an image the same bits at every position."""
 
 _AHEAD = 2
 """Batches that are decoded while one is encoded."""
 _PIECE = 8
 """Images that a thread decodes at a time."""
-_MOST_THREADS = 16
+_MAX_THREADS = 16
 
 
 def default_workers(images: int) -> int:
@@ -35,7 +35,7 @@ def default_workers(images: int) -> int:
     if images <= 2 * BATCH:
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MOST_THREADS)
+    return min(cores, _MAX_THREADS)
 
 
 def batches(

@@ -23,7 +23,7 @@ DEFAULT_LIMIT_GB = 50.0
 _HALF_ABOVE = 2 * 2**30
 """Bytes of float32 activations above which they are stored in half precision (embeddings never are)."""
 _SPARE = 10**9
-"""Bytes that an encoding leaves free on the disk: the database and checkpoints lie beside it."""
+"""Bytes that an encoding leaves free on the disk, which the database and checkpoints share."""
 
 
 def layer_of(reads: str) -> int | None:

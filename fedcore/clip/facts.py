@@ -27,12 +27,12 @@ class BackboneFacts:
         context_length: longest token sequence, [SOS] and [EOT] included.
         vision: family of the image tower; only "vit" (CLIP's own, pooled at its class token) has attention
             layers to adapt, "other" only gives embeddings.
-        vision_layers: attention layers of the image tower (0 where it is no "vit").
+        vision_layers: attention layers of the image tower (0 if it is no "vit").
         text_layers: layers of the text tower.
         vision_width: token width of the image tower.
         image_size: side of the input image, pixels.
         prompts: None, or why learned prompts do not fit this text tower.
-        patches: patch tokens of an image (0 where it is no "vit").
+        patches: patch tokens of an image (0 if it is no "vit").
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Weights files of other people, read as tensors only: nothing that a file contains is ever executed."""
+"""Read weights files of unknown origin as tensors only: nothing that a file contains is ever executed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcore.errors import FedLensError, first_line
 
 _FIELD = "backbone.pretrained"
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
-"""Names under which training scripts keep the weights beside the optimiser's state."""
+"""Names under which training scripts keep the weights next to the optimiser's state."""
 _PREFIXES = ("module.", "_orig_mod.")
 """Prefixes that DistributedDataParallel and torch.compile put before every name."""
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
@@ -82,7 +82,7 @@ def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def fit(model: torch.nn.Module, state: dict[str, Tensor], name: str, path: Path) -> None:
-    """Load a state dict into an open_clip model, every tensor in its place.
+    """Load a state dict into an open_clip model; every tensor must fit.
 
     Raises:
         FedLensError: naming the first tensor that does not fit.

@@ -53,7 +53,7 @@ def error_text(reason: str) -> str:
 
 
 def field_title(path: str) -> str:
-    """Return the title of a field, as it stands above a widget or a column.
+    """Return the title of a field for use above a widget or a column.
 
     Args:
         path: dotted, as in TOML files, sweeps, errors and flattened configs (``partition.alpha``,
@@ -66,7 +66,7 @@ def field_title(path: str) -> str:
 
 
 def field_phrase(path: str) -> str:
-    """Return the title of a field as it stands within a sentence: ``learning rate``, ``Dirichlet alpha``."""
+    """Return the title of a field for use within a sentence: ``learning rate``, ``Dirichlet alpha``."""
     path = path.removeprefix("sweep.")
     part, _, rest = path.partition(".")
     if part != "cohorts" or not rest:

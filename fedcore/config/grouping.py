@@ -22,23 +22,23 @@ from fedcore.paths import ASSETS
 
 _FIRST = ASSETS / "first_fields.json"
 _PLACES = (("method", "label"), ("method", "file"), ("data", "root"))
-"""Fields that do not count: the method's name in tables, and where its file and the data lie."""
+"""Fields that do not count: the method's name in tables, and the paths of its file and of the data."""
 
 
 def group_hash(run: RunConfig) -> str:
     """Return a hash that is equal for runs that differ in seed or held-out domain only.
 
-    Where the data and the method's file lie does not matter; the file's content does.
+    The paths of the data and of the method's file do not matter; the file's content does.
     """
-    content = lasting(run)
+    content = stable_config(run)
     del content["seed"], content["held_out"]
     for part, name in _PLACES:
         content[part].pop(name)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def lasting(run: RunConfig) -> dict[str, Any]:
-    """Return a run's config without later fields at their default; every release gives the same values."""
+def stable_config(run: RunConfig) -> dict[str, Any]:
+    """Return a run's config without later fields at their default; all releases give the same values."""
     content = run.model_dump(mode="json")
     first = _first_fields()
     for part in ("data", "partition", "backbone", "method"):

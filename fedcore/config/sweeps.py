@@ -38,7 +38,7 @@ PARTS: dict[str, type[BaseModel]] = {
 }
 FIXED = ("data.name", "data.root", "data.domains", "data.columns")
 """Fields that cannot be swept: other data have other classes, and a comparison has one data set."""
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def variants(experiment: Experiment) -> list[Variant]:
     total = math.prod(len(sweep[p]) for p in common) * sum(
         math.prod(len(sweep[p]) for p in paths) for paths in own
     )
-    if total > MOST_RUNS:
-        raise FedLensError(f"{total:,} combinations, more than {MOST_RUNS:,}; name fewer values", "sweep")
+    if total > MAX_RUNS:
+        raise FedLensError(f"{total:,} combinations, more than {MAX_RUNS:,}; name fewer values", "sweep")
     listed = []
     for values in _combinations(sweep, common):
         shared = _shared(experiment, values)
@@ -285,9 +285,9 @@ def _shared(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
         except ValidationError as error:
             base = getattr(experiment, part).model_dump()
             paths = [path for path in values if path.startswith(f"{part}.")]
-            alone = [p for p in paths if not _is_valid(model, {**base, p.partition(".")[2]: values[p]})]
+            invalid = [p for p in paths if not _is_valid(model, {**base, p.partition(".")[2]: values[p]})]
             text = f"{first_error(error)} (with {describe(values)})"
-            raise FedLensError(text, f"sweep.{[*alone, paths[-1]][0]}") from error
+            raise FedLensError(text, f"sweep.{[*invalid, paths[-1]][0]}") from error
     return shared
 
 

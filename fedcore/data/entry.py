@@ -34,7 +34,7 @@ class Entry:
     Attributes:
         name: key in an experiment, e.g. ``pacs``.
         title: as shown.
-        domains: in the data set's order (folder names for data sets on disk); empty where any are accepted.
+        domains: in the data set's order (folder names for data sets on disk); empty if any are accepted.
         classes: the data set's own names, in the order of its labels (sorted for domain sets); empty where
             they are read from the folder.
         template: prompt with one ``{}`` for the class name.
@@ -44,12 +44,12 @@ class Entry:
         how_to_get: instructions, for the error message and the page.
         embedded: it comes with FedLens and needs no folder.
         loader: name of the reader (a key of ``loaders.LOADERS``) that knows its layout.
-        counts: images of each domain where the literature agrees on them; empty where it does not.
+        counts: images of each domain where the literature agrees on them; empty if it does not.
         class_count: number of classes, where ``classes`` are read from the folder.
-        official_split: a description of its own split; empty where it has none.
+        official_split: a description of its own split; empty if it has none.
         aliases: other spelling of a domain or class -> the data set's own name.
         subset: its folder may hold more classes than the data set uses.
-        torchvision: class of ``torchvision.datasets`` that downloads it; empty where there is none.
+        torchvision: class of ``torchvision.datasets`` that downloads it; empty if there is none.
         megabytes: approximate size of that download.
     """
 

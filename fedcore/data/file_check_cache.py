@@ -20,7 +20,7 @@ from fedcore.data.image_files import unusable_reasons
 from fedcore.progress import Progress, Work
 
 MIN_CACHED = 500
-"""Fewer files than this are checked anew each time: it takes no time."""
+"""Fewer files than this are checked every time, which is quick."""
 
 MAX_UNDEFERRED = 5000
 """Checking more files than this is slow work: 50,000 small ones take 6 s from a warm disk."""
@@ -28,7 +28,7 @@ MAX_UNDEFERRED = 5000
 
 def folder() -> Path:
     """Return the folder of the cache."""
-    return slow_work.cache_folder() / "verdicts"  # its first name: results of earlier checks go on counting
+    return slow_work.cache_folder() / "verdicts"  # its first name, to find earlier results
 
 
 def cached_reasons(files: Sequence[Path]) -> list[str | None]:

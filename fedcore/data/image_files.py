@@ -40,7 +40,7 @@ class FileCheck:
     """The result of checking one image file.
 
     Attributes:
-        reason: why it cannot be used; None where it can.
+        reason: why it cannot be used; None if it can.
         kind: kind of defect: ``empty``, ``truncated``, ``unreadable``, ``huge``, ``not an image``, or "".
         size: width and height as stored, pixels; zeros where it could not be opened.
         mode: Pillow's name of its pixel format, e.g. ``RGB`` or ``CMYK``.

@@ -29,9 +29,9 @@ class ImageSet:
         fingerprint: changes whenever any pixel or label does; part of the feature cache's key.
         read: index -> RGB image; may be called by several threads at once.
         owner: per sample the client that the data set itself names (FEMNIST's writer, a manifest's client),
-            "" for none; None where it names no clients.
+            "" for none; None if it names no clients.
         draft: (index, side) -> the same image, decoded at a smaller scale where that is quicker, with no side
-            shorter than ``side``; None where the images are not files.
+            shorter than ``side``; None if the images are not files.
         decode: how ``read`` decodes, in words.
         root: the folder or file that it was read from, as it was given; empty for embedded data.
     """

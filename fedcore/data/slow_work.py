@@ -103,7 +103,7 @@ def results_folder(folder: Path) -> Path | None:
 
 
 def make_writable(folder: Path) -> Path | None:
-    """Return a folder, made where it does not exist yet; None where it cannot be written."""
+    """Return a folder, made where it does not exist yet; None if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -60,11 +60,11 @@ def load(path: str | Path, run: str, device: torch.device) -> tuple[State, dict[
             meta = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError) as error:
-        raise FedLensError(f"cannot resume from {path}: {error}; clone the run to start it anew") from error
+        raise FedLensError(f"cannot resume from {path}: {error}; clone the run to start again") from error
     if meta["run"] != run:
         raise FedLensError(
             f"{path} was made with another config, other weights or other images; "
-            "clone the run to start it anew"
+            "clone the run to start again"
         )
     parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in (*_PARTS, "optimiser")}
     for name, tensor in tensors.items():

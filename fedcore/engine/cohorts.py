@@ -1,8 +1,8 @@
 """Cohorts: clients that differ in backbone or training budget, and whether a method can train them together.
 
-Clients with different backbones hold a method to its word (``Method.backbones``). Its first state must not
-depend on one of the backbones. Its diagnostics, which see all clients at once, must not read samples: the
-server knows these only as the first cohort's backbone encodes them. Importing this module loads no torch.
+A method declares in ``Method.backbones`` whether its clients may have different ones. If so, its first state
+must not depend on any of them, and its diagnostics, which see all clients at once, must not read samples: the
+server has these only as the first cohort's backbone encodes them. Importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PARTS = ("shared", "personal", "local", "server")
 class Cohort:
     """Clients that share a backbone and a training budget.
 
-    Its method and federation know all clients of the run, so that indices mean the same everywhere; it trains
-    and evaluates its own.
+    Its method and federation contain all clients of the run, so that indices mean the same everywhere; it
+    trains and evaluates only its own clients.
 
     Attributes:
         method: made for this cohort's backbone, with its batch size and local epochs.
@@ -121,7 +121,7 @@ def _error_of_cohort(cohort: int) -> Iterator[None]:
 
 
 def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFacts]) -> None:
-    """Refuse different backbones where the learned parameters belong to one of them."""
+    """Refuse different backbones for a method whose parameters belong to one backbone."""
     own = [c.backbone or run.backbone for c in run.cohorts]
     other = next((i for i, b in enumerate(own) if b != own[0]), None)
     if other is None or method.backbones == "any":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedcore.federation import Federation, Rows
 
 Kept = Literal["all", "domains", "own"]
-"""Test sets whose cells are kept: all, the client's own and the domains', or the client's own alone."""
+"""Test sets whose cells are kept: all, the client's own and the domains', or only the client's own."""
 Sums = tuple["Tensor", "Tensor", "Tensor"]
 """Correct, total and loss sum, of one shape."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
@@ -53,7 +53,7 @@ class Evaluator:
 
         On test samples: the global model on every test set; the clients' models on all test sets (``full``)
         or on their own and the domains' ones, and on their class sets. On validation samples: the clients'
-        models on their own, the global model on all clients' ones. Where every client predicts with the
+        models on their own, the global model on all clients' ones. If every client predicts with the
         global model, one forward pass serves all.
         """
         span = self.clients or range(len(self.federation.problem.clients))
@@ -292,6 +292,6 @@ def _one(params: Params, model: int) -> Params:
 
 
 def _mean(loss: Tensor, total: Tensor) -> float | None:
-    """Return a cell's mean loss; None where it is infinite (a class that the model cannot predict)."""
+    """Return a cell's mean loss; None if it is infinite (a class that the model cannot predict)."""
     value = float(loss / total)
     return value if math.isfinite(value) else None

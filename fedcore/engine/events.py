@@ -54,7 +54,7 @@ class Cell:
     Attributes:
         split: ``TRAIN``, ``VALIDATION`` or ``TEST`` of ``fedcore.data.images``.
         model, test_set: entity codes.
-        loss: mean cross-entropy; None where it is infinite or not known.
+        loss: mean cross-entropy; None if it is infinite or not known.
     """
 
     split: int
@@ -68,7 +68,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRound:
-    """One participant of one round; ``client`` is its entity code, bytes are those of this round."""
+    """A participant in a round; ``client`` is its entity code, bytes are those of this round."""
 
     client: int
     steps: int
@@ -103,7 +103,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundMeasures:
-    """Loss, seconds and traffic of one round; None where nobody measured it, since 0 would be a claim.
+    """Loss, seconds and traffic of one round; None if not measured, as 0 would be a measurement.
 
     Each field is a column of the store's table ``rounds``.
     """
@@ -138,8 +138,8 @@ class Notice:
     """A line for the log, e.g. that a client has no prototype, or that the chunk was halved.
 
     Attributes:
-        repeats_exactly: False where the cause may change the run's bits.
-        detail: more text, for the log alone.
+        repeats_exactly: False if the cause may change the run's bits.
+        detail: more text, only for the log.
     """
 
     message: str

@@ -122,10 +122,10 @@ class Snapshot:
 def restore(
     run: RunConfig, checkpoint: Path, artifacts: Path, device: str, environment: Mapping[str, Any] | None
 ) -> Work[Snapshot]:
-    """Restore a run as a checkpoint of it remembers.
+    """Restore a run from a checkpoint.
 
     Args:
-        environment: what the run was resolved to (threads...), so that it predicts as it did.
+        environment: the run's recorded choices (threads...), so that it predicts as it did.
 
     Raises:
         FedLensError: when data, weights or the checkpoint are not those of the run.
@@ -138,7 +138,7 @@ def restore(
 
 
 def _without_notices(steps: Generator[Progress | Notice, None, RunSetup]) -> Work[RunSetup]:
-    """Pass the progress on; the notices are in the run's record already."""
+    """Pass on the progress without notices, which the run's record already has."""
     while True:
         try:
             step = next(steps)
@@ -295,7 +295,7 @@ def _map(hidden: Tensor, gradient: Tensor, side: int) -> np.ndarray:
             t[:, t.shape[1] - cells**2 :].transpose(1, 2).unflatten(2, (cells, cells))
             for t in (hidden, gradient)
         ]
-        hidden, gradient = grid  # without the class token, which has no place
+        hidden, gradient = grid  # without the class token, which has no position
     weight = gradient.mean((2, 3), keepdim=True)
     heat = torch.relu((weight * hidden).sum(1, keepdim=True))
     heat = F.interpolate(heat.float(), size=(side, side), mode="bilinear", align_corners=False)[:, 0]
@@ -314,7 +314,7 @@ def nearest_words(snapshot: Snapshot, model: int, top: int = 5) -> list[dict[str
     """Find the tokens nearest to each learned prompt vector, by Euclidean distance (as in CoOp).
 
     Returns:
-        one row per prompt, class (None where all share the prompt) and position, with its nearest ``words``
+        one row per prompt, class (None if all share the prompt) and position, with its nearest ``words``
         and their ``distances``.
 
     Raises:

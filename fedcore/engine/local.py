@@ -1,4 +1,4 @@
-"""Local training of several clients as one tensor program.
+"""Train several clients locally as one tensor program.
 
 A loss has one value per client and clients share no parameter within a round, so the gradient of the losses'
 sum is every client's own gradient. A client that has run out of batches is left out of the step altogether:
@@ -45,7 +45,7 @@ class Trained:
 def batch_slots(data: LocalData, round_: int, epoch: int, size: int) -> Tensor:
     """Draw the samples of each client in each step of an epoch, -1 for none.
 
-    A client's order is drawn from (seed, "batches", round, epoch, client name) alone, so
+    A client's order is drawn from (seed, "batches", round, epoch, client name) only, so
     that it depends neither on who else takes part nor on the order of clients.
 
     Shape: -> (participants, steps, size) positions in ``data.rows``.
@@ -136,7 +136,7 @@ def _with_proximal_term(phase: Phase, weight: float) -> Phase:
 def _batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
     """Return the samples of one step. Shape: index (participants, size); rows (active,) clients."""
     slots = index[rows]
-    longest = int((slots >= 0).sum(1).max())  # padding stands at the end of a client's last batch
+    longest = int((slots >= 0).sum(1).max())  # padding is at the end of a client's last batch
     slots = slots[:, :longest]
     mask = slots >= 0
     pool_rows = data.rows.index[rows].gather(1, slots.clamp(min=0))
@@ -196,7 +196,7 @@ class _RoundSums:
             self._keep(name, kept, rows[keep], index[rows[keep]])
 
     def _keep(self, name: str, value: Tensor, rows: Tensor, slots: Tensor) -> None:
-        """Store per-sample values where their samples stand in ``data.rows``."""
+        """Store per-sample values at the positions of their samples in ``data.rows``."""
         slots = slots[:, : value.shape[1]]
         shape = (*self.data.rows.index.shape, *value.shape[2:])
         kept = self.record.setdefault(name, value.new_zeros(shape))

@@ -1,4 +1,4 @@
-"""The round loop: a stream of events that does not know who listens."""
+"""The round loop, as a stream of events; it does not know who reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fedcore.federation import Federation, LocalData
 
 CHUNK = 32
-"""Clients trained at once unless memory asks for fewer."""
+"""Clients trained at once unless memory requires fewer."""
 
 
 @dataclass
@@ -228,7 +228,7 @@ class Loop:
                 yield self.cohorts[number], part
 
     def _aggregate(self, before: State, trained: Trained, uploads: Uploads, round_: int) -> State:
-        """Take the server's step, then put the clients' own parameters back where they belong."""
+        """Take the server's step, then put the clients' own parameters back into the state."""
         if not self.method.trains:
             return before
         local = {

@@ -1,6 +1,6 @@
-"""Plans made in background threads, for a page that must not stand still while a large folder is listed.
+"""Plans made in background threads, for a page that must not wait while a large folder is listed.
 
-A folder of half a million files takes many seconds to be listed. The planner begins a plan, returns a future
+A folder of half a million files takes many seconds to be listed. The planner starts a plan, returns a future
 and keeps the last plans and the last large data sets for a while.
 """
 
@@ -21,7 +21,7 @@ from fedcore.engine.plan import Plan, plan
 from fedcore.engine.prepare import read_images
 
 PLAN_SECONDS, ERROR_SECONDS = 300.0, 5.0
-"""Seconds for which a plan or an error holds: the disk may change, and the user is about to mend an error."""
+"""Seconds for which a plan or an error is valid: the disk may change, and the user will fix an error soon."""
 SLOW_SECONDS = 1.0
 """Reading a data set for longer than this makes the planner keep it for the next plans."""
 MAX_PLANS, MAX_SETS = 32, 2
@@ -51,7 +51,7 @@ class Planner:
         self._sets: OrderedDict[str, tuple[float, tuple[ImageSet, list[str]]]] = OrderedDict()
 
     def request(self, experiment: Experiment, texts_version: str = "") -> Future[PlanResult]:
-        """Return the plan of an experiment, beginning it where there is no fresh one.
+        """Return the plan of an experiment, and start it if there is no fresh one.
 
         Args:
             texts_version: changes with the class descriptions, which a plan holds.
@@ -73,11 +73,11 @@ class Planner:
         except Exception as error:  # noqa: BLE001 - an unforeseen error is raised by the page that asked
             answer = error
             with self._lock:
-                self._sets.clear()  # the folder may be mended meanwhile
+                self._sets.clear()  # the user may be repairing the folder
         return PlanResult(answer, time.monotonic())
 
     def _read(self, data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
-        """Read a data set without its pixels; a large one is read once for all the plans of some minutes."""
+        """Read a data set without its pixels; a large one is read once for all plans of a few minutes."""
         key = f"{side} {data.model_dump_json(include={'name', 'root', 'domains', 'columns', 'decode'})}"
         began = time.monotonic()
         with self._lock:

@@ -1,6 +1,6 @@
 """The inputs of a run, before anything heavy is loaded: images, partition, the method's checked config.
 
-A plan stops here; the job of a run goes on from here (``setup``). Importing this module loads no torch.
+A plan stops here; a run's job continues in ``setup``. Importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Reader = Callable[[DataConfig, int], tuple[ImageSet, list[str]]]
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The data of a run as its method meets them.
+    """The data of a run as its method sees them.
 
     Attributes:
         assignment: the samples of every client.
-        context: the facts that the method's config is checked against.
+        context: what is known about the run; the method's config is checked against it.
     """
 
     assignment: Assignment

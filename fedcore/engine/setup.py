@@ -1,4 +1,4 @@
-"""From a run's config to its method and its encoded federation, all that the round loop starts from."""
+"""Build a run's method and its encoded federation from its config, for the round loop to start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunSetup:
         method, federation: the server's; they belong to the first cohort's backbone.
         cohorts: how the clients train and predict; a single one where all are alike.
         images: the data set's pixels.
-        content: identity of the weights, of the data set wherever it lies, and of its pixels as cached here.
+        content: identity of the weights, of the data set whatever its path, and of its pixels as cached here.
             It is stored with the run, and a checkpoint made with other content is refused.
     """
 
@@ -59,7 +59,7 @@ def set_up(
     """Load, split, partition and encode the data of a run, and make its method.
 
     Raises:
-        FedLensError: when the data, the weights or the method of the config cannot be had.
+        FedLensError: when the data, the weights or the method of the config are not available.
         Stopped: when ``should_stop`` says so, while reading or encoding.
     """
     if run.method.file:
@@ -101,7 +101,7 @@ def set_up(
 
 
 def _stoppable(work: Work[_Result], should_stop: Callable[[], bool]) -> Work[_Result]:
-    """Pass slow work on, and leave it when the user asks to stop.
+    """Pass the progress of slow work on, and end it when the user asks to stop.
 
     Raises:
         Stopped: when ``should_stop`` says so.
@@ -135,9 +135,9 @@ def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
 
 
 def encode(backbone: Backbone, images: ImageSet, reads: str, folder: Path) -> Work[Path]:
-    """Encode a data set where its encoding is not cached; the progress names speed and time left.
+    """Encode a data set unless its encoding is cached; the progress shows speed and time left.
 
-    Close the generator when you leave it early: it holds the encoding's lock.
+    Close the generator if you stop early: it holds the encoding's lock.
 
     Returns:
         the encoding's file.
@@ -151,7 +151,7 @@ def encode(backbone: Backbone, images: ImageSet, reads: str, folder: Path) -> Wo
 
 
 def build_cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation]) -> tuple[Cohort, ...]:
-    """Make the run's cohorts, each with a method for its backbone and budget; empty where it has none."""
+    """Make the run's cohorts, each with a method for its backbone and budget; empty if it has none."""
     cls, cohorts, start = registry.get(run.method.name), [], 0
     for i, cohort in enumerate(run.cohorts):
         federation = federations[cohort.backbone or run.backbone]
@@ -173,7 +173,7 @@ _LOADED: dict[tuple[str, str | None, str, str], Backbone] = {}
 
 
 def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[BackboneConfig, Backbone]:
-    """Load the backbones of a run; they stay in memory for the next run of the same process, others go."""
+    """Load the backbones of a run; these stay in memory for the next run of the process, others are freed."""
     keys = {b: (b.name, b.pretrained, device, b.precision) for b in wanted}
     for key in set(_LOADED) - set(keys.values()):
         del _LOADED[key]  # a ViT-L that this run does not use only takes memory
@@ -237,7 +237,7 @@ def build_federation(
 def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:
     """Collect all test samples of each client's classes, without those of a held-out domain.
 
-    None where the clients are of different domains, one each: such a client is measured on its domain, as it
+    None if the clients are of different domains, one each: such a client is measured on its domain, as it
     never trained on its classes in other domains. None too where the class sets equal the clients' own test
     sets (disjoint classes), so that no value is stored twice.
     """

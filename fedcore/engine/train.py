@@ -1,4 +1,4 @@
-"""One run from its config to its last round: the environment, the setup, then the round loop."""
+"""Train one run from its config to its last round: environment, setup, then the round loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.config import RunConfig, backbones
-from fedcore.config.grouping import lasting
+from fedcore.config.grouping import stable_config
 from fedcore.engine.events import Event, Notice, Started
 from fedcore.engine.loop import CHUNK, Loop
 from fedcore.engine.setup import RunSetup, set_up
@@ -67,14 +67,14 @@ def make_loop(
         run.evaluate_every,
         chunk=chunk,
         folder=folder,
-        run_key=json.dumps([lasting(run), setup.content], sort_keys=True),
+        run_key=json.dumps([stable_config(run), setup.content], sort_keys=True),
         should_stop=should_stop,
         cohorts=setup.cohorts,
     )
 
 
 def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Fix what decides a run's bits (threads, chunk, precision, TF32); an earlier attempt's choices are kept.
+    """Fix the choices that decide a run's bits (threads, chunk...), keeping those of an earlier attempt.
 
     Returns:
         these choices with the versions and the machine, to be stored with the run.
@@ -103,7 +103,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
 
 
 def environment_differences(earlier: Mapping[str, Any] | None, now: dict[str, object]) -> list[str]:
-    """Say what a resumed attempt does not share with the one before, though the bits depend on it."""
+    """Say how a resumed attempt differs from the one before in what the bits depend on."""
     names = ("device_name", "torch", "numpy", "platform", "tf32", "precision")
     return [
         f"resumed with another {name.replace('_', ' ')}: {earlier[name]} before, {now[name]} now"

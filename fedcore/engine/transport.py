@@ -1,4 +1,4 @@
-"""The only road between clients and server: all traffic is counted here, and tests listen here."""
+"""All messages between clients and server pass through here: traffic is counted, and tests inspect it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Traffic:
 
 
 class Transport:
-    """The messages of a round; a subclass may look at every tensor that crosses, in either direction."""
+    """The messages of a round; a subclass may inspect every tensor that is sent in either direction."""
 
     def down(self, state: State, clients: Tensor) -> Params:
         """Send the shared and personal parameters to the participants. Shape: -> (participants, ...)."""
@@ -35,7 +35,7 @@ class Transport:
 
 
 def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
-    """Count the scalars and bytes of each participant; of a ragged value only its own rows."""
+    """Count each participant's scalars and bytes; of a ragged value only the rows that it sends."""
     scalars = torch.zeros(participants, dtype=torch.int64)
     size = torch.zeros(participants, dtype=torch.int64)
     for value in sent.values():

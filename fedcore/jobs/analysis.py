@@ -28,7 +28,7 @@ def submit(
 
 
 def find(store: Store, run_id: int, what: What, model: int = 0, test_set: int = 0) -> TaskRow | None:
-    """Return the task of an analysis, None where it was never submitted."""
+    """Return the task of an analysis, None if it was never submitted."""
     return store.tasks.find("analyse", key(store, run_id, what, model, test_set))
 
 

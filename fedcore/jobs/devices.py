@@ -24,7 +24,7 @@ class Device:
     Attributes:
         id: ``cpu``, or the UUID of a GPU.
         memory_total, memory_used: bytes; for the CPU, of the whole machine.
-        load: between 0 and 1, None where it cannot be read.
+        load: between 0 and 1, None if it cannot be read.
     """
 
     id: str
@@ -105,7 +105,7 @@ def torch_name(device: str) -> str:
 PATIENT_THREADS = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Environment variables that let OpenMP threads wait without spinning; set them before torch is loaded.
 
-Where a browser or another run shares the cores, spinning threads made training three to six times slower
+When a browser or another run shares the cores, spinning threads made training three to six times slower
 (measured on two cores).
 """
 
@@ -136,7 +136,7 @@ def _cores() -> int:
 
 
 CUDA_CONTEXT = 600 * 2**20
-"""Bytes that a process holds on a GPU beside torch's memory: CUDA's context and its libraries' kernels."""
+"""Bytes that a process holds on a GPU besides torch's memory: CUDA's context and its libraries' kernels."""
 
 
 def peak_memory(device: str) -> int:

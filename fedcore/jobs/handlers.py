@@ -38,9 +38,9 @@ class Job:
 
     Attributes:
         args: JSON values of a task; empty for a run, whose config is its argument.
-        folder: of this job alone; may not exist yet, or hold files of an earlier attempt.
+        folder: of this job only; may not exist yet, or hold files of an earlier attempt.
         device: torch's name of the device to use.
-        should_stop: whether to stop now; call it between steps. What is not yielded by then is lost.
+        should_stop: whether to stop now; call it between steps. Results not yielded by then are lost.
         log: appends a line to the job's log.
     """
 

@@ -67,6 +67,6 @@ class Heartbeat:
         if claim is None:
             return
         status = claim.status()
-        if claim is self._watched:  # else the next job began meanwhile
+        if claim is self._watched:  # else the next job has begun
             self.lost = status not in ("running", "stopping")
             self.stop_requested = status == "stopping"

@@ -79,7 +79,7 @@ def execute(
         return "lost"
     except FedLensError as error:  # the user's to mend: one line is enough
         return _fail(job, error.line())
-    except Exception as error:  # noqa: BLE001 - a job fails alone, whatever it raises; the log has the traceback
+    except Exception as error:  # noqa: BLE001 - no job's error affects the others; the log has the traceback
         return _fail(job, first_line(error))
 
 
@@ -119,7 +119,7 @@ def _end_early(job: Job, heartbeat: Heartbeat, ends_as: str) -> str:
 
 
 def _fail(job: Job, reason: str) -> str:
-    """Record a failure. Where even that fails (a full disk), the row is reconciled to ``interrupted``."""
+    """Record a failure; if even that fails (a full disk), the row is reconciled to ``interrupted``."""
     text = traceback.format_exc()
     job.log(text)
     try:
@@ -213,7 +213,7 @@ def work(
 ) -> str:
     """Do a claimed job in this process, and after a run the queued runs of its experiment.
 
-    Torch and the encodings are then loaded once. A run that fails, fails alone.
+    Torch and the encodings are then loaded once. A failing run does not affect the others.
 
     Returns: how the last job ended.
     """

@@ -1,8 +1,8 @@
-"""Starting jobs: today each is a process of this machine.
+"""Launchers start jobs; at present each job is a process on this machine.
 
-The supervisor knows ``Launcher`` and ``LaunchedJob`` alone. Anything that can start a job and tell how it
-ended may stand in for a process: a remote task, say, whose events a watcher on this side hands to
-``job.execute``, as the handler of the job.
+The supervisor knows only ``Launcher`` and ``LaunchedJob``. Anything that can start a job and tell how it
+ended may replace a process: a remote task, say, whose events a local watcher passes to ``job.execute`` as the
+job's handler.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LaunchedJob(Protocol):
         """Return whether it is gone."""
 
     def exit_reason(self) -> str | None:
-        """Say what is known about its end; None where nothing is."""
+        """Say what is known about its end; None if nothing is."""
 
     def terminate(self) -> bool:
         """Ask it to end between two steps; returns False for one that a user started and that stays."""
@@ -55,7 +55,7 @@ class Launcher(Protocol):
         """
 
     def adopt(self, row: Mapping[str, Any]) -> LaunchedJob:
-        """Take over a job that somebody else started, given its row (see ``JobTable.live``)."""
+        """Take over a job that was started elsewhere, given its row (see ``JobTable.live``)."""
 
 
 Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
@@ -64,8 +64,8 @@ Start = Callable[[Claim, str], "subprocess.Popen[bytes]"]
 def start_process(claim: Claim, lane: str) -> subprocess.Popen[bytes]:
     """Start the process that does a claimed job, ``fedlens job``.
 
-    A task sees the device on which runs would train: what it encodes is for them, and encodings of another
-    device are others.
+    A task uses the device on which runs would train: it encodes for them, and each device has its own
+    encodings.
     """
     device = devices.default_device() if lane == TASK_LANE else lane
     arguments = [
@@ -126,7 +126,7 @@ class LocalLauncher:
 
 
 class LocalJob:
-    """A process that does a job; ``process`` is None when an earlier supervisor or a user started it."""
+    """A process that does a job; ``process`` is None if an earlier supervisor or a user started it."""
 
     def __init__(self, row: Mapping[str, Any], process: subprocess.Popen[bytes] | None = None) -> None:
         self._row = row
@@ -142,7 +142,7 @@ class LocalJob:
         """Say how the process ended; None for one that is not our child."""
         if self.process is None:
             return None
-        try:  # a killed process with threads can be reaped a moment later only
+        try:  # a killed process with threads can be reaped only a moment later
             code = self.process.wait(timeout=2)
         except subprocess.TimeoutExpired:
             return None
@@ -160,7 +160,7 @@ class LocalJob:
         return True
 
     def _started_by_supervisor(self) -> bool:
-        """Return whether the owner stands on its command line, as it does where a supervisor started it."""
+        """Return whether the claim's owner is on its command line, as it is if a supervisor started it."""
         try:
             return self._row["owner"] in psutil.Process(self._row["pid"]).cmdline()
         except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -173,7 +173,7 @@ def force_stop(store: Store, run_id: int) -> bool:
     Returns: whether there was a process to kill.
 
     Raises:
-        FedLensError: unless a stop was requested before: signals only escalate.
+        FedLensError: unless a stop has been requested before.
     """
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":

@@ -57,7 +57,7 @@ def run_local(
                 try:
                     claim.finish("stopped", "stopped before it began")
                 except LostClaim:
-                    continue  # somebody stopped it from the browser meanwhile: its row has the reason
+                    continue  # stopped from the browser in the meantime: its row has the reason
             else:
                 outcomes[claim.id] = execute(
                     claim, heartbeat, handler=handler, device=device, terminated=terminated,

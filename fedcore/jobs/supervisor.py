@@ -1,8 +1,8 @@
 """The supervisor, `fedlens worker`: one per database, torch-free, it starts queued jobs.
 
-Runs train in the slots of the devices; tasks (checks, encodings, analyses) have slots of their own beside.
+Runs train in the slots of the devices; tasks (checks, encodings, analyses) have slots of their own.
 
-Where containers or batch schedulers kill detached processes, run it in the foreground.
+If a container or batch scheduler kills detached processes, run it in the foreground.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Supervisor:
             started = self._start_queued()
             self._reported = None
         except FedLensError as error:
-            # a full disk, a lock held for long: report it once, go on when it is mended
+            # a full disk or a lock held for long: report it once, continue when it is resolved
             if str(error) != self._reported:
                 logger.error("%s", error.line())
             self._reported = str(error)

@@ -42,7 +42,7 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
     Args:
         engine: default: ``load_engine()``.
 
-    Returns: nothing beside the events: the results of a run are its rounds.
+    Returns: an empty result, since the results of a run are its rounds.
 
     Raises:
         Stopped: when the job was asked to stop; the current round is discarded.

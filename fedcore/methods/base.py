@@ -205,7 +205,7 @@ class Uploads:
 class Models:
     """The models that are evaluated, which need not be those that are trained.
 
-    Shape: ``global_model`` (None where a method has none) with a leading axis of 1, ``clients`` with a
+    Shape: ``global_model`` (None if a method has none) with a leading axis of 1, ``clients`` with a
     leading axis of all clients.
     """
 

@@ -1,4 +1,4 @@
-"""Protocols of what only some methods offer; the engine looks for them beside ``Method``'s contract.
+"""Optional protocols, which only some methods offer in addition to ``Method``'s contract.
 
 A method offers one of them by having its members. There is nothing to inherit from and nothing to register.
 """

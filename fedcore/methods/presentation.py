@@ -16,8 +16,8 @@ class DiagnosticChart:
     Attributes:
         lines: recorded name -> the line's name; a single line needs none ("").
         unit: of all lines, e.g. "tokens"; "%" shows shares of one as per cent.
-        better: the direction that is good, where there is one.
-        note: what a reader has to know beside the chart.
+        better: which direction is good, if any.
+        note: what a reader needs to know, shown beside the chart.
         default_visible: shown by default; reserve it for the one or two most informative charts.
     """
 
@@ -62,7 +62,7 @@ class MatrixChart:
     Attributes:
         name: the recorded name.
         title: of the heatmaps, e.g. "Attention: who learns from whom".
-        note: what a reader has to know beside them.
+        note: what a reader needs to know, shown beside them.
         verb: what the client of a row does to that of a column: "learns from".
         rows: the rows' axis title: "who learns".
         columns: the columns' axis title: "from whom".

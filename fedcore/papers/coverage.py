@@ -17,7 +17,7 @@ Column = Literal["runnable", "no_data", "not_implemented", "no_run"]
 
 @dataclass(frozen=True)
 class Coverage:
-    """The number of published values of one table, by what FedLens has of them.
+    """The numbers of published values of one table, by what FedLens can reproduce.
 
     Attributes:
         values: all of them.

@@ -18,7 +18,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 @cache
 def sections() -> dict[str, str]:
-    """Return the methods' guide as Markdown by method; empty where the page is not installed."""
+    """Return the methods' guide as Markdown by method; empty if the page is not installed."""
     try:
         page = PAGE.read_text(encoding="utf-8")
     except OSError:

@@ -72,7 +72,7 @@ class RunReader:
     ) -> float | None:
         """Return the mean over the accuracies of each selected round, then over the rounds, in per cent.
 
-        None where a round has no such accuracy.
+        None if a round has no such accuracy.
         """
         rounds = [
             [share for share in accuracies(self.cells(result.run.id, round_, stage)) if share is not None]

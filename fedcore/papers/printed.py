@@ -1,4 +1,4 @@
-"""The published values that belong beside the rows of a comparison; no run is read for them."""
+"""Match published values with the rows of a comparison; no run is read for them."""
 
 from __future__ import annotations
 

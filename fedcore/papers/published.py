@@ -37,13 +37,13 @@ PAPERS = {
 class PublishedValue:
     """One value of a paper's table, in per cent unless its metric says otherwise.
 
-    ``table`` to ``metric`` are as printed. Where a paper's average is not the mean of its row, it stays as
-    printed.
+    ``table`` to ``metric`` are as printed. A paper's average stays as printed even
+    if it is not the mean of its row.
 
     Attributes:
         paper: key of ``PAPERS``.
         target: the domain that the value is about, or ``avg``.
-        std: None where the paper prints none.
+        std: None if the paper prints none.
     """
 
     paper: str

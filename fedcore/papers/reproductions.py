@@ -32,16 +32,16 @@ OTHER_TEST_SET = (
     "the paper tests on all test samples of the classes that a client holds; these runs tested on the "
     "client's own share only"
 )
-"""The reason why a run that was recorded without class sets has no local performance of FedAlign's."""
+"""The reason why a run that was recorded without class sets has no FedAlign local performance."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A published value, and what our runs measured for it.
+    """A published value with the value that our runs measured for it.
 
     Attributes:
         measured: mean over seeds, in the published value's unit; None unless our runs measured it.
-        label: our method's name in its experiment, empty where there is none.
+        label: our method's name in its experiment, empty if there is none.
         reason: why there is no measured value, or how our runs differ from the paper; may be empty.
     """
 
@@ -53,7 +53,7 @@ class Reproduction:
 
     @property
     def measured_text(self) -> str:
-        """Our value, or why there is none; never blank."""
+        """Our value, or the reason why there is none; never empty."""
         if self.measured is None:
             return self.reason if self.status == "no single run" else self.status
         mark = f" {CAVEAT_MARK}" if self.status == "measured with a caveat" else ""

@@ -36,7 +36,7 @@ def short_name(name: str, room: int = LABEL_LETTERS) -> str:
 
 
 def cut(text: str, room: float) -> str:
-    """Return as much of the beginning of a text as fits in the width of so many letters."""
+    """Return as much of the beginning of a text as fits in the width of ``room`` letters."""
     return text[: sum(end <= room for end in accumulate(map(_width, text)))]
 
 
@@ -48,7 +48,7 @@ def _width(text: str) -> float:
 
 
 def shorten(title: str, room: float, end: int = 16) -> str:
-    """Cut a title to the width of so many letters; its last ``end`` stay, as they name the round."""
+    """Cut a title to the width of ``room`` letters; keep its last ``end``, which name the round."""
     if _width(title) <= room:
         return title
     return f"{cut(title[:-end], room - _width(title[-end:]) - 1)}…{title[-end:]}"

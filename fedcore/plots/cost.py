@@ -39,7 +39,7 @@ Range = tuple[float, float]
 
 
 class Mark(NamedTuple):
-    """A marker of the chart; ``name`` is empty where it equals another one's."""
+    """A marker of the chart; ``name`` is empty if it equals another one's."""
 
     x: float
     y: float
@@ -53,7 +53,7 @@ def cost_chart(
 ) -> Chart:
     """Draw accuracy against traffic or time: a marker per row of the table, a line along the Pareto front.
 
-    A name stands beside its marker where it covers no other one; the hover text always has it.
+    A name is written beside its marker unless it would cover another; the hover text always has it.
 
     Args:
         width: of the plot in pixels, about.

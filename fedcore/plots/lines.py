@@ -12,7 +12,7 @@ from fedcore.plots.chart import Chart, escape
 from fedcore.plots.theme import Theme, dash, marker, rgba
 from fedcore.results.curves import Series, show_ranges
 
-FEW_ROUNDS = 8  # up to so many rounds each has its tick on the axis
+FEW_ROUNDS = 8  # up to this many rounds, each has its tick on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
 LEGEND_GAP = 64  # pixels of an axis with its labels and title, below which a legend begins
 OPEN_MARKERS = (

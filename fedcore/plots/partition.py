@@ -12,11 +12,11 @@ import numpy as np
 from fedcore.plots.chart import ticks
 from fedcore.plots.theme import Theme
 
-MOST_ROWS, MOST_CELLS = 200, 2000
+MAX_ROWS, MAX_CELLS = 200, 2000
 """Maximum of clients and of bubbles in a picture: thousands would take the browser seconds."""
 ROW, TALLEST = 26.0, 480.0
 """Pixels of a row, and of all rows together, which are closer when there are many."""
-MOST_BUBBLES = 40
+MAX_BUBBLES = 40
 """With more classes bubbles would be dots: each client is then a strip of shades of one colour."""
 NAMES = 32
 
@@ -43,9 +43,9 @@ def partition_picture(
         f"{len(clients)} clients, {len(classes)} classes; a client holds {_range(counts.sum(1))} training "
         f"samples of {_range((counts > 0).sum(1))} classes."
     )
-    strips = len(classes) > MOST_BUBBLES
+    strips = len(classes) > MAX_BUBBLES
     alt += " The stronger the colour, the more samples." * strips
-    most = MOST_ROWS if strips else max(1, min(MOST_ROWS, MOST_CELLS // max(1, len(classes))))
+    most = MAX_ROWS if strips else max(1, min(MAX_ROWS, MAX_CELLS // max(1, len(classes))))
     if len(clients) > most:
         alt += f" The picture shows {most} of the clients."
         drawn = np.linspace(0, len(clients) - 1, most).astype(int)

@@ -1,4 +1,4 @@
-"""Files on this machine: those of a run, cached encodings, and how a run is repeated."""
+"""Files on this machine: those of a run, and cached encodings; also how to repeat a run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _time_text(seconds: float) -> str:
 
 
 def environment_texts(environment: Mapping[str, object]) -> dict[str, str]:
-    """Return the recorded environment of a run in words: title -> value, in the order of recording."""
+    """Return the recorded environment of a run as titles and values, in the order of recording."""
     return {
         _ENVIRONMENT_TITLES.get(name, field_title(name)): value_text(f"data.{name}", value)
         for name, value in environment.items()
@@ -111,7 +111,7 @@ def count_images(images: ImageSet) -> DataCounts:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes in words: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
+    """Format a number of bytes: ``1.2 GB``, ``34 MB``, ``4.6 kB``."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:
             value = size / scale
@@ -125,7 +125,7 @@ ENCODING_DETAILS = ("folder", "domains", "weights", "precision", "decode", "devi
 
 @dataclass(frozen=True)
 class Encoding:
-    """A file of cached image features; it is made again when it is needed and missing.
+    """A file of cached image features; a run creates it again if it is missing.
 
     Attributes:
         name: of its file without suffix; ``delete_encoding`` takes it.

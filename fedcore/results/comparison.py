@@ -76,7 +76,7 @@ class Group:
 
     @cached_property
     def caveat(self) -> str:
-        """A sentence on how the runs depart from their config; empty where they do not, or it is unknown."""
+        """A sentence on how the runs depart from their config; empty if they do not, or it is unknown."""
         return result_caveat(self.config) if self.trained_by_fedlens else ""
 
 
@@ -277,7 +277,7 @@ def _with_distinct_labels(groups: Sequence[Group]) -> list[Group]:
 
 
 def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Return the fields in which rows differ: path -> a text per row, empty where a row lacks the field.
+    """Return the fields in which rows differ: path -> a text per row, empty if a row lacks the field.
 
     Hyper-parameters that were left at their defaults count too.
     """
@@ -302,7 +302,7 @@ def _config_texts(groups: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def reason_not_comparable(group: Group, baseline: Group) -> str:
-    """Say why no difference is taken between two rows of one setting; empty where it is.
+    """Say why no difference is taken between two rows of one setting; empty if it is.
 
     Rows that trained for other rounds or shares of clients are not comparable. A row that does not train is
     the same whatever its rounds, so that it is comparable with any.

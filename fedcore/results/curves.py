@@ -23,7 +23,7 @@ AXES: dict[Axis, str] = {
 }
 CostAxis = Literal["megabytes", "seconds"]
 MAX_RANGES = 2
-"""So many lines of one colour may have bands from minimum to maximum and remain readable."""
+"""Up to this many lines of one colour may have bands from minimum to maximum and remain readable."""
 Until = Mapping[int, int]
 """Run -> the last round to be shown."""
 ByRound = dict[int, dict[int, float]]
@@ -35,7 +35,7 @@ class Series:
     """One line of a chart.
 
     Attributes:
-        std: spread over seeds at each x; None where there is one seed.
+        std: spread over seeds at each x; None if there is one seed.
         n: number of seeds.
         low, high: minimum and maximum of the clients whose mean y is; empty where y is no such mean.
     """
@@ -165,10 +165,10 @@ def _cost_of_round(row: RoundRow, axis: Axis) -> float | None:
 
 @dataclass(frozen=True)
 class Cost:
-    """Traffic and time of a row of a comparison, mean over its runs; None where they were not measured.
+    """Traffic and time of a row of a comparison, mean over its runs; None if they were not measured.
 
     Attributes:
-        accuracy: per cent; None where the row lacks the metric.
+        accuracy: per cent; None if the row lacks the metric.
     """
 
     label: str
@@ -192,7 +192,7 @@ class Cost:
 
 
 def _sum_known(*values: float | None) -> float | None:
-    """Sum of the values that are not None; None where there are none."""
+    """Sum of the values that are not None; None if there are none."""
     known = [v for v in values if v is not None]
     return sum(known) if known else None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedcore.engine.plan import Plan
 
 NEWEST = 200
-"""Finished runs that are looked at."""
+"""Newest finished runs that are read."""
 Kind = tuple[str, str, str]
 """Method, data set and backbone."""
 
@@ -44,7 +44,7 @@ class Disk:
 
 
 def precedents(db: str | Path) -> Precedents:
-    """Read what finished runs took: a tenth of a second for many, so a page keeps it for a while."""
+    """Read what finished runs took; with many runs it takes 0.1 s, so a page caches it."""
     done = [r for e in Store(db).experiments.all(include_archived=True) for r in e.runs if r.state == "done"]
     finished = sorted(done, key=lambda r: -r.id)[:NEWEST]
     measured = Store(db).runs.peak_memory(NEWEST)

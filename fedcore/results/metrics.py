@@ -86,7 +86,7 @@ class RunResult:
     """The accuracies of one run in the selected rounds, per cent.
 
     Attributes:
-        rounds: the selected rounds; empty where the rule selects none.
+        rounds: the selected rounds; empty if the rule selects none.
         breakdowns: accuracies by the name of a domain or client.
         domains: all domains that the run was tested on.
     """
@@ -112,7 +112,7 @@ def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> t
 
     Args:
         evaluated: rounds in ascending order.
-        best: the best round on validation; None where it is not known.
+        best: the best round on validation; None if it is not known.
     """
     if not evaluated:
         return ()
@@ -211,7 +211,7 @@ def accuracy_by_domain(cells: Iterable[NamedCell]) -> dict[str, float]:
 def global_accuracy(cells: Iterable[NamedCell], domain: str | None = None) -> float | None:
     """Return the global model's accuracy on a domain's test set, by default on all domains' together.
 
-    The latter is FedAlign's global performance; None where no such cell was recorded.
+    The latter is FedAlign's global performance; None if no such cell was recorded.
     """
     chosen = [
         c

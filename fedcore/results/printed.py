@@ -1,4 +1,4 @@
-"""Values that papers print at the rows of a comparison; the papers' room reads and matches them."""
+"""Values that papers print for the rows of a comparison; ``fedcore.papers`` reads and matches them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PrintedValue:
     """One accuracy that a paper prints, in per cent.
 
     Attributes:
-        std: None where the paper prints none.
+        std: None if the paper prints none.
         method: the method's name in the paper.
         paper: the paper's title, e.g. ``FedOT``.
         rule: how the paper selects the round that it reports.
@@ -53,7 +53,7 @@ class PrintedValues:
     missing: dict[str, str] = field(default_factory=dict)
 
     def of(self, group: Group, metric: Metric) -> tuple[PrintedValue, ...]:
-        """Return the values printed for one cell of a table; empty where there are none."""
+        """Return the values printed for one cell of a table; empty if there are none."""
         return self.values.get((group.setting, group.key), {}).get(metric, ())
 
     def metrics(self, groups: Iterable[Group]) -> set[Metric]:

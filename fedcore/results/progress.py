@@ -23,9 +23,9 @@ class RunProgress:
     Attributes:
         share: of the rounds done, 0 to 1.
         seconds_left: None while unknown.
-        queue_position: place in the queue, from 1; None where it does not wait.
+        queue_position: place in the queue, from 1; None if it does not wait.
         seconds_per_round: mean of the last rounds; None before the first.
-        megabytes_up, megabytes_down: of all clients so far; None where they were not measured.
+        megabytes_up, megabytes_down: of all clients so far; None if they were not measured.
     """
 
     run: RunRow
@@ -90,7 +90,7 @@ def elapsed(run: RunRow, now: float | None = None) -> float | None:
 
 
 def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
-    """Return the last lines of a run's log; empty where it has written none."""
+    """Return the last lines of a run's log; empty if it has written none."""
     path = store.runs.log_path(run_id)
     if not path.is_file():
         return ""

@@ -19,7 +19,7 @@ from fedcore.store import Store
 NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
 """Fields that never make rows differ: the seed, and names and places of things."""
 NAMED_FIELDS = 2
-"""So many differing fields are added to the label of rows of one name, and more only where needed."""
+"""Differing fields that are added to equal labels of rows; more are added only if needed."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
 _EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
 
@@ -164,10 +164,10 @@ def _plain(value: Any) -> Any:
 
 
 def result_caveat(config: RunConfig) -> str:
-    """Say how a finished run departs from its config; empty where it does not, or where nobody knows."""
+    """Say how a finished run departs from its config; empty if it does not, or if that is unknown."""
     try:
         own = registry.build_config(config.method.name, config.method.config)
-    except FedLensError:  # a method of somebody's own file
+    except FedLensError:  # a method from a user's own file
         return ""
     method = registry.get(config.method.name)
     return method.result_caveat(own, config.data.name in _EMBEDDED) if issubclass(method, ClassTexts) else ""

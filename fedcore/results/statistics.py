@@ -16,7 +16,7 @@ Test = Literal["t", "wilcoxon"]
 TESTS: dict[Test, str] = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test"}
 LEVEL = 0.05
 MIN_PAIRS = 3
-"""Below so many seeds no test is made."""
+"""With fewer common seeds no test is made."""
 
 
 def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -28,7 +28,7 @@ def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
 
 
 def mean_known(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are not None; None where there are none."""
+    """Return the mean of the values that are not None; None if there are none."""
     known = [v for v in values if v is not None]
     return float(np.mean(known)) if known else None
 
@@ -42,13 +42,13 @@ class Stat:
     n: int
 
     def text(self, digits: int = 1) -> str:
-        """Return the mean and the spread as ``85.3 ± 0.4``, for one seed the mean alone."""
+        """Return the mean and the spread as ``85.3 ± 0.4``, for one seed only the mean."""
         spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
         return f"{self.mean:.{digits}f}{spread}"
 
 
 def spread(values: Iterable[float | None]) -> Stat | None:
-    """Return mean and sample standard deviation of the known values; None where there are none."""
+    """Return mean and sample standard deviation of the known values; None if there are none."""
     known = np.array([v for v in values if v is not None and not math.isnan(v)], dtype=np.float64)
     if known.size == 0:
         return None
@@ -69,7 +69,7 @@ class PairedTest:
     Attributes:
         n: number of seeds that both rows have.
         difference: mean of the n differences; None without a seed in common.
-        p: two-sided, of this row alone; None where no test was made.
+        p: two-sided, of this row alone; None if no test was made.
         adjusted: ``p`` after Holm's correction for all rows that are compared with this baseline.
         remark: why no test was made, or what limits the one that was.
     """

@@ -99,7 +99,7 @@ def _flat_name(path: str) -> str:
 
 
 def _other_fields(flat: Mapping[str, FieldValue], swept: set[str]) -> str:
-    """Return the fields that are not swept, as a key; empty where no swept fields are known."""
+    """Return the fields that are not swept, as a key; empty if no swept fields are known."""
     others = {name: v for name, v in flat.items() if name not in swept} if swept else {}
     return json.dumps(others, sort_keys=True)
 

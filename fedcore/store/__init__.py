@@ -1,4 +1,4 @@
-"""Runs and their records: ``runs.db`` (SQLite) is the only truth about runs and their results."""
+"""Runs and their records: ``runs.db`` (SQLite) is the only record of runs and their results."""
 
 from fedcore.store.cells import EntityRow, HeatCell, NamedCell, OwnAccuracy
 from fedcore.store.database import Access, default_path

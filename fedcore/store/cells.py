@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fedcore.data.split_codes import TEST
-from fedcore.store.database import CHOSEN, DatabaseFile, as_json
+from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 from fedcore.store.rounds import AFTER_AGGREGATION, EVALUATED
 
 NAMED_CELL = """
@@ -138,7 +138,7 @@ class Cells:
             f"""
             SELECT {NAMED_CELL} FROM runs r
             CROSS JOIN accuracy a ON a.run_id=r.id AND a.split=:split AND a.stage=:stage {NAMES}
-            WHERE r.id IN {CHOSEN} ORDER BY a.run_id, a.round, a.model, a.test_set
+            WHERE r.id IN {ID_LIST} ORDER BY a.run_id, a.round, a.model, a.test_set
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 BUSY_MILLISECONDS = 10_000
-CHOSEN = "(SELECT value FROM json_each(:ids))"
+ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter: any number of them, without a new statement for each."""
 
 
@@ -73,7 +73,7 @@ def prepare(db: str | Path | None = None) -> Access:
     kind = network_file_system(path)
     if kind is not None:
         raise FedLensError(
-            f"{path} lies on a network file system ({kind}), where SQLite may corrupt; "
+            f"{path} is on a network file system ({kind}), where SQLite may corrupt it; "
             "put it on a local disk with --db or FEDLENS_DB",
             "db",
         )
@@ -119,9 +119,7 @@ def _migrate(path: Path) -> None:
                 f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
             )
         _enable_wal(db)
-        db.execute(
-            "PRAGMA foreign_keys=OFF"
-        )  # or a table that is built anew takes the rows of others with it
+        db.execute("PRAGMA foreign_keys=OFF")  # or rebuilding a table deletes the rows that refer to it
         db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
         try:
             migrations.apply(db)
@@ -149,7 +147,7 @@ def _up_to_date(path: Path) -> bool:
 
 
 def applied_migrations(connection: sqlite3.Connection) -> set[str]:
-    """Return the names of the migrations that a database has had; empty where it holds no FedLens tables."""
+    """Return the names of the migrations that a database has had; empty if it holds no FedLens tables."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
         return set()
     names = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
@@ -343,7 +341,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def as_json(ids: Iterable[int]) -> str:
-    """Turn ids into the one parameter that CHOSEN takes."""
+    """Turn ids into the one parameter that ID_LIST takes."""
     return json.dumps([int(i) for i in ids])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedcore.store.database import CHOSEN, DatabaseFile, as_json
+from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Diagnostics:
             f"""
             SELECT run_id, round, avg(value) AS mean, min(value) AS low, max(value) AS high,
               count(value) AS count
-            FROM diagnostics WHERE run_id IN {CHOSEN} AND name=:name AND value IS NOT NULL
+            FROM diagnostics WHERE run_id IN {ID_LIST} AND name=:name AND value IS NOT NULL
             GROUP BY run_id, round ORDER BY run_id, round
             """,
             {"ids": as_json(run_ids), "name": name},
@@ -80,7 +80,7 @@ class Diagnostics:
         return [DiagnosticRow(*row) for row in rows]
 
     def at_round(self, run_id: int, name: str, round_: int) -> list[DiagnosticRow]:
-        """Return one diagnostic as last recorded up to a round; empty where it was not recorded."""
+        """Return one diagnostic as last recorded up to a round; empty if it was not recorded."""
         rows = self._file.rows(
             """
             SELECT round, client_a, client_b, value FROM diagnostics

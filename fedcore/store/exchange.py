@@ -1,4 +1,4 @@
-"""Whole experiments as JSON files, and what is imported: JSON files, CSV files, other databases."""
+"""Export experiments as JSON, and import JSON files, CSV files and other databases."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fedcore.store.writer import Created, ExperimentRecord, Table, insert_record
 
 FORMAT = "fedlens-experiment-2"
 FIRST_FORMAT = "fedlens-experiment-1"
-"""Before columns were renamed; such files are still imported."""
+"""The format before columns were renamed; such files are still imported."""
 JSON_COLUMNS = {"experiments": ("config", "tags"), "runs": ("config", "notices", "environment")}
-"""Columns that hold JSON: a file has their values, not text within text."""
+"""Columns that hold JSON; an exported file contains their values, not JSON within a string."""
 LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
 """Columns that mean something in one database only."""
 

@@ -17,7 +17,7 @@ from fedcore.store.liveness import this_process
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
 
-LARGEST = 2**63 - 1  # the highest number that SQLite takes; links hold anything
+LARGEST = 2**63 - 1  # the highest integer that SQLite stores; a link may hold any
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Experiments:
     def create_claimed(
         self, experiment: Experiment, runs: Sequence[RunConfig] | None, owner: str, device: str
     ) -> tuple[Created, list[Claim]]:
-        """Record an experiment whose runs this process trains: never queued, so nobody else takes them."""
+        """Record an experiment whose runs this process trains: never queued, so no worker takes them."""
         experiment, configs = _complete(experiment, runs)
         pid, started = this_process()
         with self._file.writing() as database:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 TRAINING = "train"
-"""The kind of job that a run is; the kinds of tasks stand in their rows."""
+"""The job kind of every run; tasks have their kind in their rows."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ RUNS = JobTable(
     progress="status_text = CASE status WHEN 'stopping' THEN status_text "
     "ELSE :message || ' ' || :done || '/' || :total END",
     outcome="status_text=:error, error=:traceback",
-    remedy="resume goes on after the last round",
+    remedy="resume continues after the last round",
 )
 TASKS = JobTable(
     table="tasks",
@@ -118,7 +118,7 @@ class Claim:
         return task_folder(self.db, self.kind, row["key"], row["run_id"])
 
     def arguments(self) -> dict[str, Any]:
-        """Read the arguments of a task; a run has none beside its config.
+        """Read the arguments of a task; a run has none but its config.
 
         Raises:
             FedLensError: when the task was deleted.
@@ -146,7 +146,7 @@ class Claim:
         self.update("pid=:pid, pid_started=:started", pid=pid, started=started)
 
     def begin(self) -> None:
-        """Record that this process starts the job, or goes on with it."""
+        """Record that this process starts or continues the job."""
         pid, started = this_process()
         self.update(
             "pid=:pid, pid_started=:started, started_at=coalesce(started_at, :now), heartbeat_at=:now",
@@ -172,7 +172,7 @@ class Claim:
         Args:
             status: ``done``, ``failed``, ``stopped`` or ``interrupted``.
             error: one line, why it failed or ended early.
-            traceback: of a failed run; a task's stands in its log alone.
+            traceback: of a failed run; a task's is only in its log.
             result: JSON values, of a task; a run's results are its rounds.
         """
         self.update(
@@ -284,7 +284,7 @@ class Jobs:
             exit_reason: says what is known about the end of an owner's process.
 
         Returns: ids of the rows that were marked. They are not queued again by themselves: a run that kills
-        its process (memory, a driver) would do so again and again; `resume` goes on from the last checkpoint.
+        its process (memory, a driver) would do so repeatedly; `resume` continues after the last checkpoint.
         """
         dead = self.orphans(table, stale)
         if not dead:

@@ -71,7 +71,7 @@ def process_of(row: Mapping[str, Any]) -> psutil.Process | None:
         same = started is None or abs(process.create_time() - started) <= CLOCK_SLACK
     except psutil.NoSuchProcess:
         return None
-    except psutil.AccessDenied:  # it exists, and belongs to somebody else
+    except psutil.AccessDenied:  # it exists, and belongs to another user
         return process
     return process if same else None
 

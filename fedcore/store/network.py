@@ -1,4 +1,4 @@
-"""Tells whether a path lies on a network file system, where SQLite's write-ahead log is not safe."""
+"""Detect network file systems, where SQLite's write-ahead log is not safe."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
 from fedcore.store.runs import change_runs
 
-MOST_SLOTS = 16
+MAX_SLOTS = 16
 """Runs at once on one device."""
 
 QUEUE = "SELECT id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
@@ -44,7 +44,7 @@ class Queue:
         return [row["id"] for row in self._file.rows(QUEUE)]
 
     def runs(self) -> list[QueuedRun]:
-        """Return the queued runs in the order in which they will start, described for a reader."""
+        """Return the queued runs in the order in which they will start, with what the queue's table shows."""
         return [
             QueuedRun(*row)
             for row in self._file.rows(f"""
@@ -63,7 +63,7 @@ class Queue:
     def move(self, run_ids: Iterable[int], to: Literal["top", "up", "down", "bottom"] = "top") -> list[int]:
         """Move queued runs within the queue and keep their order; runs queued later come after all of them.
 
-        Returns: the runs that were moved; the others had started or ended meanwhile.
+        Returns: the runs that were moved; the others have already started or ended.
         """
         wanted = set(run_ids)
         with self._file.writing() as database:
@@ -89,15 +89,15 @@ class Queue:
         Raises:
             FedLensError: field ``slots``, for less than one or too many.
         """
-        if not 1 <= number <= MOST_SLOTS:
-            raise FedLensError(f"{number} runs at once on {device}; choose 1 to {MOST_SLOTS}", "slots")
+        if not 1 <= number <= MAX_SLOTS:
+            raise FedLensError(f"{number} runs at once on {device}; choose 1 to {MAX_SLOTS}", "slots")
         with self._file.writing() as database:
             database.execute(
                 "INSERT OR REPLACE INTO slots(device, slots) VALUES (?, ?)", [device, int(number)]
             )
 
     def memory_needs(self, device: str, waiting: int) -> list[int | None]:
-        """Return the memory, in bytes, still to be taken by a queued run and by those that run on a device.
+        """Return the bytes of memory that a queued run and the runs on a device will still take.
 
         A running one counts until it has recorded a round: from then on its memory is part of what the
         device reports as used. Runs of one process count once. None: no run of its setting was measured.

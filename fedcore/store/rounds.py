@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedcore.data.split_codes import TEST
 from fedcore.engine.events import STAGES, RoundMeasures
-from fedcore.store.database import CHOSEN, DatabaseFile, as_json
+from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 
 BEFORE_AGGREGATION, AFTER_AGGREGATION = map(STAGES.index, STAGES)
 """Codes of the stages of a round at which models are evaluated."""
@@ -17,7 +17,7 @@ EVALUATED = "SELECT round FROM scores WHERE run_id=:run AND split=:split AND sta
 
 
 class MeanAccuracy(NamedTuple):
-    """Mean accuracies of one round (see ``writer.SCORES``), 0 to 1; None where a method has no such model."""
+    """Mean accuracies of one round (see ``writer.SCORES``), 0 to 1; None if a method has no such model."""
 
     run_id: int
     round: int
@@ -37,7 +37,7 @@ class RoundRow(RoundMeasures):
 
 
 class ClientRoundRow(NamedTuple):
-    """One participant of one round."""
+    """A participant in a round."""
 
     round: int
     client: int
@@ -56,7 +56,8 @@ class Rounds:
     def of_runs(self, run_ids: Iterable[int]) -> list[RoundRow]:
         """Return loss, seconds and traffic of some runs, by run, then round."""
         rows = self._file.rows(
-            f"SELECT * FROM rounds WHERE run_id IN {CHOSEN} ORDER BY run_id, round", {"ids": as_json(run_ids)}
+            f"SELECT * FROM rounds WHERE run_id IN {ID_LIST} ORDER BY run_id, round",
+            {"ids": as_json(run_ids)},
         )
         return [RoundRow(**dict(row)) for row in rows]
 
@@ -64,7 +65,7 @@ class Rounds:
         """Return the bytes that all clients of a run have sent and received so far; None if not measured."""
         rows = self._file.rows(
             f"""
-            SELECT run_id, sum(bytes_up) AS up, sum(bytes_down) AS down FROM rounds WHERE run_id IN {CHOSEN}
+            SELECT run_id, sum(bytes_up) AS up, sum(bytes_down) AS down FROM rounds WHERE run_id IN {ID_LIST}
             GROUP BY run_id
             """,
             {"ids": as_json(run_ids)},
@@ -94,7 +95,7 @@ class Rounds:
         rows = self._file.rows(
             f"""
             SELECT s.run_id, max(s.round) AS round FROM scores s
-            WHERE s.run_id IN {CHOSEN} AND s.split=:split AND s.stage=:stage GROUP BY s.run_id
+            WHERE s.run_id IN {ID_LIST} AND s.split=:split AND s.stage=:stage GROUP BY s.run_id
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
@@ -108,7 +109,7 @@ class Rounds:
             f"""
             SELECT run_id, round, personal_mean, personal_weighted, personal_worst, global_mean, classes_mean
             FROM scores
-            WHERE run_id IN {CHOSEN} AND split=:split AND stage=:stage ORDER BY run_id, round
+            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage ORDER BY run_id, round
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
-from fedcore.store.database import CHOSEN, DatabaseFile, as_json, remove_folder
+from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder
 from fedcore.store.liveness import state
 from fedcore.store.writer import delete_rounds_after, update_summary
 
@@ -95,7 +95,7 @@ class Runs:
         """Return the runs with these ids, in order of id; ids that do not exist are left out."""
         return run_rows(
             self._file.rows(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.id IN {CHOSEN} ORDER BY r.id",
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.id IN {ID_LIST} ORDER BY r.id",
                 {"ids": as_json(run_ids)},
             )
         )
@@ -104,13 +104,13 @@ class Runs:
         """Return the runs of these experiments, in order of id."""
         return run_rows(
             self._file.rows(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {CHOSEN} ORDER BY r.id",
+                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {ID_LIST} ORDER BY r.id",
                 {"ids": as_json(experiment_ids)},
             )
         )
 
     def newest_id(self) -> int:
-        """Return the highest id of a run, 0 where there is none."""
+        """Return the highest id of a run, 0 if there is none."""
         (row,) = self._file.rows("SELECT max(id) AS newest FROM runs")
         return int(row["newest"] or 0)
 
@@ -123,7 +123,7 @@ class Runs:
         """Return the version of each of these runs."""
         return _versions(
             self._file.rows(
-                f"SELECT id, status, rounds_done, attempt, status_text FROM runs WHERE id IN {CHOSEN}",
+                f"SELECT id, status, rounds_done, attempt, status_text FROM runs WHERE id IN {ID_LIST}",
                 {"ids": as_json(run_ids)},
             )
         )
@@ -145,7 +145,7 @@ class Runs:
     def configs(self, run_ids: Iterable[int]) -> dict[int, RunConfig]:
         """Return the stored configs of some runs, by run."""
         rows = self._file.rows(
-            f"SELECT id, config FROM runs WHERE id IN {CHOSEN} ORDER BY id", {"ids": as_json(run_ids)}
+            f"SELECT id, config FROM runs WHERE id IN {ID_LIST} ORDER BY id", {"ids": as_json(run_ids)}
         )
         return {row["id"]: RunConfig.model_validate_json(row["config"]) for row in rows}
 

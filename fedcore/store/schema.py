@@ -97,7 +97,7 @@ FIRST_NAMED_VIEW = _named_view("point", "local", "broadcast")
 NAMED_VIEW = _named_view("stage", "before_aggregation", "after_aggregation")
 
 RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diagnostics")
-"""Tables keyed by ``run_id``: what a run has recorded."""
+"""Tables keyed by ``run_id``, which hold what a run has recorded."""
 
 
 def _first(db: Database) -> None:
@@ -105,7 +105,7 @@ def _first(db: Database) -> None:
 
 
 def _kinds(db: Database) -> None:
-    """Add the view for other tools; a client may bear its domain's name, so kinds tell their rows apart."""
+    """Add the view for other tools; a client may have its domain's name, so kinds distinguish their rows."""
     db.execute("DROP VIEW IF EXISTS accuracy_named")
     db.execute(FIRST_NAMED_VIEW)
 
@@ -142,8 +142,8 @@ def _tasks_and_slots(db: Database) -> None:
 def _numbers_once(db: Database) -> None:
     """Never reuse an id: a link or a note must not mean another run after the newest one was deleted.
 
-    AUTOINCREMENT cannot be added to a table that is there. Expects foreign keys to be off: with them, to drop
-    a table deletes its rows, and with these every round.
+    AUTOINCREMENT cannot be added to an existing table. Foreign keys must be off: otherwise dropping a table
+    would delete its rows and, with them, every round.
     """
     if db.execute("PRAGMA foreign_keys").fetchone()[0]:
         raise RuntimeError("foreign keys are on: the rounds of all runs would be deleted with the old table")
@@ -170,14 +170,14 @@ RENAMED = {
     "scores": {"point": "stage"},
     "diagnostics": {"a": "client_a", "b": "client_b"},
 }
-"""Column names of the fifth release by table, and what they are called since; old exports have them too."""
+"""Column names of the fifth release by table, and their present names; old exports have them too."""
 
 
 IMPORTED_FILES = """
 CREATE TABLE imported_files(
   content_hash TEXT PRIMARY KEY, run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE) STRICT
 """
-"""CSV files that were imported, by their content; forgotten with the first of their runs."""
+"""CSV files that were imported, by their content; a row is deleted with the first of its runs."""
 
 
 def _clear_names(db: Database) -> None:

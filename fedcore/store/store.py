@@ -1,4 +1,4 @@
-"""The ``Store``: everything that pages, reports and the command line ask of ``runs.db``. They hold no SQL."""
+"""The ``Store`` has all queries of ``runs.db``, so that pages and the command line contain no SQL."""
 
 from __future__ import annotations
 

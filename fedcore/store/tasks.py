@@ -84,7 +84,7 @@ class TaskRow:
         return (time.time() - self.started_at) * (self.total - self.done) / self.done
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Read the arrays beside the result; empty where there are none, or the file is gone."""
+        """Read the arrays beside the result; empty if there are none, or the file is gone."""
         import numpy as np
 
         path = self.folder / ARRAYS_NAME
@@ -145,7 +145,7 @@ class Tasks:
         return int(row["id"])
 
     def find(self, kind: TaskKind, key: str) -> TaskRow | None:
-        """Return the task that answers a question, None where it was never submitted."""
+        """Return the task that answers a question, None if it was never submitted."""
         rows = self._file.rows(
             "SELECT * FROM tasks WHERE kind=:kind AND key=:key", {"kind": kind, "key": key}
         )

@@ -24,7 +24,7 @@ CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients,
 AUTOMATIC = "auto"
 NEWEST = -1
 STEP_SECONDS = 0.8  # of a replay
-MOST_STEPS = 50  # a long training is replayed in larger steps
+MAX_STEPS = 50  # a long training is replayed in larger steps
 STOPPABLE = frozenset({"queued", "running", "stopping"})
 RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 
@@ -239,7 +239,7 @@ def steps(run_ids: list[int], split: int, point: int) -> list[int]:
     """Return the rounds that a replay shows before the newest."""
     store = common.store()
     rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, point)})
-    return rounds[: -1 : ceil(len(rounds) / MOST_STEPS)] if rounds else []
+    return rounds[: -1 : ceil(len(rounds) / MAX_STEPS)] if rounds else []
 
 
 def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:

@@ -12,7 +12,7 @@ from fedcore.results.overview import ExperimentSummary
 from pages.widgets import common
 
 Items = Sequence[ExperimentSummary]
-MOST_NAMES = 12
+MAX_NAMES = 12
 """Runs of an experiment that a dialog names; the others are counted."""
 
 
@@ -94,8 +94,8 @@ def _name(items: Items, ids: Sequence[int]) -> None:
     for item in items:
         names = [f"{r.label} (seed {r.seed})" for r in item.row.runs if r.id in ids]
         if names:
-            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            shown = ", ".join(names[:MOST_NAMES]) + more
+            more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+            shown = ", ".join(names[:MAX_NAMES]) + more
             st.markdown(f"**{common.md(item.row.name)}**: {common.md(shown)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from fedcore.jobs import devices
-from fedcore.store.queue import MOST_SLOTS
+from fedcore.store.queue import MAX_SLOTS
 from pages.widgets import chosen, common
 
 MOVES = {"Top": "vertical_align_top", "Up": "arrow_upward", "Down": "arrow_downward"}
@@ -62,7 +62,7 @@ def _slots() -> None:
             st.number_input(
                 f"Runs at once on {device.name}",
                 1,
-                MOST_SLOTS,
+                MAX_SLOTS,
                 value=stored.get(device.id, 1),
                 key=key,
                 disabled=not common.writable(),

@@ -31,7 +31,7 @@ from pages.widgets import common
 
 MANY_NAMES = 12
 """Domains or clients above which their table scrolls."""
-MOST_NAMES = 6
+MAX_NAMES = 6
 """Printed methods without a row that are named; the others are counted."""
 
 
@@ -81,8 +81,8 @@ def _printed_sources(found: Comparison, printed: PrintedValues) -> None:
         )
     for why in dict.fromkeys(printed.missing.values()):
         names = [name for name, reason in printed.missing.items() if reason == why]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        said.append(f"Printed, {why} here: {common.md(', '.join(names[:MOST_NAMES]))}{more}.")
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        said.append(f"Printed, {why} here: {common.md(', '.join(names[:MAX_NAMES]))}{more}.")
     st.caption(" ".join(said))
 
 

@@ -16,7 +16,7 @@ from fedcore.results.sweeps import SweepFamily
 from fedcore.store import ExperimentRow
 from pages.widgets import common
 
-MOST_LINES = 12
+MAX_LINES = 12
 
 
 def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric) -> None:
@@ -60,7 +60,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
     if len(family.fields) > 1:
         field = st.selectbox("Plotted over", family.fields, format_func=field_title, key="sweep_over")
     lines = sweeps.sweep_lines(family, field)
-    shown = lines[:MOST_LINES]
+    shown = lines[:MAX_LINES]
     chart = sweep_line_chart(shown, common.theme(), field, METRICS[metric])
     name = field_title(field)
     cells = [

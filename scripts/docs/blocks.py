@@ -13,7 +13,7 @@ def fill(page: str, writers: Mapping[str, Callable[[str], str]]) -> str:
     """Return the page with every block of these kinds rewritten.
 
     Args:
-        writers: kind -> function from the block's name (empty where it has none) to its text.
+        writers: kind -> function from the block's name (empty if it has none) to its text.
     """
     kinds = "|".join(map(re.escape, writers))
     block = re.compile(rf"(<!-- ({kinds})(?:: ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -21,6 +21,6 @@ def fill(page: str, writers: Mapping[str, Callable[[str], str]]) -> str:
 
 
 def rewrite(page: Path, render: Callable[[str], str]) -> None:
-    """Write a page anew and say so."""
+    """Rewrite a page and print its name."""
     page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"written: {page}")

@@ -23,7 +23,7 @@ def test_a_run_of_the_first_release_keeps_its_group(stored):
 @pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s['config']['method']['name']} {s['group_hash']}")
 def test_a_run_of_the_first_release_goes_on_from_its_checkpoint(stored):
     """The config is part of a checkpoint's identity, written as the first release wrote it."""
-    assert grouping.lasting(config.RunConfig.model_validate(stored["config"])) == stored["config"]
+    assert grouping.stable_config(config.RunConfig.model_validate(stored["config"])) == stored["config"]
 
 
 @pytest.mark.parametrize("name", sorted({s["config"]["method"]["name"] for s in STORED} - {"not-ours"}))
@@ -116,7 +116,7 @@ def test_a_renamed_field_keeps_the_group_and_its_former_name_reads():
         )
         assert former.config == current.config == {"class_text": values[1]}
         run = config.RunConfig.model_validate(STORED[0]["config"]).model_copy(update={"method": current})
-        assert grouping.lasting(run)["method"]["config"].get("style", values[0]) == values[0]
+        assert grouping.stable_config(run)["method"]["config"].get("style", values[0]) == values[0]
     assert config.MethodEntry(name="not-ours", config={"style": "gt"}).config == {"style": "gt"}
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from fedcore import config
 from fedcore.clip.facts import facts
 from fedcore.config import MethodEntry
-from fedcore.config.grouping import group_hash, lasting
+from fedcore.config.grouping import group_hash, stable_config
 from fedcore.engine.events import Notice
 from fedcore.engine.plan import plan
 from fedcore.engine.setup import set_up
@@ -78,7 +78,7 @@ def test_a_plan_keeps_the_texts_of_the_folder_whatever_becomes_of_the_file(tmp_p
     (run,) = plan(experiment(image_folder(tmp_path / "data", {"fire_engine": ["a  red\nvan."]}))).runs
     kept = {"cat": [], "fire engine": ["a red van."]}
     assert run.method.config["descriptions"] == kept, "in the data set's spelling, () for a class without"
-    assert lasting(run)["method"]["config"]["descriptions"] == kept, "part of a checkpoint's identity"
+    assert stable_config(run)["method"]["config"]["descriptions"] == kept, "part of a checkpoint's identity"
     again = config.RunConfig.model_validate_json(run.model_dump_json())
     for content in ("{", json.dumps({"cat": ["other."]}), None):
         path = tmp_path / "data" / "descriptions.json"
@@ -94,7 +94,7 @@ def test_a_run_planned_before_texts_were_kept_still_reads_the_file(tmp_path):
     (run,) = plan(experiment(image_folder(tmp_path / "data", WHOLE))).runs
     old = {k: v for k, v in run.method.config.items() if k != "descriptions"}
     older = run.model_copy(update={"method": run.method.model_copy(update={"config": old})})
-    assert "descriptions" not in lasting(older)["method"]["config"], "its checkpoint's identity"
+    assert "descriptions" not in stable_config(older)["method"]["config"], "its checkpoint's identity"
     _, setup = collect(set_up(older, tmp_path / "x", "cpu"))
     assert setup.method.texts[1] == "a red van."
 
@@ -112,7 +112,7 @@ def test_embedded_texts_are_not_written_out_unless_they_were_edited():
 
     plain, edited = planned(), planned(descriptions={"cup": ["a mug."]})
     assert plain.method.config["descriptions"] is None
-    assert "descriptions" not in lasting(plain)["method"]["config"], "as in the first release"
+    assert "descriptions" not in stable_config(plain)["method"]["config"], "as in the first release"
     written = edited.method.config["descriptions"]
     assert written["cup"] == ["a mug."] and written["heart"] == [] and len(written) == 10
     hashes = {group_hash(plain), group_hash(edited), group_hash(planned(descriptions={"cup": ["a jug."]}))}

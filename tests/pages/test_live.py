@@ -112,7 +112,7 @@ def test_a_replay_shows_fewer_than_all_rounds_of_a_long_training(
     monkeypatch.setenv("FEDLENS_DB", str(filled))
     ids = [r.id for r in Store(filled).runs.of_experiments([2])]
     assert live_controls.steps(ids, TEST, AFTER_AGGREGATION) == list(range(20))
-    monkeypatch.setattr(live_controls, "MOST_STEPS", 4)
+    monkeypatch.setattr(live_controls, "MAX_STEPS", 4)
     assert live_controls.steps(ids, TEST, AFTER_AGGREGATION) == [0, 6, 12, 18]
     assert live_controls.steps([], TEST, AFTER_AGGREGATION) == []
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from fedcore.plots.partition import MOST_BUBBLES, MOST_CELLS, partition_picture
+from fedcore.plots.partition import MAX_BUBBLES, MAX_CELLS, partition_picture
 from fedcore.plots.theme import Theme
 
 
@@ -39,10 +39,10 @@ def test_names_are_text():
 
 
 def test_of_many_clients_some_are_drawn_and_all_are_counted():
-    counts = np.full((1000, MOST_BUBBLES), 2)
-    names = [str(j) for j in range(MOST_BUBBLES)]
+    counts = np.full((1000, MAX_BUBBLES), 2)
+    names = [str(j) for j in range(MAX_BUBBLES)]
     found = partition_picture(counts, [f"c{i}" for i in range(1000)], names, Theme())
-    assert len(bubbles(found.html)) == MOST_CELLS
+    assert len(bubbles(found.html)) == MAX_CELLS
     assert found.alt.startswith("1000 clients, 40 classes; a client holds 80 training samples")
     assert "The picture shows 50 of the clients" in found.alt
     assert "c0, class" in found.html and "c999, class" in found.html

@@ -164,7 +164,7 @@ def test_columns_of_an_older_store_keep_what_they_hold(fourth_release):
     Store(fourth_release).prepare()
     with sqlite3.connect(fourth_release) as db:
         texts = dict(db.execute("SELECT id, status_text FROM runs"))
-        assert (texts[running], texts[stopped]) == ("encoding 3/9", "stop asked for")
+        assert (texts[running], texts[stopped]) == ("encoding 3/9", "stop requested")
         assert db.execute("SELECT * FROM imported_files").fetchall() == [("c0ffee", 1)]
         assert db.execute("SELECT count(*) FROM tasks WHERE kind='import'").fetchone() == (0,)
         assert {row[0] for row in db.execute("SELECT stage FROM accuracy_named")} <= set(STAGES)

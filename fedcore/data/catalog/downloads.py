@@ -17,7 +17,7 @@ def fetch(entry: Entry, root: str | Path) -> Work[None]:
     """Download a data set into a folder and unpack it; progress is in bytes, and approximate.
 
     Existing files are not downloaded again: torchvision compares checksums. If this work is stopped early,
-    the download goes on until the process ends.
+    the download continues until the process ends.
 
     Raises:
         FedLensError: ``data.name``, with how to get it, for a data set that torchvision cannot download;

@@ -170,7 +170,7 @@ def descriptions(name: str, root: str | None = None) -> dict[str, list[str]]:
 
 
 def descriptions_file(name: str, root: str | None = None) -> Path | None:
-    """Find the file with the written descriptions of a data set's classes; None where there is none."""
+    """Find the file with the written descriptions of a data set's classes; None if there is none."""
     known = entry(name)
     if known.embedded:
         return DESCRIPTIONS / f"{name}.json"

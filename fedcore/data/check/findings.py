@@ -86,7 +86,7 @@ class CheckReport:
     """The result of checking a data set.
 
     Attributes:
-        error: why it cannot be used as it is, in one line; None where it can.
+        error: why it cannot be used as it is, in one line; None if it can.
         images: number of usable images.
         counts: numbers of usable images. Shape: (domains, classes).
         samples: a few usable images of each domain: paths, or keys where they are not files.

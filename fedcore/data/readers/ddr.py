@@ -98,7 +98,7 @@ def dividing_value(values: np.ndarray) -> float | None:
 
 
 def measure(path: Path) -> Measurement | None:
-    """Measure a photograph; None where it cannot be read."""
+    """Measure a photograph; None if it cannot be read."""
     try:
         with Image.open(path) as image:
             size = image.width * image.height

@@ -66,7 +66,7 @@ def folders_in(root: Path, folder: Path) -> list[str]:
     """Return the names of the visible folders in a folder, sorted.
 
     Raises:
-        FedLensError: ``data.root``, for a link that leaves the root.
+        FedLensError: ``data.root``, for a link that points outside the root.
     """
     with os.scandir(folder) as entries:
         names = sorted(e.name for e in entries if _visible(e) and e.is_dir())
@@ -79,7 +79,7 @@ def images_in(root: Path, folder: Path) -> Iterator[Path]:
     """Yield the visible image files of a folder, known by their suffix, in no particular order.
 
     Raises:
-        FedLensError: ``data.root``, for a link that leaves the root.
+        FedLensError: ``data.root``, for a link that points outside the root.
     """
     if not folder.is_dir():
         return

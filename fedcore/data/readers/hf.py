@@ -248,7 +248,7 @@ def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]
 
 
 def _texts(part: _Part, what: str) -> list[str] | None:
-    """Return a column as text, class names in place of their numbers; None where there is no such column."""
+    """Return a column as text, class names in place of their numbers; None if there is no such column."""
     name = part.columns.get(what)
     if name is None:
         return None

@@ -31,7 +31,7 @@ PARTS = {
 """Folders that are neither a class nor a domain but a part of the data set's own split."""
 
 WHOLE = "full"
-"""The folder beside the parts in which VLCS' first release holds all images a second time."""
+"""The folder beside the parts that holds all images a second time in VLCS' first release."""
 
 NOT_CLASSES = ("BACKGROUND_Google",)
 """Folders of images beside Caltech-101's classes that are not classes."""

@@ -1,7 +1,7 @@
 """FEMNIST as LEAF writes it: json files of writers, each with its 28 x 28 images as lists of numbers.
 
-Reading all of LEAF's json takes minutes, so it is done once: pixels and labels are stored as arrays in a
-folder ``converted-...`` beside the json files, and again when these change.
+Reading all of LEAF's json takes minutes, so it is done only once and again when the files change: pixels and
+labels are stored as arrays in a folder ``converted-...`` beside the json files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LeafSamples:
     Shape: pixels (samples, 784) uint8; labels, writer and part (samples,).
 
     Attributes:
-        names: of the writers, in LEAF's order; ``writer`` indexes them.
+        names: the writers' names in LEAF's order; ``writer`` indexes them.
         part: codes of LEAF's split, -1 without it.
     """
 
@@ -195,10 +195,10 @@ def _samples(files: Sequence[tuple[Path, int]]) -> LeafSamples:
     name = f"converted-{_stamp(files)}"
     folder = parent / name
     if not (folder / _ROWS).is_file():
-        place = results_folder(parent)
-        if place is None:
+        results = results_folder(parent)
+        if results is None:
             return result_of(_parse(files))
-        folder = place / name
+        folder = results / name
     if not (folder / _ROWS).is_file():
         require_slow_work(f"LEAF's json in {parent} has to be read", lambda: _convert(files, folder))
     with np.load(folder / _ROWS) as rows:

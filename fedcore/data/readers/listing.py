@@ -22,14 +22,14 @@ from fedcore.errors import FedLensError
 
 @dataclass
 class Listing:
-    """The image files of a data set with all that is known of them before one is opened.
+    """The image files of a data set with all that is known about them before one is opened.
 
     ``files``, ``keys``, ``labels``, ``domain``, ``split`` and ``owner`` run in parallel.
 
     Attributes:
         classes: as they enter a prompt.
-        split: official marks (values as in ``split_codes``), or None where there are none.
-        owner: the clients that the data set names ("" for none), or None where it names none.
+        split: official marks (values as in ``split_codes``), or None if there are none.
+        owner: the clients that the data set names ("" for none), or None if it names none.
         left_out: (path, reason) of files that are known to be unusable.
         label_files: the files that the labels and the split were read from.
     """
@@ -50,7 +50,7 @@ class Listing:
         """Add an image; ``part`` where the data set has an official split.
 
         Raises:
-            FedLensError: ``data.root``, for a path that a label file leads out of the folder.
+            FedLensError: ``data.root``, for a path in a label file that leads out of the folder.
         """
         if ".." in path.parts or not str(path).startswith(os.path.join(self.root, "")):
             raise FedLensError(

@@ -123,7 +123,7 @@ def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) 
     """
     chosen_domains(entry, domains)
     root = locate(entry, roots, "imagelabels.mat", "setid.mat")
-    images = locate(entry, roots, "jpg") / "jpg"  # may have been unpacked beside the labels
+    images = locate(entry, roots, "jpg") / "jpg"  # may have been unpacked next to the labels
     labels = _mat(root / "imagelabels.mat", "labels")
     result = Listing(roots[0], prompts(entry))
     result.label_files += [root / "imagelabels.mat", root / "setid.mat"]

@@ -9,7 +9,7 @@ from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
 
 
 class CoOpConfig(PromptFLConfig):
-    """PromptFL's hyper-parameters, so that the two differ by what is shared alone."""
+    """PromptFL's hyper-parameters, so that the two differ only in what is shared."""
 
     lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
     weighting: Weighting = Field("samples", description="No effect: the server averages nothing")

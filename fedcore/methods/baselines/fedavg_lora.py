@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class FedAvgLoRAConfig(MethodConfig):
-    """Hyper-parameters of FedAvg on LoRA: FedAlign's, so that the two differ by what is exchanged alone."""
+    """Hyper-parameters of FedAvg on LoRA: FedAlign's, so that the two differ only in what is exchanged."""
 
     optimiser: Optimiser = Field("adam", description="Local optimiser (as FedAlign)")
     lr: LearningRate = Field(1e-3, description="Learning rate of the clients (as FedAlign: 1e-3)")

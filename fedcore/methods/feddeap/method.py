@@ -211,7 +211,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         return Step(losses, terms=terms)
 
     def predicts_in_batches(self) -> bool:
-        """True where a test batch's mean image takes part in the prediction."""
+        """True if a test batch's mean image takes part in the prediction."""
         return self.config.image_context == "batch" or self.config.unseen == "mean_image"
 
     def head(self, params: Params, data: LocalData | None) -> Params:

@@ -1,4 +1,4 @@
-"""SDFed: a shared prompt of one length beside local prompts of any length, kept apart on purpose (2026)."""
+"""SDFed: a shared prompt of one length beside local prompts of any length, kept apart deliberately (2026)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def projectors(prompt: Tensor, removed: int, noise: Tensor | None = None) -> Ten
     """Return R = X_2 X_2^T, without the ``removed`` leading right-singular directions of each prompt.
 
     Computed in float64 on the CPU: a prompt has at most S_s directions of its own, the others are the SVD's
-    choice, which should depend on the prompt alone and not on the device. With ``noise`` (m, removed) that
+    choice, which should depend only on the prompt, not on the device. With ``noise`` (m, removed) that
     choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
     prompt's rows leaves it alone. Clients with the same prompt, as it was broadcast, share one decomposition.
 
@@ -49,7 +49,7 @@ def subspace_overlap(one: Tensor, other: Tensor) -> Tensor:
     """Return the mean squared cosine of the principal angles between two prompts' row spaces, in [0, 1].
 
     With orthonormal bases Q_1, Q_2 of the row spaces it is |Q_1 Q_2^T|_F^2 / min(rank, rank): 1 where one
-    space lies within the other, 0 where they are orthogonal; two random prompts of S and L <= m tokens have
+    space lies within the other, 0 if they are orthogonal; two random prompts of S and L <= m tokens have
     about max(S, L)/m. A prompt of zeros has no row space: not a number. Rows of zeros (padding) do not count.
 
     Shape: one (prompts, S, m), other (prompts, L, m) -> (prompts,) float64 on the CPU.

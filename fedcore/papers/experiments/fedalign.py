@@ -22,7 +22,7 @@ PARTITIONS = ("IID", "Dir", "Path")
 ABLATED = ("CIFAR10", "CIFAR100", "OxfordPet", "Flower102")
 ALPHAS = (0.3, 0.5, 0.7, 0.9)
 MAIN_TABLE_ONLY = "Food101"
-"""The data set that the paper uses in Table 1 alone."""
+"""The data set that the paper uses only in Table 1."""
 
 UPLOAD_RATIOS = [1.0, 0.8, 0.6, 0.4, 0.2]
 SWEPT: dict[str, tuple[str, Sequence[float]]] = {
@@ -166,7 +166,7 @@ def _main(dataset: str, partition: str) -> Experiment:
 
 
 def _promptfl(dataset: str, partition: str, table: int) -> Experiment:
-    """PromptFL alone, which the paper gives more rounds than FedAlign."""
+    """Return the experiment of PromptFL, which the paper gives more rounds than FedAlign."""
     return _experiment(
         dataset,
         partition,

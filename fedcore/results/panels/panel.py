@@ -96,7 +96,7 @@ def accuracy_panel(
     """Return the panel of models by test sets, both in the order of the entities.
 
     Models without a share have no row, unless there are no shares at all. A domain that consists of one
-    client's samples and bears its name has no column of its own.
+    client's samples and has its name has no column of its own.
     """
     clients = {name for name, kind in entities if kind == "client"}
     test_sets = [e for e in entities if e[1] == "client" or (e[1] == "domain" and e[0] not in clients)]

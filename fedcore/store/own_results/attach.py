@@ -23,7 +23,7 @@ class OwnRun:
     """A run that was trained elsewhere.
 
     Attributes:
-        rounds: None where that is not known; then the joined experiment's, or 0.
+        rounds: None if that is not known; then the joined experiment's, or 0.
         dataset, backbone: names; None (or ``OWN_DATA``) where the user names none.
     """
 

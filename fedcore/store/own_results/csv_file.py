@@ -102,7 +102,7 @@ def import_csv(
 def _unknown_names(
     database: Database, existing: ExistingExperiment, rows: list[Row], file: str
 ) -> str | None:
-    """Return a sentence about names that the experiment's runs do not have, None where all are known."""
+    """Return a sentence about names that the experiment's runs do not have, None if all are known."""
     known = {
         row["name"]
         for row in database.execute(

@@ -69,7 +69,7 @@ class Recorder:
             dataset, backbone: their names; default: those of the experiment that is joined.
             experiment: an experiment to join, by id or name; a name that is not there makes a new one.
             config: hyper-parameters, kept with the run; runs that differ in them are not averaged together.
-            held_out: the domain that nobody trained on, where one was left out.
+            held_out: the domain that no client trained on, if one was left out.
             domain_sets: names of test sets that belong to a domain and not to a client.
             domains: domain of each client.
         """
@@ -121,8 +121,8 @@ class Recorder:
             loss: mean training loss of the round.
             stage: whether the models were evaluated before or after the server aggregated them.
             point: the earlier name of ``stage``, with ``local`` for before aggregation.
-            bytes_up, bytes_down: traffic of all clients; None where it was not measured.
-            seconds: what the round's training took; None where it was not measured.
+            bytes_up, bytes_down: traffic of all clients; None if it was not measured.
+            seconds: what the round's training took; None if it was not measured.
 
         Raises:
             FedLensError: for counts that cannot be.
