@@ -87,7 +87,7 @@ def test_bad_rounds_are_refused(db, arguments, message):
 
 def test_the_earlier_name_of_the_stage_goes_on_with_a_warning(db):
     with Recorder(db, method="mine", seed=1) as run:
-        with pytest.warns(DeprecationWarning, match="now called stage"):
+        with pytest.warns(FutureWarning, match="now called stage"):
             run.round(1, {("a", "a"): (1, 2)}, point="local")
         run.round(1, {("a", "a"): (2, 2)}, stage="after_aggregation")
     shares = [Store(db).rounds.mean_accuracy([run.run_id], stage=s)[0].personal_mean for s in (0, 1)]

@@ -134,7 +134,12 @@ class Recorder:
         if split not in SPLIT_CODES:
             raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
         if point is not None:
-            warnings.warn("Recorder.round(point=...) is now called stage", DeprecationWarning, stacklevel=2)
+            warnings.warn(
+                "point=... of Recorder.round is now called stage; 'local' is 'before_aggregation', "
+                "'broadcast' is 'after_aggregation'",
+                FutureWarning,
+                stacklevel=2,
+            )
             if point not in STAGE_OF:
                 raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
             stage = STAGE_OF[point]
