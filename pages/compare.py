@@ -13,6 +13,7 @@ from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.plots.cost import NARROW_COST_PLOT, WIDE_COST_PLOT, cost_chart, cost_table
 from fedcore.plots.lines import line_chart, series_table
+from fedcore.plots.theme import STATUS
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import (
     Comparison,
@@ -22,6 +23,7 @@ from fedcore.results.comparison import (
     reason_not_comparable,
     shown_metrics,
 )
+from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, RULES, SCORE_COLUMNS, Metric, Rule
 from fedcore.results.panels.comparison import (
     client_by_round_panels,
@@ -133,7 +135,7 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
     columns = st.columns([3, 3, 3, 2], vertical_alignment="bottom")
     with columns[0]:
         rule = st.selectbox(
-            "Reported round", list(RULES), format_func=RULES.get, key="rule", bind="query-params",
+            "Reported round", list(RULES), format_func=RULES.__getitem__, key="rule", bind="query-params",
             help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
             "mean validation accuracy, the earliest one if several are equal.",
         )  # fmt: skip
@@ -143,11 +145,11 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
     version = (tuple(e.id for e in found), rule, unfinished, token)
     shown = comparison(store, version)
     with columns[1]:
-        available = [
+        available: list[Metric] = [
             m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.groups_in(s))}
-        ]
-        metric = st.selectbox(
-            "Compare by", available or ["personal"], format_func=METRICS.get, key="by", bind="query-params",
+        ] or ["personal"]
+        metric: Metric = st.selectbox(
+            "Compare by", available, format_func=METRICS.__getitem__, key="by", bind="query-params",
             help="The metric of the differences, costs and sweeps. The summary shows every metric.",
         )  # fmt: skip
     with columns[2]:
@@ -162,8 +164,8 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
         test: Test = "t"
         if baseline is not None:
             test = st.segmented_control(
-                "Test over seeds", list(TESTS), default="t", required=True, format_func=TESTS.get, key="test",
-                label_visibility="collapsed", bind="query-params",
+                "Test over seeds", list(TESTS), default="t", required=True, key="test",
+                format_func=TESTS.__getitem__, label_visibility="collapsed", bind="query-params",
             )  # fmt: skip
     return Choice(rule, metric, baseline, test, unfinished, version), shown
 
@@ -174,7 +176,12 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
     titles = VIEWS | {n: f"{m.title} ({diagnostics.recording_methods(n)})" for n, m in own.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         view = st.selectbox(
-            "Matrix", list(titles), format_func=titles.get, key="matrix", bind="query-params", width=380
+            "Matrix",
+            list(titles),
+            format_func=titles.__getitem__,
+            key="matrix",
+            bind="query-params",
+            width=380,
         )
         fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view in own)
     columns, shown = (1 if common.narrow() else 3), False
@@ -231,10 +238,10 @@ def curve_tab(store: Store, found: Comparison) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         available = [m for m in SCORE_COLUMNS if m in found.metrics]
         metric = st.selectbox(
-            "Accuracy", available, format_func=METRICS.get, key="curve", bind="query-params"
+            "Accuracy", available, format_func=METRICS.__getitem__, key="curve", bind="query-params"
         )
         axis = st.selectbox(
-            "Against", list(curves.AXES), format_func=curves.AXES.get, key="axis", bind="query-params"
+            "Against", list(curves.AXES), format_func=curves.AXES.__getitem__, key="axis", bind="query-params"
         )
     for i, (setting, title) in enumerate(found.settings.items()):
         series = curves.mean_curves(store, found, setting, metric, axis)
@@ -246,8 +253,9 @@ def curve_tab(store: Store, found: Comparison) -> None:
 
 def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
     """Draw accuracy against cost, with the Pareto front."""
-    against = st.segmented_control(
-        "Against", ["megabytes", "seconds"], default="megabytes", required=True, key="cost",
+    costs_by: list[CostAxis] = ["megabytes", "seconds"]
+    against: CostAxis = st.segmented_control(
+        "Against", costs_by, default="megabytes", required=True, key="cost",
         bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
     )  # fmt: skip
     for i, (setting, title) in enumerate(found.settings.items()):
@@ -331,7 +339,7 @@ def nothing_finished(found: Sequence[ExperimentRow]) -> None:
     """Say that no run has finished, and link to the page that shows why."""
     states = [r.state for e in found for r in e.runs]
     going = any(not r.ended for e in found for r in e.runs)
-    counts = ", ".join(f"{states.count(s)} {s}" for s in common.STATUS if s in states)
+    counts = ", ".join(f"{states.count(s)} {s}" for s in STATUS if s in states)
     word = "No run has finished yet" if going else "No run finished"
     st.info(
         f"{word}: {counts}. Turn on *Include unfinished runs* to see what they have recorded.",

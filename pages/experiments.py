@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.plots.theme import STATUS
 from fedcore.progress import duration
 from fedcore.results import progress
 from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
-from pages.widgets import chosen, common, importing, queue
+from pages.widgets import common, importing, queue
 from pages.widgets import experiment_actions as actions
+from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
@@ -48,7 +52,7 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
     """
     jobs.ensure_worker(store)
     now = store.runs.get(every)
-    counts = {state: sum(r.state == state for r in now) for state in common.STATUS}
+    counts = {state: sum(r.state == state for r in now) for state in STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts += common.machine_html()
     news = changes_text({r.id: (r.status, r.rounds_done) for r in now}, seen, store.runs.count_after(newest))
@@ -74,7 +78,7 @@ def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int
 
 def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSummary]:
     """Draw the table of experiments, and return those that are selected in it."""
-    rows = {
+    rows: dict[str, Sequence[object]] = {
         "Status": [common.status_text(i.state) + ", archived" * i.row.archived for i in summaries],
         "Experiment": [i.row.name for i in summaries],
         "": [actions.menu(i) for i in summaries],
@@ -92,10 +96,10 @@ def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSumma
         "Tags": [list(i.row.tags) for i in summaries],
         "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in summaries],
     }
-    per_cent = {"format": "%.1f", "width": 75}
     text, number = st.column_config.TextColumn, st.column_config.NumberColumn
+    per_cent = partial(number, format="%.1f", width=75)
     ids = [i.row.id for i in summaries]
-    selected = chosen.table(
+    selected = selectable_table(
         rows,
         ids,
         TABLE,
@@ -118,13 +122,10 @@ def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSumma
             ),
             "Seeds": text(width=60),
             "Runs": text(width=60),
-            "Last": number(
-                help="Personal test accuracy at the last round of the method that is best on validation, %",
-                **per_cent,
+            "Last": per_cent(
+                help="Personal accuracy at the last round of the method that is best on validation, %"
             ),
-            "Validated": number(
-                help="Personal test accuracy of that method at its best validation round, %", **per_cent
-            ),
+            "Validated": per_cent(help="Personal accuracy of that method at its best validation round, %"),
             "Worst client": number(
                 help="Lowest accuracy of a client at the last round of that method, %",
                 format="%.1f",
@@ -143,7 +144,7 @@ def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSumma
 
 def remember_click() -> None:
     """Remember the action and the experiment of a click in a row's menu, before the rows can change."""
-    click, ids = st.session_state[MENU], chosen.shown(TABLE)
+    click, ids = st.session_state[MENU], ids_on_screen(TABLE)
     if click["row"] < len(ids):
         st.session_state["clicked_action"] = (click["label"], ids[click["row"]])
 
@@ -193,9 +194,7 @@ def filters() -> tuple[str, list[str]]:
         text = st.text_input(
             "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
         )
-        states = st.multiselect(
-            "Status", list(common.STATUS), key="status", bind="query-params", placeholder="any"
-        )
+        states = st.multiselect("Status", list(STATUS), key="status", bind="query-params", placeholder="any")
         st.toggle("Include archived", key="archived", bind="query-params")
     return text or "", states
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import cast
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from fedcore import jobs
 from fedcore.config import backbone_names
@@ -12,8 +15,9 @@ from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.plots.lines import line_chart, series_table
-from fedcore.plots.theme import Theme
+from fedcore.plots.theme import STATUS, Theme
 from fedcore.results import curves, diagnostics, progress
+from fedcore.results.metrics import Metric
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.runs import run_panels
 from fedcore.results.progress import Snapshot
@@ -61,7 +65,7 @@ def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, byte
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
     store: Store, token: Snapshot, what: str, split: int, point: int, theme: Theme
-) -> tuple[Chart, bytes | None, dict, str]:
+) -> tuple[Chart, bytes | None, dict[str, Sequence[object]], str]:
     """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
     title, note, per_cent = CHARTS.get(what, ""), "", what in CURVES
@@ -70,7 +74,7 @@ def lines(
     elif what == "traffic":
         series = curves.traffic_by_round(store, until)
     elif what in CURVES:
-        series = curves.accuracy_by_round(store, until, what, split, point)
+        series = curves.accuracy_by_round(store, until, cast(Metric, what), split, point)
     else:
         known = diagnostics.recorded_charts(store, store.runs.get(until))
         chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
@@ -88,6 +92,7 @@ def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
     later ones at most every five seconds. Nothing new while paused.
     """
     key = tuple(t[0] for t in now)
+    shown: Snapshot
     shown, when, draws = st.session_state.get("live_drawn", {}).get(key, (now, 0.0, {}))
     if not paused and shown != now and time.monotonic() - when >= SHOWN_SECONDS:
         target = progress.next_snapshot(shown, now, draws, EARLY_DRAWS)
@@ -103,7 +108,8 @@ def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
 def is_behind(now: Snapshot) -> bool:
     """Whether the drawn snapshot is older than the newest one."""
     key = tuple(t[0] for t in now)
-    return st.session_state.get("live_drawn", {}).get(key, (now,))[0] != now
+    drawn: Snapshot = st.session_state.get("live_drawn", {}).get(key, (now,))[0]
+    return drawn != now
 
 
 def run_rows(found: list[progress.RunProgress], theme: Theme) -> str:
@@ -201,7 +207,7 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
         own = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if own is None else own
         st.caption(f"{about} All heatmaps share one colour scale.".strip())
-    columns: list = []
+    columns: list[DeltaGenerator] = []
     for i, name in enumerate(settings.charts):
         if i % CHART_COLUMNS == 0:
             left = len(settings.charts) - i
@@ -225,7 +231,7 @@ def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
 
 def status_strip(found: ExperimentRow) -> str:
     """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
-    counts = {s: sum(r.state == s for r in found.runs) for s in common.STATUS}
+    counts = {s: sum(r.state == s for r in found.runs) for s in STATUS}
     parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
     parts.append(common.faint(f"{found.config.data.name}, {backbone_names(found.config)}"))
     parts += common.machine_html() if any(not r.ended for r in found.runs) else []  # else it would be old

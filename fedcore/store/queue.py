@@ -9,6 +9,9 @@ from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
 from fedcore.store.runs import change_runs
 
+Place = Literal["top", "up", "down", "bottom"]
+"""Where a run can be moved to within the queue."""
+
 MAX_SLOTS = 16
 """Runs at once on one device."""
 
@@ -60,7 +63,7 @@ class Queue:
         with self._file.writing() as database:
             return change_runs(database, run_ids, f"priority={int(priority)}", "status='queued'")
 
-    def move(self, run_ids: Iterable[int], to: Literal["top", "up", "down", "bottom"] = "top") -> list[int]:
+    def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:
         """Move queued runs within the queue and keep their order; runs queued later come after all of them.
 
         Returns: the runs that were moved; the others have already started or ended.

@@ -115,10 +115,14 @@ def choose_settings(found: list[RunRow]) -> Settings:
     with st.popover("View", icon=":material/tune:"):
         view = _view(found)
         split = st.radio(
-            "Evaluated on", list(SPLITS), format_func=SPLITS.get, key="live_split", bind="query-params"
+            "Evaluated on",
+            list(SPLITS),
+            format_func=SPLITS.__getitem__,
+            key="live_split",
+            bind="query-params",
         )
         point = st.radio(
-            "Models", list(POINTS), format_func=POINTS.get, key="live_point", bind="query-params"
+            "Models", list(POINTS), format_func=POINTS.__getitem__, key="live_point", bind="query-params"
         )
         columns = st.selectbox(
             "Panels per row",
@@ -285,7 +289,9 @@ def run_names(found: list[RunRow]) -> dict[int, str]:
 def confirm_stop(stoppable: list[RunRow]) -> None:
     """Ask which runs to stop."""
     names = run_names(stoppable)
-    chosen = st.multiselect("Runs", list(names), default=list(names), format_func=names.get)
+    chosen = st.multiselect(
+        "Runs", list(names), default=list(names), format_func=lambda run: names.get(run, "")
+    )
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
         common.store().runs.stop(chosen)
@@ -327,10 +333,10 @@ def log(found: list[RunRow]) -> None:
             "Run",
             list(names),
             index=list(names).index(telling[0]) if telling else 0,
-            format_func=names.get,
+            format_func=lambda run: names.get(run, ""),
             key="live_log",
         )
-        if chosen not in by_id:
+        if chosen is None or chosen not in by_id:  # of another experiment
             return
         run = by_id[chosen]
         with st.container(horizontal=True):

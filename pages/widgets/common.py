@@ -16,61 +16,7 @@ from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS, Chart
 from fedcore.plots.theme import STATUS, Theme, apply_theme
 from fedcore.store import Access, Store
 
-# Text is never in the primary colour: one on which white can be read is too dark to be read on the dark page
-# (#2B79AE: white on it 4.7:1, itself 3.9:1 on the page and 3.4:1 on a field, which is enough for marks).
-STYLE = """
-<style>
-.stMainBlockContainer { padding-top: 4.5rem; max-width: 1400px; }
-.stMainBlockContainer h2 { font-size: 1.75rem; padding: 0.5rem 0 1rem; }
-.fl-table { border-collapse: collapse; width: 100%; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
-[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p { color: inherit; opacity: 0.9; }
-[data-testid="stSliderThumbValue"], [data-testid="stSliderThumbValue"] p { color: inherit !important; }
-.stMarkdown code, .stCode code, .stCode .token { color: inherit !important; }
-.stTabs [aria-selected="true"] p { font-weight: 600; }
-.stTabs [role="tab"], .stTabs [role="tab"] p { color: inherit !important; }
-:is([data-testid="stBaseButton-secondary"], [data-testid="stBaseButton-tertiary"],
-  [data-testid="stBaseButton-borderless"], [data-testid="stExpander"] summary):is(:hover, :focus-visible):not(
-  :disabled) { color: inherit; }
-.stButtonGroup [aria-checked="true"], .stButtonGroup [aria-checked="true"] p {
-  color: inherit !important; }
-.fl-table th, .fl-table thead td { text-align: left; font-weight: 600; padding: 0.35rem 0.6rem;
-  vertical-align: bottom; border-bottom: 2px solid color-mix(in srgb, currentColor 25%, transparent); }
-.fl-table td { padding: 0.35rem 0.6rem; vertical-align: middle;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 12%, transparent); }
-.fl-table .num { text-align: right; }
-.fl-table td.num { white-space: nowrap; }
-@media (max-width: 640px) {
-  .fl-table th.num { white-space: nowrap; }
-  .stTabs [role="tablist"] { flex-wrap: wrap; overflow: visible; }
-}
-.fl-table .wide { min-width: 9rem; overflow-wrap: anywhere; }
-.fl-table .prose { min-width: 14.5rem; overflow-wrap: anywhere; }
-.fl-table .name { white-space: nowrap; }
-.fl-table code { font-size: 0.9em; }
-.fl-scroll { overflow-x: auto; }
-.fl-faint { opacity: 0.75; }
-.fl-table a, .fl-strip a { color: inherit; text-decoration: underline; }
-.fl-bar { height: 0.5rem; border-radius: 0.25rem; min-width: 6rem; overflow: hidden;
-  background: color-mix(in srgb, currentColor 15%, transparent); }
-.fl-bar > span { display: block; height: 100%; border-radius: 0.25rem; }
-.fl-cell summary { cursor: pointer; list-style: none; white-space: nowrap; }
-.fl-cell summary::-webkit-details-marker { display: none; }
-.fl-cell summary:hover, .fl-cell[open] summary {
-  background: color-mix(in srgb, currentColor 12%, transparent); }
-.fl-cell small { display: block; text-align: left; min-width: 13rem; white-space: normal; }
-.fl-status { white-space: nowrap; font-weight: 600; }
-.fl-swatch { display: inline-block; width: 0.7rem; height: 0.7rem; border-radius: 0.15rem;
-  margin-right: 0.45rem; }
-.fl-strip { display: flex; flex-wrap: wrap; gap: 0.4rem 1.6rem; font-size: 0.9rem; }
-a:focus-visible, main:focus-visible, [data-testid="stMain"]:focus-visible, .fl-scroll:focus-visible,
-[data-testid="stElementToolbar"] button:focus-visible, .fl-cell summary:focus-visible,
-.stCheckbox label:has(input:focus-visible), .stRadio label:has(input:focus-visible) {
-  outline: 2px solid currentColor !important; outline-offset: -2px; }
-/* the box forgets that it has the focus when something was chosen with the keyboard */
-:is(.stSelectbox, .stMultiSelect) [role="group"]:focus-within { border-color: #2B79AE; }
-.fl-strip b { font-variant-numeric: tabular-nums; }
-</style>
-"""
+STYLE = Path(__file__).with_name("style.css")
 LONGEST = 80
 """Characters of a method's name in a cell."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from fedcore.jobs import devices
-from fedcore.store.queue import MAX_SLOTS
-from pages.widgets import chosen, common
+from fedcore.store.queue import MAX_SLOTS, Place
+from pages.widgets import common
+from pages.widgets.selectable_table import selectable_table
 
-MOVES = {"Top": "vertical_align_top", "Up": "arrow_upward", "Down": "arrow_downward"}
+MOVES: dict[Place, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
 TABLE = "queue_table"
 
 
@@ -27,7 +30,7 @@ def section() -> None:
         if not waiting:
             st.caption("Launched runs wait here while others train.")
             return
-        rows = {
+        rows: dict[str, Sequence[object]] = {
             "Position": list(range(1, len(waiting) + 1)),
             "Experiment": [w.experiment for w in waiting],
             "Method": [w.label for w in waiting],
@@ -37,7 +40,7 @@ def section() -> None:
             "Device": [w.requested_device for w in waiting],
             "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
         }
-        selected = chosen.table(
+        selected = selectable_table(
             rows,
             [w.id for w in waiting],
             TABLE,
@@ -81,9 +84,9 @@ def _store(device: str, key: str) -> None:
 def _moves(selected: list[int]) -> None:
     store, idle = common.store(), not selected or not common.writable()
     with st.container(horizontal=True):
-        for label, icon in MOVES.items():
-            if st.button(label, icon=f":material/{icon}:", disabled=idle, key=f"queue_{label}"):
-                _tell(len(selected) - len(store.queue.move(selected, label.lower())))
+        for place, icon in MOVES.items():
+            if st.button(place.capitalize(), icon=f":material/{icon}:", disabled=idle, key=f"queue_{place}"):
+                _tell(len(selected) - len(store.queue.move(selected, place)))
                 st.rerun()
         if st.button("Stop", icon=":material/stop_circle:", disabled=idle, key="queue_stop"):
             store.runs.stop(selected)

@@ -46,7 +46,11 @@ def tabs_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
     """Return the analyses that a run allows, by the titles of their tabs."""
     if run.origin != "engine":
         return {}
-    tabs = {"Predictions": predictions, "Feature space": feature_space, "Evidence": evidence}
+    tabs: dict[str, Callable[[RunRow], None]] = {
+        "Predictions": predictions,
+        "Feature space": feature_space,
+        "Evidence": evidence,
+    }
     method = registry.load_all().get(run.method)
     if method is None or issubclass(method, LearnedPrompts):
         tabs["Prompt words"] = prompt_words

@@ -199,7 +199,7 @@ def _parts(groups: Sequence[Group], number: int) -> None:
         return
     with box:
         part: Breakdown = st.segmented_control(
-            "Numbers", there, default=there[0], required=True, format_func=BREAKDOWNS.get,
+            "Numbers", there, default=there[0], required=True, format_func=BREAKDOWNS.__getitem__,
             key=f"part_{number}", label_visibility="collapsed",
         )  # fmt: skip
         rows = {g.key: g.breakdowns.get(part, {}) for g in groups}

@@ -68,7 +68,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
         for line in shown
         for x, s in zip(line.x, line.stats, strict=True)
     ]
-    columns = {
+    columns: dict[str, Sequence[object]] = {
         "line": [c[0] for c in cells],
         name: [c[1] for c in cells],
         "mean": [round(c[2].mean, 2) for c in cells],
@@ -103,7 +103,9 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
         name = f"{field_phrase(column)} {value_text(column, value)}"
-        columns[name] = [None if s[j] is None else s[j].text() for s in found.stats]
+        columns[name] = [
+            None if stat is None else stat.text() for stat in (row_stats[j] for row_stats in found.stats)
+        ]
     common.draw(chart, "sweep_grid", columns)
     st.caption(common.md(chart.alt))
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+from streamlit.elements.arrow import DataframeStateInput
 
 
-def table(
+def selectable_table(
     rows: Mapping[str, Sequence[object]],
     ids: Sequence[int],
     key: str,
@@ -25,13 +26,13 @@ def table(
         first: selected at first.
         options: of ``st.dataframe``.
     """
-    before, state = shown(key), st.session_state.get(key)
+    before, state = ids_on_screen(key), st.session_state.get(key)
     if state is not None and before != list(ids):
         chosen = [before[row] for row in state["selection"]["rows"] if row < len(before)]
         st.session_state[key] = _selection(ids, chosen)
     st.session_state[f"{key}_ids"] = list(ids)
     event = st.dataframe(
-        rows,
+        dict(rows),
         key=key,
         hide_index=True,
         on_select="rerun",
@@ -42,12 +43,13 @@ def table(
     return [ids[row] for row in event["selection"]["rows"] if row < len(ids)]
 
 
-def shown(key: str) -> list[int]:
+def ids_on_screen(key: str) -> list[int]:
     """Return the ids of a table's rows as last drawn, to which a click in it refers."""
-    return st.session_state.get(f"{key}_ids", [])
+    ids: list[int] = st.session_state.get(f"{key}_ids", [])
+    return ids
 
 
-def _selection(ids: Sequence[int], chosen: Sequence[int]) -> dict[str, dict[str, list]]:
+def _selection(ids: Sequence[int], chosen: Sequence[int]) -> DataframeStateInput:
     places = {number: row for row, number in enumerate(ids)}
     rows = [places[i] for i in chosen if i in places]
     return {"selection": {"rows": rows, "columns": [], "cells": []}}
