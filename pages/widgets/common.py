@@ -24,7 +24,7 @@ _CODE = re.compile(r"(`[^`]+`)")
 
 
 def pages() -> list[st.Page]:
-    """The pages in the order of the navigation; a run's page is reached by links.
+    """Return the pages in the order of the navigation; the page Run is reached by links only.
 
     Without icons: Streamlit makes a page's icon the tab's, which the browser fetches from Google.
     """
@@ -39,7 +39,7 @@ def pages() -> list[st.Page]:
 
 
 def through_app() -> None:
-    """First line of every page: back through dashboard.py, where the page was started without it.
+    """Rerun the page through dashboard.py if it was started without it; every page calls this first.
 
     Streamlit runs the files of a folder called ``pages`` by itself until dashboard.py has called
     ``st.navigation`` once: a fresh server whose first visitor follows a link would show a page
@@ -51,28 +51,28 @@ def through_app() -> None:
 
 
 def style() -> None:
-    """The few rules that the theme does not know."""
+    """Apply the style rules that Streamlit's theme does not cover."""
     st.html(STYLE)
 
 
 def store() -> Store:
-    """The store of this app: FEDLENS_DB, or ``runs.db`` beside app.py."""
+    """Return the store of this app: FEDLENS_DB, or ``runs.db`` beside app.py."""
     return Store()
 
 
 def database() -> Path:
-    """The path of the app's database."""
+    """Return the path of the app's database."""
     return store().path
 
 
 @st.cache_resource(ttl=20, show_spinner=False)
 def _prepared(path: str, there: bool) -> Access:
-    """Created and migrated; looked at again from time to time, since permissions and disks change."""
+    """Create or migrate the database; repeated from time to time, since permissions and disks change."""
     return Store(path).prepare()
 
 
 def open_database() -> bool:
-    """Create or migrate the database, wake the worker if there is work; says on the page what does not go.
+    """Prepare the database and start the worker if runs are queued; problems are shown on the page.
 
     Returns: whether there is a database that pages can read.
     """
@@ -97,12 +97,12 @@ def writable() -> bool:
 
 
 def theme() -> Theme:
-    """Light or dark, as the reader has chosen."""
+    """Return the theme that the reader has chosen, light or dark."""
     return Theme(dark=st.context.theme.type == "dark")
 
 
 def md(text: str) -> str:
-    """Text that Markdown shows as it is: names may hold anything."""
+    """Escape text for Markdown; names may hold anything."""
     return _escaped(" ".join(text.split()))
 
 
@@ -111,19 +111,19 @@ def _escaped(text: str) -> str:
 
 
 def esc(text: object) -> str:
-    """Text that HTML shows as it is."""
+    """Escape text for HTML."""
     return html.escape(str(text))
 
 
 def show_error(error: FedLensError, where: object = st) -> None:
-    """What is wrong, where, and what to do; commands stand out, as errors write them in backticks."""
+    """Show an error on the page; commands, which errors write in backticks, stand out."""
     parts = _CODE.split(" ".join(str(error).split()))
     text = "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
     where.error(text, icon=":material/error:")  # type: ignore[attr-defined]
 
 
 def status_html(state: str) -> str:
-    """A status as mark and word, in its colour."""
+    """Return a status as symbol and word in its colour, as HTML."""
     symbol, light, dark = STATUS[state]
     colour = dark if theme().dark else light
     icon = f'<span aria-hidden="true">{symbol}</span>'
@@ -131,12 +131,12 @@ def status_html(state: str) -> str:
 
 
 def clipped(name: str) -> str:
-    """A name cut to what a cell holds: of 500 characters nobody reads the middle."""
+    """Cut the middle out of a name that is too long for a cell."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 13]}…{name[-12:]}"
 
 
 def method_html(label: str, method: str) -> str:
-    """A method's name with its colour; under the pointer the whole of a name that was cut."""
+    """Return a method's name with its colour as HTML; hovering over a cut name shows all of it."""
     swatch = f'<span class="fl-swatch" style="background:{theme().colour(method)}" aria-hidden="true"></span>'
     if len(label) <= LONGEST:
         return swatch + esc(label)
@@ -144,12 +144,12 @@ def method_html(label: str, method: str) -> str:
 
 
 def faint(text: str) -> str:
-    """Text that matters less, as HTML."""
+    """Return less important text as HTML."""
     return f'<span class="fl-faint">{esc(text)}</span>'
 
 
 def machine_html() -> list[str]:
-    """How busy this machine's devices are, one HTML text each."""
+    """Return the load and memory of each device of this machine as HTML."""
     found = []
     for d in devices.list_devices():
         load = "" if d.load is None else f" at {d.load:.0%}"
@@ -158,22 +158,22 @@ def machine_html() -> list[str]:
 
 
 def status_text(state: str) -> str:
-    """A status as mark and word."""
+    """Return a status as symbol and word."""
     return f"{STATUS[state][0]} {state}"
 
 
 def per_cent(share: float | None) -> str:
-    """A share as per cent, a dash where there is none."""
+    """Format a share as per cent, or a dash if there is none."""
     return "-" if share is None else f"{100 * share:.1f}"
 
 
 def number(value: float | None, digits: int) -> str:
-    """A number, a dash where there is none."""
+    """Format a number, or a dash if there is none."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], label: str) -> str:
-    """A table. header: (title, css class) per column; cells are HTML, escaped by the caller."""
+    """Return a table. header: (title, css class) per column; cells are HTML, escaped by the caller."""
     head = "".join(
         f'<th scope="col" class="{css}">{esc(title)}</th>' if title else f'<td class="{css}"></td>'
         for title, css in header
@@ -192,7 +192,7 @@ def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]],
 
 
 def ids_in_url(name: str, known: Iterable[int], fallback: Sequence[int]) -> list[int]:
-    """Ids that the URL names, or those last looked at, or ``fallback``; unknown ones are left out."""
+    """Return the known ids that the URL names, else those last shown, else ``fallback``."""
     there = set(known)
     asked = [int(text) for text in st.query_params.get_all(name) if text.isdecimal()]
     asked = asked or st.session_state.get(f"last_{name}", [])
@@ -202,7 +202,7 @@ def ids_in_url(name: str, known: Iterable[int], fallback: Sequence[int]) -> list
 
 
 def remember_ids(name: str, ids: Sequence[int]) -> None:
-    """Write ids to the URL, so that it can be shared, and keep them for the way back to this page."""
+    """Write ids to the URL, so that it can be shared, and keep them for a return to this page."""
     st.session_state[f"last_{name}"] = list(ids)
     if st.query_params.get_all(name) != [str(i) for i in ids]:
         st.query_params[name] = [str(i) for i in ids]
@@ -211,10 +211,10 @@ def remember_ids(name: str, ids: Sequence[int]) -> None:
 def draw(
     chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None, title: str = ""
 ) -> None:
-    """A chart with its text alternative, or its numbers where the reader asked for tables.
+    """Draw a chart with its text alternative, or its numbers if the reader has chosen tables.
 
     Args:
-        title: what stands above the numbers, where it is else said within the chart alone.
+        title: shown above the numbers, for charts whose title is inside the chart.
     """
     if table is not None and st.session_state.get("as_tables"):
         if title:
@@ -226,20 +226,20 @@ def draw(
 
 
 def table_switch() -> None:
-    """The switch between charts and tables, one for all pages."""
+    """Draw the switch between charts and tables, one for all pages."""
     st.toggle(
         "Show as table",
         key="as_tables",
         persist_state="session",
-        help="Every chart as the numbers that it is drawn from",
+        help="Shows the numbers behind every chart",
     )
 
 
 def narrow() -> bool:
-    """Whether the reader holds a telephone: panels stand below each other then."""
+    """Whether the reader uses a telephone; panels then stand below each other."""
     return "Mobi" in (st.context.headers.get("User-Agent") or "")
 
 
 def figure_width() -> int:
-    """About how many pixels a figure across the page has."""
+    """Return the approximate width in pixels of a chart across the page."""
     return NARROW_PIXELS if narrow() else WIDE_PIXELS
