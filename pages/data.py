@@ -153,8 +153,8 @@ def backbones() -> None:
 def _weights(name: str) -> str:
     if name in MINI_MODELS:
         return "✓ come with FedLens"
-    there = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
-    return f"✓ {common.esc(', '.join(there))}" if there else common.faint("none yet")
+    downloaded = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
+    return f"✓ {common.esc(', '.join(downloaded))}" if downloaded else common.faint("none yet")
 
 
 def download_weights() -> None:
@@ -164,17 +164,17 @@ def download_weights() -> None:
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
     model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
     tag = middle.selectbox("Tag", tags.tags(model), key="tag")
-    there = tags.cached(model, tag)
+    file = tags.cached(model, tag)
     if right.button(
         "Download",
         icon=":material/download:",
-        disabled=there is not None or not common.writable(),
+        disabled=file is not None or not common.writable(),
         width="stretch",
     ):
         background.submit("weights", f"{model} {tag}", {"name": model, "tag": tag})
         st.rerun()
-    if there is not None:
-        st.caption(f"✓ on this machine: {common.md(str(there))}")
+    if file is not None:
+        st.caption(f"✓ on this machine: {common.md(str(file))}")
     else:
         st.caption(
             f"From huggingface.co/{common.md(tags.repository(model, tag)[0])} into the Hugging Face cache."

@@ -76,8 +76,8 @@ def with_field_titles(text: str) -> str:
     for section, model in sections.items():
         paths |= {n: f"{section}.{name}" for name in model.model_fields for n in (name, f"{section}.{name}")}
 
-    def title(found: re.Match[str]) -> str:
-        name = found[0]
+    def title(match: re.Match[str]) -> str:
+        name = match[0]
         known = name in paths and ("_" in name or "." in name)  # a word without either may be a word
         return f'"{field_title(paths[name])}"' if known else name
 

@@ -237,7 +237,8 @@ def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
     next(w for w in app.number_input if w.label == "Minimum samples").set_value(99_999)
     (said,) = [e.value.replace("\\", "") for e in app.run().error]
-    assert 'lower "Minimum samples"' in said and "min_samples" not in said
+    assert said.startswith("Minimum samples: domain"), "below its row, an error names its field"
+    assert 'lower "Minimum samples" to' in said and "min_samples" not in said
     path = "no folder '/data/min_samples', `python -m x min_samples`, x/data.columns: name it in data.columns"
     assert with_field_titles(path) == path.removesuffix("data.columns") + '"Column names"'
 
