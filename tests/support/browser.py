@@ -98,7 +98,7 @@ def end_workers(db: Path) -> None:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether a process still does something: one that its parent has only to take note of does not."""
+    """Return whether a process still does something; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
