@@ -237,8 +237,8 @@ def _methods_with(experiment: Experiment, path: str) -> list[int]:
     who, _, name = path.removeprefix("methods.").rpartition(".")
     named = [i for i, e in enumerate(experiment.methods) if who in ("*", e.name, e.label)]
     if not named:
-        there = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
-        raise FedLensError(f"no method '{who}' in this experiment; there are {there}", f"sweep.{path}")
+        names = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
+        raise FedLensError(f"no method '{who}' in this experiment; there are {names}", f"sweep.{path}")
     configs = {i: registry.get(experiment.methods[i].name, f"methods.{i}.name").Config for i in named}
     having = [i for i in named if name in configs[i].model_fields]
     if not having or (who != "*" and len(having) < len(named)):

@@ -219,13 +219,13 @@ def feature_space(snapshot: Snapshot, model: int, test_set: int, most: int = 600
     )
     kind = np.repeat([0, 1, 2], [len(images), len(classes), len(centroids)])
     label = np.concatenate([labels.numpy(), np.arange(len(classes)), present.numpy()])
-    guess = np.full(len(points), -1)
-    guess[: len(images)] = predicted.numpy()
+    predicted_or_none = np.full(len(points), -1)
+    predicted_or_none[: len(images)] = predicted.numpy()
     return {
         "xy": xy.astype(np.float32),
         "kind": kind,
         "label": label,
-        "predicted": guess,
+        "predicted": predicted_or_none,
         "sample": rows[0].numpy(),
     }
 

@@ -9,11 +9,11 @@ from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
 from fedcore.store import Store, TaskRow
 
-What = Literal["predictions", "feature_space", "evidence", "nearest_words"]
+AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
 
 
 def submit(
-    store: Store, run_id: int, what: What, model: int = 0, test_set: int = 0, *, again: bool = False
+    store: Store, run_id: int, what: AnalysisKind, model: int = 0, test_set: int = 0, *, again: bool = False
 ) -> int:
     """Queue an analysis of a run's newest round, unless it is there already.
 
@@ -27,12 +27,12 @@ def submit(
     return store.tasks.submit("analyse", key(store, run_id, what, model, test_set), args, run_id, again=again)
 
 
-def find(store: Store, run_id: int, what: What, model: int = 0, test_set: int = 0) -> TaskRow | None:
+def find(store: Store, run_id: int, what: AnalysisKind, model: int = 0, test_set: int = 0) -> TaskRow | None:
     """Return the task of an analysis, None if it was never submitted."""
     return store.tasks.find("analyse", key(store, run_id, what, model, test_set))
 
 
-def key(store: Store, run_id: int, what: What, model: int, test_set: int) -> str:
+def key(store: Store, run_id: int, what: AnalysisKind, model: int, test_set: int) -> str:
     """Name an analysis by all that it depends on; a run that has gone on since has another."""
     (run,) = store.runs.get([run_id])
     return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"

@@ -17,7 +17,7 @@ from fedcore.results.metrics import (
     is_own,
     personalisation,
 )
-from fedcore.results.statistics import Stat, spread
+from fedcore.results.statistics import Stat, mean_known, spread
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, NamedCell, Store
 
 
@@ -155,23 +155,21 @@ def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResu
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the condition number of the clients' transforms in the last round, averaged over clients."""
     rows = reader.diagnostics(result.run.id, "condition_number")
-    last = [r.value for r in rows if r.round == rows[-1].round and r.value is not None]
-    return float(np.mean(last)) if last else None
+    return mean_known(r.value for r in rows if r.round == rows[-1].round)
 
 
 def _gradient_cosine(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the mean pairwise cosine of the clients' pseudo-gradients, averaged over all rounds."""
     rows = reader.diagnostics(result.run.id, "gradient_conflict")
-    known = [r.value for r in rows if r.value is not None]
-    return float(np.mean(known)) if known else None
+    return mean_known(r.value for r in rows)
 
 
 def _traffic(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return millions of scalars sent by a client in a round (the paper does not say what it counts)."""
     rounds = [r for r in reader.store.rounds.of_runs([result.run.id]) if r.round > 0]
     clients = sum(e.kind == "client" for e in reader.store.cells.entities(result.run.id))
-    known = [r.scalars_up for r in rounds if r.scalars_up is not None]
-    return float(np.mean(known)) / clients / 1e6 if known and clients else None
+    scalars = mean_known(r.scalars_up for r in rounds)
+    return scalars / clients / 1e6 if scalars is not None and clients else None
 
 
 MEASURES: dict[str, Measure] = {

@@ -146,7 +146,7 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
 def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme: Theme) -> Chart:
     """Draw t-SNE: dots are images, stars class features, crosses the centroids of a class's images."""
     figure = go.Figure()
-    xy, kind, label, guess = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
+    xy, kind, label, predicted = (arrays[n] for n in ("xy", "kind", "label", "predicted"))
     for c, name in enumerate(classes):
         colours = _CLASS_COLOURS_DARK if theme.dark else _CLASS_COLOURS
         colour = colours[c % len(colours)]
@@ -155,7 +155,9 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
             if not at.any():
                 continue
             symbol = {0: _MARKS[c // len(_CLASS_COLOURS) % len(_MARKS)], 1: "star", 2: "x"}[k]
-            said = [f"predicted {escape(classes[g])}" if g >= 0 else what for g in guess[at].tolist()]
+            hover_texts = [
+                f"predicted {escape(classes[g])}" if g >= 0 else what for g in predicted[at].tolist()
+            ]
             figure.add_trace(
                 go.Scatter(
                     x=xy[at, 0],
@@ -171,7 +173,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
                         "opacity": 1 if k else 0.75 if theme.dark else 0.55,
                         "line": {"width": 0 if k == 0 else 1.5, "color": theme.ink},
                     },
-                    customdata=said,
+                    customdata=hover_texts,
                     hovertemplate=f"{what}: {escape(name)}<br>%{{customdata}}<extra></extra>",
                 )
             )
@@ -184,7 +186,7 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
         height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=_MARGIN
     )
     images = kind == 0
-    right = 100 * float(np.mean(label[images] == guess[images])) if images.any() else 0.0
+    right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
     return Chart(
         figure,
         f"t-SNE of {int(images.sum())} images, {int((kind == 1).sum())} class features and "
@@ -261,5 +263,7 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
         **theme.layout,
         margin=_MARGIN,
     )
-    said = "; ".join(f"{chart.symbol} = {f.setting}: {f.accuracy.text()} % with {f.recorded:,}" for f in rows)
-    return Chart(figure, f"Personal accuracy and {name} by {axis}: {said}.")
+    summary = "; ".join(
+        f"{chart.symbol} = {f.setting}: {f.accuracy.text()} % with {f.recorded:,}" for f in rows
+    )
+    return Chart(figure, f"Personal accuracy and {name} by {axis}: {summary}.")

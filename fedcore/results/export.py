@@ -225,8 +225,8 @@ def summary_latex(
     comparison = compare(store, experiment_ids, rule, unfinished=unfinished)
     values, tables = printed(comparison), []
     for setting, title in comparison.settings.items():
-        there = shown_metrics(comparison.groups_in(setting))
-        chosen = there if metrics is None else [m for m in metrics if m in comparison.metrics]
+        shown = shown_metrics(comparison.groups_in(setting))
+        chosen = shown if metrics is None else [m for m in metrics if m in comparison.metrics]
         tables.append(_latex_table(comparison, setting, title, chosen, values))
     return "\n".join(tables)
 
@@ -235,12 +235,15 @@ def _latex_table(
     comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric], printed: PrintedValues
 ) -> str:
     groups = comparison.groups_in(setting)
-    there = printed.metrics(groups)
+    with_printed = printed.metrics(groups)
     heads = [
-        [METRIC_HEADINGS[m], *([f"{METRIC_HEADINGS[m]}, printed"] if m in there else [])] for m in metrics
+        [METRIC_HEADINGS[m], *([f"{METRIC_HEADINGS[m]}, printed"] if m in with_printed else [])]
+        for m in metrics
     ]
     columns = ["Method", *(tex(h) for pair in heads for h in pair), "$n$"]
-    sources = f" Printed: {tex('; '.join(printed.of_rows(groups).sources))}." if there & set(metrics) else ""
+    sources = (
+        f" Printed: {tex('; '.join(printed.of_rows(groups).sources))}." if with_printed & set(metrics) else ""
+    )
     marked = {m: ranks(groups, m, 2) for m in metrics}
     several = any(g.stats[m].std is not None for g in groups for m in metrics if m in g.stats)
     spread = r"mean $\pm$ sample standard deviation over seeds" if several else "one seed"
@@ -261,7 +264,7 @@ def _latex_table(
         cells = []
         for m in metrics:
             cells.append(_latex_cell(group, m, marked[m]))
-            cells += [_latex_printed(printed.of(group, m))] if m in there else []
+            cells += [_latex_printed(printed.of(group, m))] if m in with_printed else []
         # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
         label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
         lines.append("    " + " & ".join([label, *cells, _latex_n(group, metrics)]) + r" \\")
@@ -296,8 +299,8 @@ def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequen
         for metric in metrics:
             names = {f"{f.value:.2f}": f.method for f in reversed(printed.of(group, metric))}
             if len(names) > 1:
-                said = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
-                yield f"{group.label}, {METRIC_HEADINGS[metric]} printed: {said}"
+                meanings = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
+                yield f"{group.label}, {METRIC_HEADINGS[metric]} printed: {meanings}"
 
 
 def _latex_printed(values: Sequence[PrintedValue]) -> str:

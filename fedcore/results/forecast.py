@@ -95,8 +95,8 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     of one backbone are not distinguished.
     """
     folder = artifacts_folder(db) / "encodings"
-    there = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
-    cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in there}
+    descriptions = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
+    cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in descriptions}
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     kinds = [_kind(run) for run in planned.runs]
     return Disk(sum(new) + sum(past.written.get(k, 0) for k in kinds), set(kinds) <= set(past.written))

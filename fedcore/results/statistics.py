@@ -100,29 +100,29 @@ def paired_test(ours: Mapping[int, float], theirs: Mapping[int, float], test: Te
     from scipy import stats  # here: the import takes longer than a page may, and few pages test anything
 
     seeds = sorted(set(ours) & set(theirs))
-    gaps = np.array([ours[s] - theirs[s] for s in seeds])
+    differences = np.array([ours[s] - theirs[s] for s in seeds])
     n = len(seeds)
     if not n:
         return PairedTest(test, 0, None, remark="no seed in common")
-    mean = float(gaps.mean())
+    mean = float(differences.mean())
     if n < MIN_PAIRS:
         return PairedTest(test, n, mean, remark=f"n = {n}: too few seeds")
     # equal up to rounding: a test would divide by a spread that is only rounding error
-    if float(np.ptp(gaps)) <= 1e-9 * max(1.0, float(np.abs(gaps).max())):
+    if float(np.ptp(differences)) <= 1e-9 * max(1.0, float(np.abs(differences).max())):
         return PairedTest(test, n, mean, remark="every seed differs by the same: no test")
     if test == "t":
-        return PairedTest(test, n, mean, float(stats.ttest_1samp(gaps, 0.0).pvalue))
-    untied = int(np.count_nonzero(gaps))
+        return PairedTest(test, n, mean, float(stats.ttest_1samp(differences, 0.0).pvalue))
+    untied = int(np.count_nonzero(differences))
     floor = 2 / 2**untied
     remark = f"n = {untied} cannot reach below {floor:.2g}" if floor >= LEVEL else ""
-    return PairedTest(test, n, mean, float(stats.wilcoxon(gaps).pvalue), remark=remark)
+    return PairedTest(test, n, mean, float(stats.wilcoxon(differences).pvalue), remark=remark)
 
 
 def holm(tests: Sequence[PairedTest]) -> list[PairedTest]:
     """Adjust p for the number of tests that were made (Holm, 1979); the order stays."""
-    made = sorted((test.p, i) for i, test in enumerate(tests) if test.p is not None)
+    tested = sorted((test.p, i) for i, test in enumerate(tests) if test.p is not None)
     adjusted, highest = list(tests), 0.0
-    for rank, (p, i) in enumerate(made):
-        highest = max(highest, min(1.0, (len(made) - rank) * p))
+    for rank, (p, i) in enumerate(tested):
+        highest = max(highest, min(1.0, (len(tested) - rank) * p))
         adjusted[i] = replace(tests[i], adjusted=highest)
     return adjusted

@@ -233,15 +233,15 @@ def _experiments_in(file: Path) -> list[dict[str, Any]]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FedLensError(f"cannot read {file}: {error}; give the path of a JSON file", "file") from error
-    written = content.get("format") if isinstance(content, dict) else None
-    if written not in (FORMAT, FIRST_FORMAT):
+    file_format = content.get("format") if isinstance(content, dict) else None
+    if file_format not in (FORMAT, FIRST_FORMAT):
         raise FedLensError(
             f"{file} is no experiment of FedLens: its format is not '{FORMAT}'; "
             "write it with `fedlens export ID --table experiment --format json`",
             "file",
         )
     experiments: list[dict[str, Any]] = content["experiments"]
-    return [_renamed(e) for e in experiments] if written == FIRST_FORMAT else experiments
+    return [_renamed(e) for e in experiments] if file_format == FIRST_FORMAT else experiments
 
 
 def _renamed(experiment: dict[str, Any]) -> dict[str, Any]:

@@ -100,17 +100,17 @@ RUN_TABLES = ("entities", "rounds", "scores", "client_rounds", "accuracy", "diag
 """Tables keyed by ``run_id``, which hold what a run has recorded."""
 
 
-def _first(db: Database) -> None:
+def _create_tables(db: Database) -> None:
     db.executescript(TABLES)
 
 
-def _kinds(db: Database) -> None:
+def _add_named_view(db: Database) -> None:
     """Add the view for other tools; a client may have its domain's name, so kinds distinguish their rows."""
     db.execute("DROP VIEW IF EXISTS accuracy_named")
     db.execute(FIRST_NAMED_VIEW)
 
 
-def _class_sets(db: Database) -> None:
+def _add_class_sets(db: Database) -> None:
     """Add test sets of a client's classes (kind ``classes``) and their mean; SQLite cannot change a CHECK."""
     db.execute("DROP VIEW accuracy_named")
     db.execute("ALTER TABLE entities RENAME TO entities_before")
@@ -126,7 +126,7 @@ CREATE TABLE entities(
     db.execute(FIRST_NAMED_VIEW)
 
 
-def _tasks_and_slots(db: Database) -> None:
+def _claim_tasks(db: Database) -> None:
     """Tasks are claimed as runs are; a run's measured memory says whether another fits beside it."""
     for column in (
         "attempt INTEGER NOT NULL DEFAULT 0", "device TEXT", "created_at REAL NOT NULL DEFAULT 0",
@@ -139,7 +139,7 @@ def _tasks_and_slots(db: Database) -> None:
     db.execute("CREATE TABLE slots(device TEXT PRIMARY KEY, slots INTEGER NOT NULL CHECK(slots > 0)) STRICT")
 
 
-def _numbers_once(db: Database) -> None:
+def _never_reuse_ids(db: Database) -> None:
     """Never reuse an id: a link or a note must not mean another run after the newest one was deleted.
 
     AUTOINCREMENT cannot be added to an existing table. Foreign keys must be off: otherwise dropping a table
@@ -148,9 +148,9 @@ def _numbers_once(db: Database) -> None:
     if db.execute("PRAGMA foreign_keys").fetchone()[0]:
         raise RuntimeError("foreign keys are on: the rounds of all runs would be deleted with the old table")
     for table in ("experiments", "runs", "tasks"):
-        asked = "SELECT sql FROM sqlite_master WHERE tbl_name=? AND type=? AND sql IS NOT NULL"
-        ((old,), *_) = db.execute(asked, [table, "table"]).fetchall()
-        indexes = [row[0] for row in db.execute(asked, [table, "index"]).fetchall()]
+        query = "SELECT sql FROM sqlite_master WHERE tbl_name=? AND type=? AND sql IS NOT NULL"
+        ((old,), *_) = db.execute(query, [table, "table"]).fetchall()
+        indexes = [row[0] for row in db.execute(query, [table, "index"]).fetchall()]
         columns = old[old.index("(") :].replace(
             "id INTEGER PRIMARY KEY", "id INTEGER PRIMARY KEY AUTOINCREMENT", 1
         )
@@ -180,7 +180,7 @@ CREATE TABLE imported_files(
 """CSV files that were imported, by their content; a row is deleted with the first of its runs."""
 
 
-def _clear_names(db: Database) -> None:
+def _rename_columns(db: Database) -> None:
     """Give columns names that say what they hold; imports are no longer kept as tasks."""
     db.execute("DROP VIEW accuracy_named")
     for table, columns in RENAMED.items():
@@ -195,12 +195,12 @@ def _clear_names(db: Database) -> None:
 
 
 STEPS: dict[str, Callable[[Database], None]] = {
-    "0001_first": _first,
-    "0002_kinds_in_accuracy_named": _kinds,
-    "0003_class_sets": _class_sets,
-    "0004_tasks_and_slots": _tasks_and_slots,
-    "0005_numbers_once": _numbers_once,
-    "0006_clear_names": _clear_names,
+    "0001_first": _create_tables,
+    "0002_kinds_in_accuracy_named": _add_named_view,
+    "0003_class_sets": _add_class_sets,
+    "0004_tasks_and_slots": _claim_tasks,
+    "0005_numbers_once": _never_reuse_ids,
+    "0006_clear_names": _rename_columns,
 }
 """Migrations in their order; a file that records all of these names is up to date."""
 
@@ -209,7 +209,7 @@ def migrations() -> Migrations:
     """Return the steps for sqlite-utils, whose import takes 0.3 s; an up-to-date file never needs it."""
     from sqlite_utils import Migrations
 
-    found = Migrations(MIGRATION_SET)
+    steps = Migrations(MIGRATION_SET)
     for name, step in STEPS.items():
-        found(name=name)(step)
-    return found
+        steps(name=name)(step)
+    return steps

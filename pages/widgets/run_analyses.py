@@ -32,7 +32,7 @@ class Analysis:
     """One analysis of a run: its kind, the model and the test set, both by entity code."""
 
     run: RunRow
-    what: analysis.What
+    what: analysis.AnalysisKind
     model: int = 0
     test_set: int = 0
 

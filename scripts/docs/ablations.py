@@ -135,9 +135,9 @@ def _check_complete(row: ExperimentRow, comparison: Comparison) -> None:
     if comparison.notes:
         raise FedLensError(f"experiment {row.id} is incomplete: {'; '.join(comparison.notes)}")
     wanted = {(m.label, s) for m in row.config.methods for s in row.config.seeds}
-    there = {(v.run.label, v.run.seed) for g in comparison.groups for v in g.runs}
-    if wanted - there:
-        missing = ", ".join(f"{label} (seed {seed})" for label, seed in sorted(wanted - there))
+    recorded = {(v.run.label, v.run.seed) for g in comparison.groups for v in g.runs}
+    if wanted - recorded:
+        missing = ", ".join(f"{label} (seed {seed})" for label, seed in sorted(wanted - recorded))
         raise FedLensError(f"experiment {row.id} is incomplete: it lacks {missing}; resume its runs first")
 
 

@@ -18,7 +18,7 @@ from tests.support.pages import Opened, button, keep_checkpoint
 CLASSES = ["zero", "<i>one</i>", "two"]
 
 
-def answer(db: Path, run: int, what: analysis.What, arrays: dict[str, np.ndarray]) -> None:
+def answer(db: Path, run: int, what: analysis.AnalysisKind, arrays: dict[str, np.ndarray]) -> None:
     """As the background would: arrays beside the row, the rest in it."""
     analysis.submit(Store(db), run, what)
     claimed = Store(db).jobs.claim(new_owner(), "cpu", TASKS)

@@ -52,12 +52,12 @@ def find_experiment(database: Database, experiment: str | int | None) -> Existin
     """
     if experiment is None:
         return None
-    found = _find_by(database, "e.name", experiment) if isinstance(experiment, str) else None
-    if found is None and (isinstance(experiment, int) or experiment.isdecimal()):
-        found = _find_by(database, "e.id", int(experiment))
-    if found is None and isinstance(experiment, int):
+    row = _find_by(database, "e.name", experiment) if isinstance(experiment, str) else None
+    if row is None and (isinstance(experiment, int) or experiment.isdecimal()):
+        row = _find_by(database, "e.id", int(experiment))
+    if row is None and isinstance(experiment, int):
         raise FedLensError(f"no experiment {experiment}; `fedlens list` shows them", "experiment")
-    return found
+    return row
 
 
 def _find_by(database: Database, column: str, value: str | int) -> ExistingExperiment | None:

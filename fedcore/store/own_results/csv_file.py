@@ -154,30 +154,30 @@ def read_rows(file: Path) -> Iterator[Row]:
 
 
 def _row(line: int, values: dict[str, str | None]) -> Row:
-    given = {key: (values.get(key) or "").strip() for key in (*REQUIRED, *OPTIONAL)}
-    empty = [name for name in REQUIRED if not given[name]]
+    fields = {key: (values.get(key) or "").strip() for key in (*REQUIRED, *OPTIONAL)}
+    empty = [name for name in REQUIRED if not fields[name]]
     if empty:
         raise ValueError(f"column {empty[0]} is empty")
-    given = {key: value or OPTIONAL.get(key, "") for key, value in given.items()}
-    numbers = {name: _whole(name, given[name]) for name in ("seed", "round", "correct", "total")}
+    fields = {key: value or OPTIONAL.get(key, "") for key, value in fields.items()}
+    numbers = {name: _whole(name, fields[name]) for name in ("seed", "round", "correct", "total")}
     if numbers["total"] < 1 or numbers["correct"] > numbers["total"]:
         raise ValueError(f"{numbers['correct']} correct of {numbers['total']}; correct may be 0 to total")
-    if given["split"] not in SPLIT_CODES:
-        raise ValueError(f"no split '{given['split']}'; there are: {', '.join(SPLIT_CODES)}")
-    if given["point"] not in STAGE_OF:
-        raise ValueError(f"no point '{given['point']}'; there are: local, broadcast")
+    if fields["split"] not in SPLIT_CODES:
+        raise ValueError(f"no split '{fields['split']}'; there are: {', '.join(SPLIT_CODES)}")
+    if fields["point"] not in STAGE_OF:
+        raise ValueError(f"no point '{fields['point']}'; there are: local, broadcast")
     return Row(
         line=line,
-        method=given["method"],
+        method=fields["method"],
         seed=numbers["seed"],
         round=numbers["round"],
-        model=given["model"],
-        test_set=given["test_set"],
+        model=fields["model"],
+        test_set=fields["test_set"],
         correct=numbers["correct"],
         total=numbers["total"],
-        split=given["split"],
-        point=given["point"],
-        domain=given["domain"],
+        split=fields["split"],
+        point=fields["point"],
+        domain=fields["domain"],
     )
 
 
