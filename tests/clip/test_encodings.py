@@ -22,6 +22,7 @@ from fedcore.clip.backbone import Backbone
 from fedcore.clip.facts import facts
 from fedcore.errors import FedLensError
 from tests.support.clip import noise, pixel_backbone
+from tests.support.jobs import wait_for
 
 ABOUT = {"key": "k", "data": "d"}
 
@@ -115,9 +116,7 @@ def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tiny_backbone,
     images = noise(300, lambda i: (decoded.append(i), plain(i))[1])
     path = features.cache_path(tmp_path, backbone, images, "layer:1")
     child = start(tmp_path, backbone, 0.002)
-    end = time.monotonic() + 30
-    while arrays.rows_on_disk(path) < 128 and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_for(lambda: arrays.rows_on_disk(path) >= 128)
     child.kill()
     child.join()
     assert child.exitcode == -signal.SIGKILL and not path.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +47,8 @@ def test_job_killed_is_marked_with_its_signal_and_resumes_to_the_same_rows(db, q
     assert "signal 9" in row(db, run_id).status_text
     done = row(db, run_id).rounds_done
     assert 3 <= done < ROUNDS
-    time.sleep(0.2)
+    (later,) = queued(rounds=1)
+    wait_for(lambda: row(db, later).status == "done")
     assert row(db, run_id).status == "interrupted"  # nobody queues it again unasked
 
     assert Store(db).runs.resume([run_id]) == [run_id]

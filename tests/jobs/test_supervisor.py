@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -224,5 +223,4 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
     assert not supervisor.step()
     assert supervisor.step()
     wait_for(lambda: statuses(db, [run_id]) == ["done"])
-    time.sleep(0.05)
     wait_for(lambda: not supervisor.step())

@@ -134,7 +134,9 @@ def test_the_browser_is_opened_where_there_is_a_screen(
 
     async def start() -> None:
         async with served.open_browser(served.app):
-            await asyncio.sleep(0.05)
+            later = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0, later.set_result, None)
+            await later
 
     asyncio.run(start())
     assert shown == opened

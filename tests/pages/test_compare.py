@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html as html_
 import io
 import json
 import re
@@ -21,6 +20,7 @@ from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
 from fedcore.results.panels.comparison import method_by_domain_panel
 from fedcore.store import Store, database
 from tests.support import fill, papers
+from tests.support.markup import tables
 from tests.support.pages import Opened, html
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
@@ -51,13 +51,7 @@ def show(app: AppTest, tab: str, **state: object) -> AppTest:
 
 def table(app: AppTest, label: str) -> list[list[str]]:
     """The cells of a table as a reader sees them (a number's details left out)."""
-    body = next(e.proto.body for e in app.get("html") if f'aria-label="{label}' in e.proto.body)
-    rows = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
-    shown = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
-    return [
-        [html_.unescape(re.sub(r"<[^>]+>", "", re.sub(r"<small>.*?</small>", "", c))) for c in row]
-        for row in shown
-    ]
+    return next(t.rows for t in tables(html(app)) if t.label.startswith(label))
 
 
 def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) -> None:

@@ -1,7 +1,6 @@
 """Curves and costs of runs whose time and traffic are not all known."""
 
 import itertools
-import re
 
 import plotly.graph_objects as go
 import pytest
@@ -12,6 +11,7 @@ from fedcore.plots.theme import Theme
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.store import Recorder, Store
+from tests.support import markup
 
 
 def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
@@ -78,7 +78,7 @@ def covered(figure: go.Figure, width: float) -> list[tuple[str, str]]:
     boxes = []
     (x0, x1), (y0, y1) = figure.layout.xaxis.range, figure.layout.yaxis.range
     for t in figure.data:
-        name = re.sub("<[^>]+>", "", t.text[0]) if t.text else ""
+        name = markup.text(t.text[0]) if t.text else ""
         if name:
             vertical, side = t.textposition.split()
             u, v = width * (t.x[0] - x0) / (x1 - x0), 330 * (y1 - t.y[0]) / (y1 - y0)
