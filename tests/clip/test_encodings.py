@@ -162,7 +162,7 @@ def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbon
     size = path.stat().st_size
     assert arrays.delete(path) > size
     assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
-    with pytest.raises(FedLensError, match="deleted just now"):
+    with pytest.raises(FedLensError, match="was just deleted"):
         features.read(path)
     assert features.encode(backbone, images, "embedding", tmp_path).shape == (70, 16)
 
