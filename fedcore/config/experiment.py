@@ -69,13 +69,13 @@ def dumps(experiment: Experiment) -> str:
     return tomli_w.dumps(_without_none(content))
 
 
-def _without_none(content: dict[str, Any]) -> dict[str, Any]:
-    """Leave out None, which TOML does not have, at every depth of a table."""
-    return {
-        key: _without_none(value) if isinstance(value, dict) else value
-        for key, value in content.items()
-        if value is not None
-    }
+def _without_none(content: Any) -> Any:
+    """Leave out None, which TOML does not have, at every depth of tables and lists of tables."""
+    if isinstance(content, dict):
+        return {key: _without_none(value) for key, value in content.items() if value is not None}
+    if isinstance(content, (list, tuple)):
+        return [_without_none(value) for value in content]
+    return content
 
 
 def expand(experiment: Experiment, domains: tuple[str, ...] = ()) -> list[RunConfig]:

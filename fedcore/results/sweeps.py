@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config.field_names import field_phrase, value_text
+from fedcore.config.former_names import current_sweep
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import Metric
 from fedcore.results.statistics import Stat, group_by
@@ -79,7 +80,7 @@ def sweep_families(
         for g in comparison.groups
         if metric in g.stats
     ]
-    swept = {_flat_name(path) for sweep in sweeps for path in sweep}
+    swept = {_flat_name(path) for sweep in sweeps for path in current_sweep(sweep)}
     families = []
     for same in group_by(rows, lambda row: (row[0].method, row[0].trained_by_fedlens)).values():
         for members in group_by(same, lambda row: _other_fields(row[1], swept)).values():

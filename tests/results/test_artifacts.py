@@ -123,3 +123,18 @@ def test_a_runs_file_can_be_read_back_for_every_method(tmp_path):
         again = loads(run_toml(Store(db), run_id), "the run's config")
         assert [entry.name for entry in again.methods] == [name]
         assert group_hash(expand(again)[0]) == Store(db).runs.get([run_id])[0].group_hash
+
+
+def test_a_stored_field_without_a_value_is_left_out_of_the_file(tmp_path):
+    """Runs of the engine keep every hyper-parameter, also those that are None, which TOML does not have."""
+    db = tmp_path / "runs.db"
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,))
+    entry = experiment.methods[0].model_copy(update={"config": {"blocks": 2, "tau": None}})
+    runs = [
+        run.model_copy(update={"method": entry.model_copy(update={"label": run.method.label})})
+        for run in expand(experiment)
+    ]
+    Store(db).prepare()
+    (run_id,) = Store(db).experiments.create(experiment, runs).run_ids
+    assert Store(db).runs.config(run_id).method.config == {"blocks": 2, "tau": None}
+    assert loads(run_toml(Store(db), run_id), "file").methods[0].config == {"blocks": 2}
