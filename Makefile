@@ -40,11 +40,11 @@ run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first 
 test: lint chromium ## what must pass: lint, unit tests, browser tests
 	$(PYTEST) -m "not slow"
 
-lint: $(VENV)/.installed-dev ## ruff (rules and format), imports between rooms
+lint: $(VENV)/.installed-dev ## ruff (rules and format), imports between rooms, types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
-#	$(VENV)/bin/mypy   # off until it is green
+	$(VENV)/bin/mypy
 
 layers: $(VENV)/.installed-dev ## which room may import which (pyproject.toml, tool.importlinter)
 	$(VENV)/bin/lint-imports

@@ -11,7 +11,6 @@ from fedcore.config.field_names import field_title
 from fedcore.papers.printed import printed_values
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
-from fedcore.plots.cost import NARROW_COST_PLOT, WIDE_COST_PLOT, cost_chart, cost_table
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS
 from fedcore.results import curves, diagnostics
@@ -23,7 +22,6 @@ from fedcore.results.comparison import (
     reason_not_comparable,
     shown_metrics,
 )
-from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, RULES, SCORE_COLUMNS, Metric, Rule
 from fedcore.results.panels.comparison import (
     client_by_round_panels,
@@ -39,6 +37,7 @@ from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
 from pages.widgets import common, exports, published_view, summary, sweep_view
+from pages.widgets.cost import cost_tab
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
 VIEWS = {
@@ -249,47 +248,6 @@ def curve_tab(store: Store, found: Comparison) -> None:
         chart = line_chart(series, common.theme(), curves.AXES[axis], METRICS[metric], height=460)
         common.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
-
-
-def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
-    """Draw accuracy against cost, with the Pareto front."""
-    costs_by: list[CostAxis] = ["megabytes", "seconds"]
-    against: CostAxis = st.segmented_control(
-        "Against", costs_by, default="megabytes", required=True, key="cost",
-        bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
-    )  # fmt: skip
-    for i, (setting, title) in enumerate(found.settings.items()):
-        costs = curves.row_costs(store, found, setting, metric)
-        best = curves.pareto_front(costs, against)
-        st.markdown(f"**{common.md(title)}**")
-        width = NARROW_COST_PLOT if common.narrow() else WIDE_COST_PLOT
-        chart = cost_chart(costs, common.theme(), against, METRICS[metric], width)
-        common.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
-        if st.session_state.get("as_tables"):
-            continue
-        header = [
-            ("Method", "wide"),
-            (f"{METRICS[metric]}, %", "num"),
-            ("Up, MB", "num"),
-            ("Down, MB", "num"),
-        ]
-        header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num"), ("Front", "")]
-        rows = [
-            [
-                common.method_html(c.label, c.method),
-                common.number(c.accuracy, 1),
-                *(common.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
-                *(common.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
-                "yes" if c in best else "",
-            ]
-            for c in costs
-        ]
-        st.html(common.table_html(header, rows, f"Cost on {title}"))
-    st.caption(
-        "Hover over a point for its name. Front: no other row reaches more without costing more. "
-        "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "
-        "evaluation. Both are means over runs."
-    )
 
 
 def config_tab(found: Comparison) -> None:

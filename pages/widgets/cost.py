@@ -1,0 +1,59 @@
+"""The tab Cost of the page Compare: accuracy against traffic or time."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from fedcore.plots.cost import NARROW_COST_PLOT, WIDE_COST_PLOT, cost_chart, cost_table
+from fedcore.results import curves
+from fedcore.results.comparison import Comparison
+from fedcore.results.curves import CostAxis
+from fedcore.results.metrics import METRICS, Metric
+from fedcore.store import Store
+from pages.widgets import common
+
+
+def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
+    """Draw accuracy against cost, with the Pareto front."""
+    costs_by: list[CostAxis] = ["megabytes", "seconds"]
+    against: CostAxis = st.segmented_control(
+        "Against", costs_by, default="megabytes", required=True, key="cost",
+        bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
+    )  # fmt: skip
+    for i, (setting, title) in enumerate(found.settings.items()):
+        costs = curves.row_costs(store, found, setting, metric)
+        best = curves.pareto_front(costs, against)
+        st.markdown(f"**{common.md(title)}**")
+        width = NARROW_COST_PLOT if common.narrow() else WIDE_COST_PLOT
+        chart = cost_chart(costs, common.theme(), against, METRICS[metric], width)
+        common.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
+        if st.session_state.get("as_tables"):
+            continue
+        st.html(_table(costs, best, metric, title))
+    st.caption(
+        "Hover over a point for its name. Front: no other row reaches more without costing more. "
+        "Traffic: all clients over all rounds (1 MB = 1,000,000 bytes). Time: the whole run without its "
+        "evaluation. Both are means over runs."
+    )
+
+
+def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, title: str) -> str:
+    """Write the costs of the rows of one setting as an HTML table."""
+    header = [
+        ("Method", "wide"),
+        (f"{METRICS[metric]}, %", "num"),
+        ("Up, MB", "num"),
+        ("Down, MB", "num"),
+    ]
+    header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num"), ("Front", "")]
+    rows = [
+        [
+            common.method_html(c.label, c.method),
+            common.number(c.accuracy, 1),
+            *(common.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
+            *(common.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
+            "yes" if c in best else "",
+        ]
+        for c in costs
+    ]
+    return common.table_html(header, rows, f"Cost on {title}")
