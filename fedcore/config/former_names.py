@@ -5,6 +5,7 @@ The identity of a run (its group, its checkpoints) is computed with the former n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,19 @@ def current_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
         )
         for path, values in sweep.items()
     }
+
+
+def current_label(method: str, label: str) -> str:
+    """Return a stored label with the names of this release in the values of a sweep: ``(style st)``.
+
+    Rows of a comparison are told apart by their labels, so runs of both releases must have the same ones.
+    """
+    before, bracket, values = label.rpartition("(")
+    if method not in _METHODS or not bracket:
+        return label
+    for former, current in _VALUES.items():
+        values = re.sub(rf"\b{_FORMER} {former}(?=[,)])", f"{_CURRENT} {current}", values)
+    return before + bracket + values
 
 
 def notice(content: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.config import RunConfig
+from fedcore.config.former_names import current_label
 from fedcore.errors import FedLensError
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder
 from fedcore.store.liveness import state
@@ -251,6 +252,7 @@ def run_rows(rows: Iterable[sqlite3.Row]) -> list[RunRow]:
         if values["state"] != values["status"]:  # its text is what the process did before it was gone
             values["status_text"] = None
         values["notices"] = tuple(json.loads(values["notices"]))
+        values["label"] = current_label(values["method"], values["label"])
         runs.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
     return runs
 

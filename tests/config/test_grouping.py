@@ -127,3 +127,17 @@ def test_a_file_with_a_former_name_reads_with_a_warning():
         experiment = config.loads(text)
     assert experiment.sweep == {"methods.fedalign.class_text": ("template", "description")}
     assert {r.method.config["class_text"] for r in config.expand(experiment)} == {"template", "description"}
+
+
+@pytest.mark.parametrize(
+    ("method", "stored", "shown"),
+    [
+        ("fedalign", "FedAlign (style st)", "FedAlign (class_text template)"),
+        ("zero-shot", "Zero (x) (shots 2, style gt)", "Zero (x) (shots 2, class_text description)"),
+        ("fedalign", "my style st", "my style st"),
+        ("fedalign", "FedAlign (style strict)", "FedAlign (style strict)"),
+        ("fedot", "FedOT (style st)", "FedOT (style st)"),
+    ],
+)
+def test_the_label_of_a_swept_run_has_the_current_names(method, stored, shown):
+    assert former_names.current_label(method, stored) == shown
