@@ -9,7 +9,7 @@ import streamlit as st
 from PIL import Image
 
 from fedcore.clip import tags
-from fedcore.clip.facts import MINI_MODELS, config_files, facts
+from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
 from fedcore.data import catalog
 from fedcore.data.check.contact_sheet import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
@@ -139,9 +139,9 @@ def backbones() -> None:
     header += [("Embedding width", "num"), ("Input size", "num")]
     rows = []
     for name in BACKBONES:
-        f = facts(name)
-        tower = {"vit": f"ViT, {f.vision_layers} layers", "resnet": "ResNet"}.get(f.vision, f.vision)
-        rows.append([name, _weights(name), tower, str(f.embed_dim), f"{f.image_size} px"])
+        spec = backbone_spec(name)
+        tower = {"vit": f"ViT, {spec.vision_layers} layers", "resnet": "ResNet"}.get(spec.vision, spec.vision)
+        rows.append([name, _weights(name), tower, str(spec.embed_dim), f"{spec.image_size} px"])
     st.html(common.table_html(header, rows, "Backbones"))
     st.caption(
         "Every other model of open_clip can be chosen by name in a new experiment. Weights can also be a "

@@ -64,7 +64,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     listing = time.perf_counter() - begun
     backbone = load(options.backbone, folder)
     workers = decoding.default_workers(len(images)) if options.workers is None else options.workers
-    size = encodings.estimate(backbone.facts, len(images), options.reads)
+    size = encodings.estimate(backbone.spec, len(images), options.reads)
     print(f"{conditions()}; {workers} decoding threads; load {os.getloadavg()[0]:.1f}")
     print(
         f"{len(images):,} JPEG files of 227 x 227 found and checked in {listing:.1f} s, "
@@ -123,7 +123,7 @@ def draw(root: Path, count: int) -> None:
 def load(name: str, folder: Path) -> Backbone:
     """Load a backbone, with random weights unless it is an embedded one."""
     from fedcore.clip import backbone
-    from fedcore.clip.facts import MINI_MODELS
+    from fedcore.clip.specs import MINI_MODELS
 
     if name in MINI_MODELS:
         return backbone.load(name)
@@ -151,7 +151,7 @@ def encode_rate(backbone: Backbone, reads: str, count: int) -> float:
     from fedcore.clip.decoding import BATCH
     from fedcore.clip.features import parse_reads
 
-    side, frozen_pass = backbone.facts.image_size, parse_reads(reads)
+    side, frozen_pass = backbone.spec.image_size, parse_reads(reads)
     pixels = torch.rand(BATCH, 3, side, side)
     begun, done = time.perf_counter(), 0
     with torch.no_grad():

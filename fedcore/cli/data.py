@@ -125,14 +125,14 @@ def encode(
     """Encode a data set before any run needs it."""
     from fedcore import config
     from fedcore.cli.progress import track, with_preparation
-    from fedcore.clip.facts import facts
+    from fedcore.clip.specs import backbone_spec
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
     from fedcore.jobs.devices import default_device, torch_name
     from fedcore.store import Store, database
 
     wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)
-    images, warnings = with_preparation(lambda: read_images(wanted, facts(backbone).image_size))
+    images, warnings = with_preparation(lambda: read_images(wanted, backbone_spec(backbone).image_size))
     for warning in warnings:
         print_note(warning)
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.clip import tags
-from fedcore.clip.facts import MINI_MODELS, BackboneFacts, facts, weights_source
+from fedcore.clip.specs import MINI_MODELS, BackboneSpec, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower
 from fedcore.errors import FedLensError, first_line
 from fedcore.lazy import torch
@@ -37,7 +38,7 @@ class Backbone:
             fingerprint. It is part of the feature cache's key only: a run identifies a tag by its name.
     """
 
-    facts: BackboneFacts
+    spec: BackboneSpec
     model: Any  # open_clip has no types
     tokenizer: Any
     preprocess: Callable[[Image.Image], Tensor]
@@ -45,6 +46,12 @@ class Backbone:
     fingerprint: str
     encode_dtype: torch.dtype
     tag_content: str = ""
+
+    @property
+    def facts(self) -> BackboneSpec:
+        """The former name of ``spec``, for methods written against earlier releases."""
+        warnings.warn("backbone.facts is now called backbone.spec", FutureWarning, stacklevel=2)
+        return self.spec
 
     @property
     def dtype(self) -> torch.dtype:
@@ -85,9 +92,9 @@ class Backbone:
         if not hasattr(self.tokenizer, "encode"):
             return ""
         tokens = len(self.tokenizer.encode(text)) + 2
-        if tokens <= self.facts.context_length:
+        if tokens <= self.spec.context_length:
             return ""
-        return f"'{text[:60]}' needs {tokens} tokens, {self.facts.name} reads {self.facts.context_length}"
+        return f"'{text[:60]}' needs {tokens} tokens, {self.spec.name} reads {self.spec.context_length}"
 
     def word(self, token: int) -> str:
         """Return the text of a token; ``~`` at its end marks a word that continues in the next token."""
@@ -130,7 +137,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     model = _create(name, pretrained).to(device).eval().requires_grad_(False)
     settings = model.visual.preprocess_cfg
     return Backbone(
-        facts=facts(name),
+        spec=backbone_spec(name),
         model=model,
         tokenizer=open_clip.get_tokenizer(name),
         preprocess=open_clip.transform.image_transform_v2(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.cache.arrays import HEADER_BYTES
-from fedcore.clip.facts import BackboneFacts
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
 
 LIMIT = "FEDLENS_ENCODING_LIMIT_GB"
@@ -40,7 +40,7 @@ def layer_of(reads: str) -> int | None:
     return int(layer)
 
 
-def row_shape(facts: BackboneFacts, reads: str) -> tuple[int, ...]:
+def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
     """Return the shape of one encoded image.
 
     Raises:
@@ -48,12 +48,12 @@ def row_shape(facts: BackboneFacts, reads: str) -> tuple[int, ...]:
     """
     layer = layer_of(reads)
     if reads == "embedding":
-        return (facts.embed_dim,)
-    if facts.vision != "vit":
+        return (spec.embed_dim,)
+    if spec.vision != "vit":
         raise FedLensError(
-            f"{facts.name} has no ViT tokens to encode; choose a ViT such as ViT-B-32", "backbone.name"
+            f"{spec.name} has no ViT tokens to encode; choose a ViT such as ViT-B-32", "backbone.name"
         )
-    return (facts.patches + (layer is not None), facts.vision_width)
+    return (spec.patches + (layer is not None), spec.vision_width)
 
 
 def stored_dtype(images: int, row: tuple[int, ...], reads: str) -> np.dtype[Any]:
@@ -79,13 +79,13 @@ def to_stored(values: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray
     return stored
 
 
-def estimate(facts: BackboneFacts, images: int, reads: str) -> int:
+def estimate(spec: BackboneSpec, images: int, reads: str) -> int:
     """Return exactly the bytes that an encoding will take on disk, before anything is loaded.
 
     Raises:
         FedLensError: as ``row_shape``.
     """
-    return file_size(images, row_shape(facts, reads), reads)
+    return file_size(images, row_shape(spec, reads), reads)
 
 
 def file_size(images: int, row: tuple[int, ...], reads: str) -> int:

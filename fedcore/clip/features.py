@@ -120,9 +120,9 @@ def _write(
     backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
 ) -> Generator[tuple[int, int], None, None]:
     frozen_pass, total = parse_reads(reads), len(images)
-    row = encodings.row_shape(backbone.facts, reads)
+    row = encodings.row_shape(backbone.spec, reads)
     size = encodings.file_size(total, row, reads)
-    what = f"{total:,} images of {images.name} with {backbone.facts.name} ('{reads}')"
+    what = f"{total:,} images of {images.name} with {backbone.spec.name} ('{reads}')"
     encodings.check_disk_space(size, what, path.parent, arrays.unfinished_bytes(path))
     dtype = encodings.stored_dtype(total, row, reads)
     description: dict[str, object] = {"key": _key(backbone, images, reads)}
@@ -147,7 +147,7 @@ def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str
     return {
         "data": images.name,
         "folder": images.root,
-        "backbone": backbone.facts.name,
+        "backbone": backbone.spec.name,
         "reads": reads,
         "domains": ", ".join(images.domains),
         "precision": _PRECISIONS.get(str(backbone.encode_dtype), str(backbone.encode_dtype)),

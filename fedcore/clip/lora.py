@@ -12,13 +12,13 @@ from fedcore.lazy import torch
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from fedcore.clip.facts import BackboneFacts
+    from fedcore.clip.specs import BackboneSpec
 
 _COUNTED_LAYERS = 12
 """Methods name layers as in a tower of 12 (ViT-B); other depths are scaled in proportion."""
 
 
-def check_attention_layers(title: str, facts: BackboneFacts, field: str) -> None:
+def check_attention_layers(title: str, spec: BackboneSpec, field: str) -> None:
     """Refuse backbones whose image tower has no attention layers to adapt.
 
     Args:
@@ -28,9 +28,9 @@ def check_attention_layers(title: str, facts: BackboneFacts, field: str) -> None
     Raises:
         FedLensError: with field ``field``.
     """
-    if facts.vision != "vit":
+    if spec.vision != "vit":
         raise FedLensError(
-            f"{title} adapts the attention layers of open_clip's ViT, which {facts.name} is not; "
+            f"{title} adapts the attention layers of open_clip's ViT, which {spec.name} is not; "
             "choose e.g. ViT-B-32",
             field,
         )

@@ -15,7 +15,7 @@ from open_clip.factory import list_models
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedcore.clip.facts import MINI_MODELS
+from fedcore.clip.specs import MINI_MODELS
 from fedcore.paths import ASSETS
 
 _TEXT_FILE = "mini-text.safetensors"

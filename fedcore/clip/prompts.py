@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from fedcore.clip.backbone import Backbone
-    from fedcore.clip.facts import BackboneFacts
     from fedcore.clip.lora import Lora
+    from fedcore.clip.specs import BackboneSpec
 
 INIT_STD = 0.02
 """Standard deviation of a fresh context vector (CoOp, Section 4.1)."""
@@ -51,15 +51,15 @@ def _tokens(backbone: Backbone, texts: list[str]) -> tuple[Tensor, Tensor]:
     return ids[:, 1 : int(eot.max()) + 1].to(backbone.device), (eot - 1).to(backbone.device)
 
 
-def check_prompts(facts: BackboneFacts) -> None:
+def check_prompts(spec: BackboneSpec) -> None:
     """Refuse a backbone whose text tower takes no learned prompts.
 
     Raises:
         FedLensError: with field ``backbone.name``.
     """
-    if facts.prompts:
+    if spec.prompts:
         raise FedLensError(
-            f"{facts.name} takes no learned prompts: {facts.prompts}; choose e.g. ViT-B-32", "backbone.name"
+            f"{spec.name} takes no learned prompts: {spec.prompts}; choose e.g. ViT-B-32", "backbone.name"
         )
 
 
@@ -77,7 +77,7 @@ def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{
     Raises:
         FedLensError: when the text tower cannot take learned prompts.
     """
-    check_prompts(backbone.facts)
+    check_prompts(backbone.spec)
     ids, eot = _tokens(backbone, [pattern.format(spoken(name)) for name in classes])
     with torch.no_grad():
         return Suffix(backbone.text.embed(ids), eot, tuple(classes))
@@ -91,7 +91,7 @@ def check_room(backbone: Backbone, longest: int, suffix: Suffix, field: str) -> 
     """
     used = suffix.eot + 2  # [SOS] and the tokens up to [EOT]
     worst = int(used.argmax())
-    limit = backbone.facts.context_length
+    limit = backbone.spec.context_length
     if longest + int(used[worst]) > limit:
         raise FedLensError(
             f"a context of {longest} leaves no room for class '{suffix.classes[worst]}' "
@@ -166,7 +166,7 @@ def class_features(backbone: Backbone, classes: tuple[str, ...], template: str) 
 def sentences(backbone: Backbone, texts: list[str]) -> Tensor:
     """Return normalised features of plain sentences, from any text tower. Shape: -> (texts, d)."""
     with torch.no_grad():
-        if backbone.facts.prompts:  # a tower that cannot be taken apart still reads sentences
+        if backbone.spec.prompts:  # a tower that cannot be taken apart still reads sentences
             features = backbone.model.encode_text(backbone.tokenize(texts).to(backbone.device))
         else:
             features = encode_texts(backbone, texts)

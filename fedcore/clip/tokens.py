@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
-from fedcore.clip.facts import BackboneFacts
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
 
 _MERGES = slice(1, 49_152 - 256 - 2 + 1)
@@ -20,7 +20,7 @@ _PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
 def check_room(
-    facts: BackboneFacts, classes: Sequence[str], longest: int, field: str, pattern: str = "{}."
+    spec: BackboneSpec, classes: Sequence[str], longest: int, field: str, pattern: str = "{}."
 ) -> None:
     """Refuse a context of ``longest`` tokens that pushes a class name's [EOT] beyond the text tower.
 
@@ -29,24 +29,24 @@ def check_room(
     Raises:
         FedLensError: ``field``, naming the class that does not fit and the longest context that would.
     """
-    room = facts.context_length - longest - 2  # [SOS] and [EOT]
+    room = spec.context_length - longest - 2  # [SOS] and [EOT]
     worst, need = _longest(tuple(classes), pattern, room)
-    if need > room and facts.prompts is None:
+    if need > room and spec.prompts is None:
         raise FedLensError(
             f"a context of {longest} leaves no room for class '{worst}' ({longest} + {need + 2} tokens > "
-            f"{facts.context_length}); use at most {max(0, room + longest - need)} or a shorter name",
+            f"{spec.context_length}); use at most {max(0, room + longest - need)} or a shorter name",
             field,
         )
 
 
-def template_note(facts: BackboneFacts, classes: Sequence[str], template: str) -> list[str]:
+def template_note(spec: BackboneSpec, classes: Sequence[str], template: str) -> list[str]:
     """Return a warning if the data set's prompt is too long; not an error, as not every method reads it."""
-    worst, need = _longest(tuple(classes), template, facts.context_length - 2)
-    if need + 2 <= facts.context_length or facts.prompts is not None:
+    worst, need = _longest(tuple(classes), template, spec.context_length - 2)
+    if need + 2 <= spec.context_length or spec.prompts is not None:
         return []
     return [
-        f"class '{worst}' in the prompt '{template}' needs {need + 2} tokens, {facts.name} reads "
-        f"{facts.context_length}: methods that use this prompt will refuse it; shorten one of the two"
+        f"class '{worst}' in the prompt '{template}' needs {need + 2} tokens, {spec.name} reads "
+        f"{spec.context_length}: methods that use this prompt will refuse it; shorten one of the two"
     ]
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from fedcore.clip.facts import BackboneFacts, facts, weights_source
+from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData
@@ -49,8 +49,8 @@ class Cohort:
     max_steps: int | None = None
 
 
-def first_facts(run: RunConfig) -> BackboneFacts:
-    """Return the facts of the first cohort's backbone, the server's, after checking all backbones.
+def check_backbones(run: RunConfig) -> BackboneSpec:
+    """Check all backbones of a run, and return the sizes of the first one, which is the server's.
 
     Raises:
         FedLensError: naming the field under ``backbone`` or ``cohorts``.
@@ -62,9 +62,9 @@ def first_facts(run: RunConfig) -> BackboneFacts:
     return _known(backbones(run)[0])
 
 
-def _known(backbone: BackboneConfig) -> BackboneFacts:
+def _known(backbone: BackboneConfig) -> BackboneSpec:
     weights_source(backbone.name, backbone.pretrained)
-    return facts(backbone.name)
+    return backbone_spec(backbone.name)
 
 
 def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") -> MethodConfig:
@@ -101,12 +101,12 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
             "cohorts",
         )
     method = registry.get(run.method.name)
-    sizes = [facts((c.backbone or run.backbone).name) for c in run.cohorts]
+    sizes = [backbone_spec((c.backbone or run.backbone).name) for c in run.cohorts]
     _check_together(method, run, sizes)
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")
         with _error_of_cohort(i):
-            method.check(config, replace(context, facts=size))
+            method.check(config, replace(context, spec=size))
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _error_of_cohort(cohort: int) -> Iterator[None]:
         raise FedLensError(str(error), f"cohorts.{cohort}.{error.field}") from error
 
 
-def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneFacts]) -> None:
+def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSpec]) -> None:
     """Refuse different backbones for a method whose parameters belong to one backbone."""
     own = [c.backbone or run.backbone for c in run.cohorts]
     other = next((i for i, b in enumerate(own) if b != own[0]), None)
@@ -168,7 +168,7 @@ def _check_state(one: Cohort, other: Cohort) -> None:
         left, right = (getattr(state, part) for state in states)
         for name in dict.fromkeys([*left, *right]):
             if not _equal(left.get(name), right.get(name)):
-                names = [c.federation.problem.backbone.facts.name for c in (one, other)]
+                names = [c.federation.problem.backbone.spec.name for c in (one, other)]
                 raise FedLensMethodError(
                     f"{type(one.method).__name__} declares backbones = '{one.method.backbones}', but its "
                     f"{part} '{name}' starts as {_shape(left.get(name))} with {names[0]} and "

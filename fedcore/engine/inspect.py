@@ -250,7 +250,7 @@ def evidence(snapshot: Snapshot, model: int, test_set: int, count: int = 8) -> W
     yield Progress("reading images", 0, 2)
     pixels = torch.stack([backbone.preprocess(snapshot.images.read(int(i)).convert("RGB")) for i in rows])
     pixels = pixels.to(backbone.device, backbone.dtype)
-    hidden, finish = _split(backbone, method.reads(method.config, backbone.facts), pixels)
+    hidden, finish = _split(backbone, method.reads(method.config, backbone.spec), pixels)
     hidden = hidden.detach().requires_grad_(True)
     x = finish(hidden)[None]
     yield Progress("explaining", 1, 2)
@@ -283,7 +283,7 @@ def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Call
             hidden: Tensor = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
             return hidden, visual.attnpool
         tower = backbone.image
-        last = backbone.facts.vision_layers - 1
+        last = backbone.spec.vision_layers - 1
         return tower.activations(pixels, last), lambda hidden: tower.tail(hidden[None], last)[0]
 
 

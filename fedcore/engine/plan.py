@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.clip import encodings, tags, tokens
-from fedcore.clip.facts import MINI_MODELS, facts, weights_source
+from fedcore.clip.specs import MINI_MODELS, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, Experiment, PartitionConfig, RunConfig, backbones, expand, sweeps
 from fedcore.config.models import kinds_using
 from fedcore.data.heterogeneity import label_distance, label_entropy
@@ -106,7 +106,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
                 same = draft.data.template == experiment.data.template
                 prepared[key] = prepare_inputs(draft, images if same else load_images(draft, read)[0])
                 context = prepared[key].context
-                warnings += tokens.template_note(context.facts, context.classes, context.template)
+                warnings += tokens.template_note(context.spec, context.classes, context.template)
             context = prepared[key].context
             run = resolve(draft, context, f"methods.{variant.index}")
         except FedLensError as error:
@@ -186,7 +186,7 @@ def encoding_files(runs: Sequence[RunConfig], data: str, images: int) -> tuple[E
     """
     names = dict.fromkeys((b.name, reads) for b, reads in _encodings(runs))
     return tuple(
-        EncodingFile(data, name, reads, images, encodings.estimate(facts(name), images, reads))
+        EncodingFile(data, name, reads, images, encodings.estimate(backbone_spec(name), images, reads))
         for name, reads in names
     )
 
@@ -199,7 +199,7 @@ def storage_warnings(runs: Sequence[RunConfig], images: int) -> list[str]:
     """
     warnings = []
     for backbone, reads in _encodings(runs):
-        size = encodings.estimate(facts(backbone.name), images, reads)
+        size = encodings.estimate(backbone_spec(backbone.name), images, reads)
         what = f"{images:,} images with {backbone.name} ('{reads}')"
         encodings.check_limit(size, what)
         if isinstance(weights_source(backbone.name, backbone.pretrained), str):
@@ -216,4 +216,4 @@ def _encodings(runs: Sequence[RunConfig]) -> dict[tuple[BackboneConfig, str], No
 
 def _reads(run: RunConfig, backbone: str) -> str:
     config = registry.build_config(run.method.name, run.method.config)
-    return registry.get(run.method.name).reads(config, facts(backbone))
+    return registry.get(run.method.name).reads(config, backbone_spec(backbone))

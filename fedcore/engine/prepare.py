@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from fedcore.clip.facts import facts
+from fedcore.clip.specs import backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
-from fedcore.engine.cohorts import check_cohorts, first_facts
+from fedcore.engine.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method, MethodConfig, RunContext
@@ -52,7 +52,7 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
         FedLensError: naming the field under ``data``.
     """
     # a wrong backbone is not the data's fault: its own check names its field
-    side = max(facts(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
+    side = max(backbone_spec(b.name).image_size for b in backbones(run)) if run.data.decode == "draft" else 0
     return (read or read_images)(run.data, side)
 
 
@@ -70,14 +70,14 @@ def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
 
 
 def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
-    """Split and partition the images of a run, and collect the facts that its method's config depends on.
+    """Split and partition the images of a run, and collect what its method's config depends on.
 
     The same call serves the plan and the job, so that the previewed clients are those that train.
 
     Raises:
         FedLensError: naming the field under ``backbone``, ``cohorts`` or ``partition``.
     """
-    sizes = first_facts(run)
+    sizes = check_backbones(run)
     assignment = partition(
         images,
         split(images, run.data.split, run.seed),

@@ -76,7 +76,7 @@ def set_up(
     loaded = load_backbones(backbones(run), device)
     federations = {}
     for wanted, backbone in loaded.items():
-        reads = cls.reads(config, backbone.facts)
+        reads = cls.reads(config, backbone.spec)
         encoding = encode(backbone, images, reads, artifacts / "encodings")
         values = features.read((yield from _stoppable(encoding, should_stop)))
         federations[wanted] = build_federation(

@@ -123,7 +123,7 @@ def encode(job: Job) -> Work[dict[str, Any]]:
     Returns: number of ``images``, name of the ``file``, and its ``bytes``.
     """
     from fedcore.clip import features
-    from fedcore.clip.facts import facts
+    from fedcore.clip.specs import backbone_spec
     from fedcore.config import DataConfig
     from fedcore.data.slow_work import prepare_then
     from fedcore.engine import setup
@@ -133,7 +133,7 @@ def encode(job: Job) -> Work[dict[str, Any]]:
     fields = ("name", "root", "domains", "columns", "decode")
     data = DataConfig(**{field: job.args[field] for field in fields if job.args.get(field) is not None})
     images, left_out = yield from prepare_then(
-        lambda: read_images(data, facts(job.args["backbone"]).image_size)
+        lambda: read_images(data, backbone_spec(job.args["backbone"]).image_size)
     )
     for line in left_out:
         job.log(line)

@@ -8,6 +8,7 @@ methods need.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
@@ -22,7 +23,7 @@ from fedcore.methods.tensors import weighted_mean
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from fedcore.clip.facts import BackboneFacts
+    from fedcore.clip.specs import BackboneSpec
     from fedcore.federation import LocalData, Problem
 
 Params = dict[str, "Tensor"]
@@ -86,7 +87,7 @@ class MethodConfig(BaseModel):
 
 @dataclass(frozen=True)
 class RunContext:
-    """The facts of a run before anything is loaded (no torch): enough to refuse a bad config early.
+    """What is known of a run before anything is loaded (no torch): enough to refuse a bad config early.
 
     Attributes:
         client_domain: every client's index into ``domains``, -1 where it mixes them; None: one each.
@@ -94,7 +95,7 @@ class RunContext:
         embedded: whether the data set and its descriptions come with FedLens and so never change.
     """
 
-    facts: BackboneFacts
+    spec: BackboneSpec
     classes: tuple[str, ...]
     clients: int
     domains: tuple[str, ...]
@@ -102,6 +103,12 @@ class RunContext:
     client_domain: tuple[int, ...] | None = None
     descriptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     embedded: bool = True
+
+    @property
+    def facts(self) -> BackboneSpec:
+        """The former name of ``spec``, for methods written against earlier releases."""
+        warnings.warn("context.facts is now called context.spec", FutureWarning, stacklevel=2)
+        return self.spec
 
 
 @dataclass(frozen=True)
@@ -253,7 +260,7 @@ class Method(Generic[ConfigT]):
         """
 
     @classmethod
-    def reads(cls, config: ConfigT, facts: BackboneFacts) -> str:
+    def reads(cls, config: ConfigT, spec: BackboneSpec) -> str:
         """Return the cached encoding that the method trains on.
 
         Returns:

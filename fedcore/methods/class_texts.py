@@ -166,9 +166,9 @@ class Described(Method[Any]):
                 near = difflib.get_close_matches(spoken(name), known, n=1)
                 hint = f"did you mean '{known[near[0]]}'?" if near else f"it has {_listed(context.classes)}"
                 raise FedLensError(f"the data set has no class '{name}'; {hint}", "descriptions")
-        if context.facts.prompts is not None:
+        if context.spec.prompts is not None:
             return  # another tokenizer than CLIP's: a loaded backbone counts its tokens
-        limit = context.facts.context_length
+        limit = context.spec.context_length
         for name, texts in descriptions_by_class(config, context.classes, context.descriptions).items():
             for text in texts:
                 short = len(text.encode()) + 2 <= limit  # a token is a byte at least
@@ -176,7 +176,7 @@ class Described(Method[Any]):
                 if need > limit:
                     raise FedLensError(
                         f"class '{name}': the description '{text[:40]}...' needs {need} tokens, "
-                        f"{context.facts.name} reads {limit}; shorten it",
+                        f"{context.spec.name} reads {limit}; shorten it",
                         "descriptions",
                     )
 

@@ -167,7 +167,7 @@ class FedOT(Method[FedOTConfig]):
 
     def __init__(self, config: FedOTConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.d = problem.backbone.facts.embed_dim
+        self.d = problem.backbone.spec.embed_dim
         self.tau = config.tau or problem.backbone.logit_scale
         own = {"cayley": ("matrix",), "linear": ("matrix",), "adapter": ("down", "up"), "none": ()}
         self.names = ("classifier", *own[config.local_transform])
@@ -180,13 +180,12 @@ class FedOT(Method[FedOTConfig]):
         Raises:
             FedLensError: with field ``blocks`` and the nearest divisors.
         """
-        d = context.facts.embed_dim
+        d = context.spec.embed_dim
         if d % config.blocks:
             below, above = nearest_divisors(d, config.blocks)
             near = f"{below} or {above}" if below != above else str(below)
             raise FedLensError(
-                f"{config.blocks} blocks do not divide {context.facts.name}'s embedding width {d}; "
-                f"use {near}",
+                f"{config.blocks} blocks do not divide {context.spec.name}'s embedding width {d}; use {near}",
                 "blocks",
             )
 

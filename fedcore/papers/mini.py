@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Literal
 
-from fedcore.clip.facts import facts
+from fedcore.clip.specs import backbone_spec
 from fedcore.config import CohortConfig, DataConfig, Experiment, MethodEntry, PartitionConfig
 from fedcore.methods import class_texts, registry
 
@@ -53,12 +53,12 @@ def mini(experiment: Experiment) -> Experiment:
         partition=partition,
         backbone={"name": backbone},
         cohorts=_cohorts(experiment.cohorts, clients),
-        methods=tuple(_method(entry, facts(backbone).embed_dim) for entry in experiment.methods),
+        methods=tuple(_method(entry, backbone_spec(backbone).embed_dim) for entry in experiment.methods),
         rounds=min(ROUNDS, experiment.rounds),
         participation=1.0 if experiment.participation == 1 else max(experiment.participation, 2 / CLIENTS),
         seeds=experiment.seeds[:1],
         held_out=domains[:1] if experiment.held_out else (),
-        sweep=_sweep(experiment, facts(backbone).embed_dim),
+        sweep=_sweep(experiment, backbone_spec(backbone).embed_dim),
         notes="A small version: it shows that the experiment runs; its numbers mean nothing.",
         tags=("mini",),
     )
@@ -66,7 +66,7 @@ def mini(experiment: Experiment) -> Experiment:
 
 def _backbone(large: str) -> str:
     """Return the miniature backbone with an image tower of the same family."""
-    return "mini-rn" if facts(large).vision == "resnet" else "mini-vit"
+    return "mini-rn" if backbone_spec(large).vision == "resnet" else "mini-vit"
 
 
 def _cohorts(large: tuple[CohortConfig, ...], clients: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from fedcore.clip.facts import MINI_MODELS
+from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, CohortConfig
 from fedcore.config.field_names import field_title
 from pages.forms import drafts, fields

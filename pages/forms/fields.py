@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 from pydantic import BaseModel
 
-from fedcore.clip.facts import MINI_MODELS, config_files
+from fedcore.clip.specs import MINI_MODELS, config_files
 from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from fedcore.clip import encodings
-from fedcore.clip.facts import MINI_MODELS, config_files, facts
+from fedcore.clip.specs import MINI_MODELS, backbone_spec, config_files
 from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title
 from fedcore.data import catalog
@@ -215,7 +215,7 @@ def _problem(backbone: str, tag: str, reads: str, images: int) -> FedLensError |
     try:
         if backbone not in MINI_MODELS and not tag.strip():
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
-        size = encodings.estimate(facts(backbone), images, reads)
+        size = encodings.estimate(backbone_spec(backbone), images, reads)
         encodings.check_disk_space(size, f"{images:,} images", common.database().parent)
         st.caption(f"{images:,} images will take {size_text(size)}.")
     except FedLensError as error:

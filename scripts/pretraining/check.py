@@ -102,7 +102,7 @@ def zero_shot(model: Backbone, seen: EncodedData) -> dict[str, float]:
 
 def random_context(model: Backbone, seen: EncodedData, rows: Tensor, length: int, draws: int = 8) -> float:
     """Return the mean accuracy under contexts drawn from N(0, 0.02)."""
-    features, width = prompt(model, seen.data), model.facts.token_width
+    features, width = prompt(model, seen.data), model.spec.token_width
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         texts = [features(torch.randn(length, width, generator=g) * 0.02) for _ in range(draws)]
@@ -119,7 +119,7 @@ def train_context(
     length: int = 16,
 ) -> tuple[float, float]:
     """Train a prompt centrally on cached features: training accuracy (%) of the template, and after it."""
-    features, width = prompt(model, seen.data), model.facts.token_width
+    features, width = prompt(model, seen.data), model.spec.token_width
     g = torch.Generator().manual_seed(0)
     lead = (len(seen.data.classes),) if per_class else ()
     context = (torch.randn(*lead, length, width, generator=g) * 0.02).requires_grad_()

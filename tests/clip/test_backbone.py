@@ -4,8 +4,8 @@ import torch
 from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
 
 from fedcore.clip import backbone, features
-from fedcore.clip.facts import facts
 from fedcore.clip.prompts import class_features
+from fedcore.clip.specs import backbone_spec
 from tests.support.clip import SMALL, noise
 
 
@@ -18,11 +18,11 @@ def small_model(monkeypatch, tmp_path):
     config.write_text(json.dumps(SMALL))
     open_clip.add_model_config(config)
     files = {"small-clip": config}
-    monkeypatch.setattr("fedcore.clip.facts.config_files", lambda: files)
-    facts.cache_clear()
+    monkeypatch.setattr("fedcore.clip.specs.config_files", lambda: files)
+    backbone_spec.cache_clear()
     torch.manual_seed(0)
     yield open_clip.create_model("small-clip").eval()
-    facts.cache_clear()
+    backbone_spec.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["pt", "safetensors"])
@@ -80,7 +80,7 @@ def test_an_openai_archive_is_known_by_its_code(small_model, tmp_path):
 @pytest.mark.parametrize("name", ["mini-vit", "mini-rn"])
 def test_the_embedded_models_load_through_the_same_path(name):
     loaded = backbone.load(name)
-    assert loaded.facts.embed_dim == loaded.facts.token_width == 192
+    assert loaded.spec.embed_dim == loaded.spec.token_width == 192
     assert class_features(loaded, ("cat", "dog"), "a picture of a {}.").shape == (2, 192)
 
 

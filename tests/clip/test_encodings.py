@@ -19,7 +19,7 @@ from PIL import Image
 from fedcore.cache import arrays
 from fedcore.clip import decoding, encodings, features
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.facts import facts
+from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from tests.support.clip import noise, pixel_backbone
 from tests.support.jobs import wait_for
@@ -29,11 +29,11 @@ ABOUT = {"key": "k", "data": "d"}
 
 @pytest.mark.parametrize("reads", ["embedding", "patches", "layer:0", "layer:11"])
 def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
-    row = encodings.row_shape(facts("mini-vit"), reads)
+    row = encodings.row_shape(backbone_spec("mini-vit"), reads)
     file = arrays.ArrayWriter(tmp_path / "x.npy", 7, row, encodings.stored_dtype(7, row, reads), ABOUT)
     file.write(np.zeros((7, *row), np.float32))
     file.close()
-    assert (tmp_path / "x.npy").stat().st_size == encodings.estimate(facts("mini-vit"), 7, reads)
+    assert (tmp_path / "x.npy").stat().st_size == encodings.estimate(backbone_spec("mini-vit"), 7, reads)
 
 
 @pytest.mark.parametrize("reads", ["embedding", "patches", "layer:1"])
@@ -41,11 +41,11 @@ def test_the_estimate_is_what_the_real_path_writes(tiny_backbone, tmp_path, read
     backbone, images = pixel_backbone(tiny_backbone), noise()
     features.encode(backbone, images, reads, tmp_path)
     written = features.cache_path(tmp_path, backbone, images, reads).stat().st_size
-    assert written == encodings.estimate(backbone.facts, len(images), reads)
+    assert written == encodings.estimate(backbone.spec, len(images), reads)
 
 
 def test_large_activations_are_halved_and_embeddings_never():
-    vit = facts("ViT-B-32")
+    vit = backbone_spec("ViT-B-32")
     assert encodings.row_shape(vit, "layer:6") == (50, 768) and encodings.row_shape(vit, "patches") == (
         49,
         768,
@@ -64,7 +64,7 @@ def test_activations_too_large_for_half_precision_are_refused():
 
 def test_tokens_of_a_tower_without_any_are_refused():
     with pytest.raises(FedLensError, match="RN50 has no ViT tokens to encode") as caught:
-        encodings.estimate(facts("RN50"), 10, "layer:0")
+        encodings.estimate(backbone_spec("RN50"), 10, "layer:0")
     assert caught.value.field == "backbone.name"
 
 
@@ -230,7 +230,7 @@ def most_memory(folder: Path, backbone: Backbone, count: int) -> int:
 def test_memory_does_not_grow_with_the_number_of_images(tiny_backbone, tmp_path):
     flat = replace(
         tiny_backbone(dtype=torch.float32),
-        facts=replace(facts("mini-vit"), embed_dim=3 * 64 * 64),
+        spec=replace(backbone_spec("mini-vit"), embed_dim=3 * 64 * 64),
         model=Flat(),
         preprocess=lambda image: torch.full((3, 64, 64), float(np.asarray(image)[0, 0, 0])),
     )

@@ -1,4 +1,4 @@
-"""Every family of open_clip models: what the facts promise holds, and each method says yes or why not."""
+"""Every family of open_clip models: what the specs promise holds, and each method says yes or why not."""
 
 import json
 
@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from fedcore.clip import backbone, encodings, prompts
-from fedcore.clip.facts import config_files, facts
+from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import RunContext
@@ -54,7 +54,7 @@ def families(tmp_path_factory):
     folder = tmp_path_factory.mktemp("families")
     files = dict(config_files())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedcore.clip.facts.config_files", lambda: files)
+        patch.setattr("fedcore.clip.specs.config_files", lambda: files)
         loaded = {}
         for name, config in FAMILIES.items():
             files[f"family-{name}"] = folder / f"family-{name}.json"
@@ -64,14 +64,14 @@ def families(tmp_path_factory):
             torch.save(open_clip.create_model(f"family-{name}").state_dict(), folder / "w.pt")
             loaded[name] = backbone.load(f"family-{name}", str(folder / "w.pt"))
         yield loaded
-    facts.cache_clear()
+    backbone_spec.cache_clear()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_tower_embeds_images_and_sentences(families, name):
     model = families[name]
-    pixels = torch.rand(2, 3, model.facts.image_size, model.facts.image_size)
-    assert model.embed_images(pixels).shape == (2, *encodings.row_shape(model.facts, "embedding"))
+    pixels = torch.rand(2, 3, model.spec.image_size, model.spec.image_size)
+    assert model.embed_images(pixels).shape == (2, *encodings.row_shape(model.spec, "embedding"))
     text = prompts.class_features(model, CLASSES, "a photo of a {}.")
     tokens = model.tokenize([f"a photo of a {c}." for c in CLASSES])
     with torch.no_grad():
@@ -81,23 +81,23 @@ def test_every_tower_embeds_images_and_sentences(families, name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_image_towers_can_be_taken_apart_where_the_facts_say_so(families, name):
     model = families[name]
-    assert (model.facts.vision == "vit") == (name in TOKENS)
+    assert (model.spec.vision == "vit") == (name in TOKENS)
     if name not in TOKENS:
         with pytest.raises(FedLensError, match=r"has no ViT tokens to encode"):
-            encodings.row_shape(model.facts, "layer:1")
+            encodings.row_shape(model.spec, "layer:1")
         return
     pixels = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         hidden = model.image.activations(pixels, 1)
-        assert hidden.shape[1:] == encodings.row_shape(model.facts, "layer:1")
-        assert model.image.patches(pixels).shape[1:] == encodings.row_shape(model.facts, "patches")
+        assert hidden.shape[1:] == encodings.row_shape(model.spec, "layer:1")
+        assert model.image.patches(pixels).shape[1:] == encodings.row_shape(model.spec, "patches")
         torch.testing.assert_close(model.image.tail(hidden[None], 1)[0], model.embed_images(pixels))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_prompts_can_be_learned_where_the_facts_say_so(families, name):
     model = families[name]
-    assert (model.facts.prompts is None) == (name in PROMPTS)
+    assert (model.spec.prompts is None) == (name in PROMPTS)
     if name in PROMPTS:
         suffix = prompts.class_suffix(model, CLASSES)
         context = model.text.embed(model.tokenize(["a photo of a"])[:, 1:5])
@@ -116,7 +116,7 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
     config = registry.build_config(method, {})
     accepted, refused = set(), {}
     for name in config_files():
-        known = facts(name)
+        known = backbone_spec(name)
         run_context = RunContext(known, CLASSES, 4, ("photo", "sketch"), "a {}.", (0, 1, 0, 1))
         try:
             cls.check(config, run_context)
@@ -127,12 +127,12 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
             assert all(size > 0 for size in row), name
             accepted.add(name)
     assert accepted >= {"ViT-B-16", "ViT-B-32"}
-    needs_tokens = cls.reads(config, facts("ViT-B-32")) != "embedding"
+    needs_tokens = cls.reads(config, backbone_spec("ViT-B-32")) != "embedding"
     assert ("RN50" in refused) == needs_tokens or method == "feddeap"
     if method in ("zero-shot", "clip-fc", "fedclip", "fedot"):  # image embeddings and class sentences will do
         assert not refused
     for name, message in refused.items():
-        known = facts(name)
+        known = backbone_spec(name)
         odd = known.vision != "vit" or known.prompts or known.embed_dim != known.token_width
         assert odd or known.context_length < 77, f"{name}: {message}"
         assert name in message or any(word in message for word in ("width", "tokens")), f"{name}: {message}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fedcore.clip import tokens
-from fedcore.clip.facts import facts
+from fedcore.clip.specs import backbone_spec
 from fedcore.config import Experiment, MethodEntry
 from fedcore.data import catalog
 from fedcore.data.entry import CLASSES
@@ -39,8 +39,8 @@ def test_counts_are_open_clips() -> None:
 
 def test_short_names_need_no_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "count", lambda text: pytest.fail("counted"))
-    tokens.check_room(facts("ViT-B-16"), ["cat", "a fire engine"], 40, "context_length")
-    assert tokens.template_note(facts("ViT-B-16"), ["cat"], "a photo of a {}.") == []
+    tokens.check_room(backbone_spec("ViT-B-16"), ["cat", "a fire engine"], 40, "context_length")
+    assert tokens.template_note(backbone_spec("ViT-B-16"), ["cat"], "a photo of a {}.") == []
 
 
 def test_a_context_that_leaves_no_room_names_the_class() -> None:
@@ -48,10 +48,10 @@ def test_a_context_that_leaves_no_room_names_the_class() -> None:
     with pytest.raises(
         FedLensError, match=r"class 'very .*very long' \(64 \+ 24 tokens > 77\); use at most 53"
     ):
-        tokens.check_room(facts("ViT-B-16"), ["cat", long], 64, "context_length")
-    tokens.check_room(facts("ViT-B-16"), ["cat", long], 53, "context_length")
+        tokens.check_room(backbone_spec("ViT-B-16"), ["cat", long], 64, "context_length")
+    tokens.check_room(backbone_spec("ViT-B-16"), ["cat", long], 53, "context_length")
     with pytest.raises(FedLensError) as caught:
-        tokens.check_room(facts("ViT-B-16"), ["cat", long], 54, "context_length")
+        tokens.check_room(backbone_spec("ViT-B-16"), ["cat", long], 54, "context_length")
     assert caught.value.field == "context_length"
 
 

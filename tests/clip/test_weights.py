@@ -16,8 +16,8 @@ from open_clip.model import convert_weights_to_fp16
 from safetensors.torch import save_file
 
 from fedcore.clip import backbone, features, tags, weights
-from fedcore.clip.facts import facts, weights_source
 from fedcore.clip.prompts import class_features
+from fedcore.clip.specs import backbone_spec, weights_source
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from tests.support.clip import SMALL
@@ -35,10 +35,10 @@ def models(monkeypatch, tmp_path):
         files[name] = tmp_path / f"{name}.json"
         files[name].write_text(json.dumps(config))
         open_clip.add_model_config(files[name])
-    monkeypatch.setattr("fedcore.clip.facts.config_files", lambda: files)
-    facts.cache_clear()
+    monkeypatch.setattr("fedcore.clip.specs.config_files", lambda: files)
+    backbone_spec.cache_clear()
     yield files
-    facts.cache_clear()
+    backbone_spec.cache_clear()
 
 
 def random_model(name: str) -> torch.nn.Module:
@@ -76,7 +76,7 @@ def encoded_by_both(name: str, tmp_path: Path) -> tuple[list[torch.Tensor], list
     names = set(torch.jit.load(str(archive)).state_dict())
     assert names >= {"input_resolution", "context_length", "vocab_size", "visual.conv1.weight"}
     ours, theirs = backbone.load(f"{name}-quickgelu", str(plain)), backbone.load(name, str(archive))
-    pixels = torch.rand(2, 3, ours.facts.image_size, ours.facts.image_size)
+    pixels = torch.rand(2, 3, ours.spec.image_size, ours.spec.image_size)
     assert ours.logit_scale == theirs.logit_scale
     assert ours.preprocess.transforms[-1].mean == theirs.preprocess.transforms[-1].mean
     first, second = ([b.embed_images(pixels), class_features(b, CLASSES, TEMPLATE)] for b in (ours, theirs))

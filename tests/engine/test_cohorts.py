@@ -177,7 +177,7 @@ def test_a_cohort_trains_as_if_all_clients_were_like_it(narrow, case):
     name, values, *_ = CASES[case]
     config = registry.build_config(name, values)
     budgets = [{"batch_size": 3, "local_epochs": 2}, {"local_epochs": 2, "max_steps": 1}]
-    reads = registry.get(name).reads(config, narrow.facts)
+    reads = registry.get(name).reads(config, narrow.spec)
 
     def first_round(*parts):
         rounds = run(tiny_cohorts(registry.get(name), config, parts, reads=reads), 1).finished

@@ -42,7 +42,7 @@ def looked_at(
     reads = "layer:2" if name in ("fedavg-lora", "fedalign") else "embedding"
     federation = tiny_federation(backbone, reads)
     method = build(name, federation, **config)
-    assert method.reads(method.config, backbone.facts) in (reads, "layer:1", "layer:0"), name
+    assert method.reads(method.config, backbone.spec) in (reads, "layer:1", "layer:0"), name
     loop = run_rounds(method, federation, 1)
     return Snapshot(loop.cohorts, loop.state, SimpleNamespace(), 1), loop
 
@@ -175,7 +175,7 @@ def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, mod
     config = {"prompt_length": 2} if name == "feddeap" else {}
     method = build(name, federation_of, **config)
     loop = run_rounds(method, federation_of, 0)
-    side = backbone.facts.image_size
+    side = backbone.spec.image_size
     pictures = [Image.new("RGB", (side, side), (40 * (i % 5), 200, 90)) for i in range(40)]
     images = SimpleNamespace(read=lambda i: pictures[i])
     at = Snapshot(loop.cohorts, loop.state, images, 0)

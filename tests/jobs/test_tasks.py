@@ -330,7 +330,7 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
             assert job.execute(claimed, heartbeat) == "done"
     assert Store(db).tasks.find("check", "own").result["report"]["classes"] == ["dog", "owl"]
     backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")
-    images, _ = read_images(DataConfig(**data, decode="draft"), backbone.facts.image_size)
+    images, _ = read_images(DataConfig(**data, decode="draft"), backbone.spec.image_size)
     wanted = features.cache_path(tmp_path, backbone, images, "embedding").name
     assert Store(db).tasks.get(number).result["file"] == wanted
 

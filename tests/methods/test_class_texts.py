@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedcore import config
-from fedcore.clip.facts import facts
+from fedcore.clip.specs import backbone_spec
 from fedcore.config import MethodEntry
 from fedcore.config.grouping import group_hash, stable_config
 from fedcore.engine.events import Notice
@@ -32,7 +32,7 @@ ODD = ("a.b", "q\"u'o", "😀 ünï", "back\\slash", "x]y = 1", "tab\tname", "\x
 def run_context(
     own: dict[str, list[str]], embedded: bool = False, classes: tuple[str, ...] = CLASSES
 ) -> RunContext:
-    return RunContext(facts("mini-vit"), classes, 2, ("photo",), "a {}.", None, own, embedded)
+    return RunContext(backbone_spec("mini-vit"), classes, 2, ("photo",), "a {}.", None, own, embedded)
 
 
 def experiment(folder: str, texts: object = None, class_text: str = "description", name: str = "fedalign"):

@@ -263,12 +263,12 @@ def test_gradient_conflict_is_the_mean_cosine_of_the_updates(tiny_backbone, tiny
 )
 def test_blocks_that_do_not_divide_are_refused(tiny_backbone, tiny_federation, d, blocks, near):
     base = run_context(tiny_federation(tiny_backbone(), samples=(2,)))
-    facts = type(base.facts)(**{**vars(base.facts), "embed_dim": d})
+    spec = type(base.spec)(**{**vars(base.spec), "embed_dim": d})
     with pytest.raises(
         FedLensError, match=f"do not divide tiny-vit's embedding width {d}; use {near}$"
     ) as error:
         FedOT.check(
-            FedOTConfig(blocks=blocks), RunContext(facts, base.classes, 1, base.domains, base.template)
+            FedOTConfig(blocks=blocks), RunContext(spec, base.classes, 1, base.domains, base.template)
         )
     assert error.value.field == "blocks"
 

@@ -38,7 +38,7 @@ def backbone(dtype: torch.dtype = torch.float64):
 def federation(name: str, dtype: torch.dtype = torch.float64, **options: object) -> Federation:
     cls = registry.get(name)
     config = registry.build_config(name, SMALL.get(name, {}))
-    return tiny.tiny_federation(backbone(dtype), cls.reads(config, backbone(dtype).facts), **options)
+    return tiny.tiny_federation(backbone(dtype), cls.reads(config, backbone(dtype).spec), **options)
 
 
 def trained(name: str, held: Federation, **options: object):

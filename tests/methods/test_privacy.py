@@ -130,7 +130,7 @@ def leaks(
 def federation_for(name: str, config: dict[str, object], tiny_backbone, tiny_federation) -> Federation:
     backbone = tiny_backbone()
     cls = registry.get(name)
-    return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.facts))
+    return tiny_federation(backbone, cls.reads(registry.build_config(name, config), backbone.spec))
 
 
 @pytest.mark.parametrize("case", CASES)

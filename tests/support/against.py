@@ -22,7 +22,7 @@ def build(name: str, federation: Federation, **config: object) -> Method:
 def run_context(federation: Federation) -> RunContext:
     problem = federation.problem
     return RunContext(
-        problem.backbone.facts, problem.classes, len(problem.clients), problem.domains, problem.template
+        problem.backbone.spec, problem.classes, len(problem.clients), problem.domains, problem.template
     )
 
 

@@ -36,7 +36,7 @@ class BiasMethod(Method):
 
     def init(self, generator: Callable[..., Generator]) -> State:
         p = self.problem
-        weight = torch.zeros(len(p.classes), p.backbone.facts.embed_dim, dtype=p.backbone.dtype)
+        weight = torch.zeros(len(p.classes), p.backbone.spec.embed_dim, dtype=p.backbone.dtype)
         bias = p.draw_per_client(
             lambda g: torch.randn(len(p.classes), generator=g, dtype=torch.float64).to(p.backbone.dtype),
             "bias",

@@ -10,8 +10,8 @@ import open_clip
 import torch
 
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.facts import BackboneFacts
 from fedcore.clip.features import parse_reads
+from fedcore.clip.specs import BackboneSpec
 from fedcore.engine.cohorts import Cohort
 from fedcore.engine.events import RoundFinished
 from fedcore.engine.loop import Loop
@@ -62,7 +62,7 @@ def tiny_backbone(
             elif "ln" not in name and name != "logit_scale":
                 p.copy_(torch.randn(p.shape, dtype=torch.float64) * 0.1)
         model.logit_scale.fill_(2.0)
-    facts = BackboneFacts(
+    spec = BackboneSpec(
         name=f"tiny-{vision}",
         embed_dim=embed_dim,
         token_width=token_width,
@@ -76,7 +76,7 @@ def tiny_backbone(
     )
     model.requires_grad_(False)
     cpu = torch.device("cpu")
-    return Backbone(facts, model, tokenizer(), None, cpu, f"tiny:{seed}", torch.float32)
+    return Backbone(spec, model, tokenizer(), None, cpu, f"tiny:{seed}", torch.float32)
 
 
 def tiny_federation(
@@ -98,7 +98,7 @@ def tiny_federation(
     per_client = [n + 7 for n in samples]
     generator = torch.Generator().manual_seed(seed)
     total = sum(per_client)
-    side = backbone.facts.image_size
+    side = backbone.spec.image_size
     pixels = torch.randn(total, 3, side, side, generator=generator, dtype=torch.float64).to(backbone.dtype)
     labels = torch.randint(len(classes), (total,), generator=generator)
     with torch.no_grad():

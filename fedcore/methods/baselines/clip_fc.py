@@ -77,7 +77,7 @@ class CLIPFC(Method[CLIPFCConfig]):
             bias = weight.new_zeros(len(classes))
         else:
             weight, bias = draw_linear(
-                len(classes), backbone.facts.embed_dim, generator("clip-fc", "classifier")
+                len(classes), backbone.spec.embed_dim, generator("clip-fc", "classifier")
             )
         first = {"weight": weight, "bias": bias}
         return State(shared={n: first[n].to(backbone.device, backbone.dtype) for n in self.shared})

@@ -33,7 +33,7 @@ from fedcore.methods import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.clip.facts import BackboneFacts
+    from fedcore.clip.specs import BackboneSpec
     from fedcore.federation import Problem
 
 
@@ -108,7 +108,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
     def __init__(self, config: FedAvgLoRAConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.start = first_adapted_layer(config.start_layer, problem.backbone.facts.vision_layers)
+        self.start = first_adapted_layer(config.start_layer, problem.backbone.spec.vision_layers)
         self.text = problem.class_features
 
     @classmethod
@@ -118,19 +118,19 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         Raises:
             FedLensError: with field ``backbone.name`` or ``rank``.
         """
-        facts = context.facts
-        check_attention_layers(cls.about.title, facts, "backbone.name")
-        if config.rank > facts.vision_width:
+        spec = context.spec
+        check_attention_layers(cls.about.title, spec, "backbone.name")
+        if config.rank > spec.vision_width:
             raise FedLensError(
-                f"rank {config.rank} is more than the width of {facts.name}'s image tower; "
-                f"use at most {facts.vision_width}",
+                f"rank {config.rank} is more than the width of {spec.name}'s image tower; "
+                f"use at most {spec.vision_width}",
                 "rank",
             )
 
     @classmethod
-    def reads(cls, config: FedAvgLoRAConfig, facts: BackboneFacts) -> str:
+    def reads(cls, config: FedAvgLoRAConfig, spec: BackboneSpec) -> str:
         """Return the encoding that enters the first adapted layer: the layers below it never change."""
-        return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
+        return f"layer:{first_adapted_layer(config.start_layer, spec.vision_layers)}"
 
     def init(self, generator: Generators) -> State:
         """Return one A for all clients and B = 0, so that the tower starts as CLIP's.
@@ -138,10 +138,10 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         Shape: image_a (layers, 3, r, width), image_b (layers, 3, width, r).
         """
         backbone = self.problem.backbone
-        facts = backbone.facts
+        spec = backbone.spec
         a, b = init_lora(
-            facts.vision_layers - self.start,
-            facts.vision_width,
+            spec.vision_layers - self.start,
+            spec.vision_width,
             self.config.rank,
             generator("lora", "image"),
             backbone.dtype,

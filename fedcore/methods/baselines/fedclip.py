@@ -116,7 +116,7 @@ class FedCLIP(Method[FedCLIPConfig]):
     def init(self, generator: Generators) -> State:
         """Return two linear layers, drawn as in torch.nn.Linear. Shape: w1, w2 (d, d), b1, b2 (d,)."""
         backbone = self.problem.backbone
-        d = backbone.facts.embed_dim
+        d = backbone.spec.embed_dim
         layers = [draw_linear(d, d, generator("fedclip", "adapter", i)) for i in (1, 2)]
         values = [value.to(backbone.device, backbone.dtype) for layer in layers for value in layer]
         return State(shared=dict(zip(self.shared, values, strict=True)))

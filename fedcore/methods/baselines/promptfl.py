@@ -86,14 +86,14 @@ class PromptFL(Method[PromptFLConfig]):
         Raises:
             FedLensError: with field ``backbone.name`` or ``context_length``.
         """
-        check_prompts(context.facts)
-        tokens.check_room(context.facts, context.classes, config.context_length, "context_length")
+        check_prompts(context.spec)
+        tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
 
     def init(self, generator: Generators) -> State:
         """Return one context for all clients. Shape: context (M, m)."""
         backbone = self.problem.backbone
         context = draw_context(
-            self.config.context_length, backbone.facts.token_width, generator("promptfl", "context")
+            self.config.context_length, backbone.spec.token_width, generator("promptfl", "context")
         )
         return State(shared={"context": context.to(backbone.device, backbone.dtype)})
 

@@ -48,7 +48,7 @@ from fedcore.methods.fedalign.towers import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.clip.facts import BackboneFacts
+    from fedcore.clip.specs import BackboneSpec
     from fedcore.federation import LocalData, Problem
 
 
@@ -106,7 +106,7 @@ class FedAlign(Described):
     def __init__(self, config: FedAlignConfig, problem: Problem) -> None:
         super().__init__(config, problem)
         self.towers = Towers(config, problem.backbone)
-        layers = problem.backbone.facts.vision_layers
+        layers = problem.backbone.spec.vision_layers
         boundary = scaled_layer(config.boundary_layer, layers)
         start = first_adapted_layer(config.start_layer, layers)
         self.low = max(0, boundary - start)  # adapted layers that take the global mean
@@ -119,24 +119,24 @@ class FedAlign(Described):
         Raises:
             FedLensError: with field ``start_layer``, ``rank`` or ``descriptions``.
         """
-        facts = context.facts
-        check_attention_layers(cls.about.title, facts, "start_layer")
-        if facts.prompts:
+        spec = context.spec
+        check_attention_layers(cls.about.title, spec, "start_layer")
+        if spec.prompts:
             raise FedLensError(
-                f"FedAlign cannot adapt the text tower of {facts.name}: {facts.prompts}", "start_layer"
+                f"FedAlign cannot adapt the text tower of {spec.name}: {spec.prompts}", "start_layer"
             )
-        widest = min(facts.vision_width, facts.token_width)
+        widest = min(spec.vision_width, spec.token_width)
         if config.rank > widest:
             raise FedLensError(
-                f"rank {config.rank} is more than the width of {facts.name}'s layers; use at most {widest}",
+                f"rank {config.rank} is more than the width of {spec.name}'s layers; use at most {widest}",
                 "rank",
             )
         super().check(config, context)
 
     @classmethod
-    def reads(cls, config: Any, facts: BackboneFacts) -> str:
+    def reads(cls, config: Any, spec: BackboneSpec) -> str:
         """Return the encoding that enters the first trained layer; the layers below it never change."""
-        return encoding(config, facts)
+        return encoding(config, spec)
 
     def init(self, generator: Generators) -> State:
         """Return B = 0 and one A for all: with an A each, averaging the factors would mix unrelated bases.

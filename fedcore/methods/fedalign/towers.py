@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.clip.backbone import Backbone
-    from fedcore.clip.facts import BackboneFacts
+    from fedcore.clip.specs import BackboneSpec
     from fedcore.methods.fedalign.config import FedAlignConfig
 
 
-def encoding(config: FedAlignConfig, facts: BackboneFacts) -> str:
+def encoding(config: FedAlignConfig, spec: BackboneSpec) -> str:
     """Return the encoding that enters the lowest trained part of the image tower; it is made only once."""
     if config.trainable == "table4":
         return "patches"
-    return f"layer:{first_adapted_layer(config.start_layer, facts.vision_layers)}"
+    return f"layer:{first_adapted_layer(config.start_layer, spec.vision_layers)}"
 
 
 def named(tower: str, parts: Params) -> Params:
@@ -67,13 +67,13 @@ class Towers:
     def __init__(self, config: FedAlignConfig, backbone: Backbone) -> None:
         self.config, self.backbone = config, backbone
         self.everything = config.trainable == "table4"
-        self.start = first_adapted_layer(config.start_layer, backbone.facts.vision_layers)
-        self.text_start = first_adapted_layer(config.start_layer, backbone.facts.text_layers)
+        self.start = first_adapted_layer(config.start_layer, backbone.spec.vision_layers)
+        self.text_start = first_adapted_layer(config.start_layer, backbone.spec.text_layers)
 
     def first_image(self, generator: Generators) -> Params:
         """Return the initial parts, with which the image tower is CLIP's, without the client axis."""
-        facts = self.backbone.facts
-        parts = self._lora("image", facts.vision_layers - self.start, facts.vision_width, generator)
+        spec = self.backbone.spec
+        parts = self._lora("image", spec.vision_layers - self.start, spec.vision_width, generator)
         if self.everything:
             visual = self.backbone.image.visual
             own = {
@@ -86,11 +86,11 @@ class Towers:
 
     def first_text(self, generator: Generators) -> Params:
         """Return the initial parts, with which the text tower is CLIP's: every B is zero."""
-        facts = self.backbone.facts
-        parts = self._lora("text", facts.text_layers - self.text_start, facts.token_width, generator)
+        spec = self.backbone.spec
+        parts = self._lora("text", spec.text_layers - self.text_start, spec.token_width, generator)
         if self.everything:
             model = self.backbone.text.model
-            drawn = self._lora("tokens", 1, facts.token_width, generator)["a"]
+            drawn = self._lora("tokens", 1, spec.token_width, generator)["a"]
             vocabulary = model.token_embedding.num_embeddings
             parts["positions"] = model.positional_embedding.detach().clone()
             parts["tokens_a"] = drawn[0, 0].clone()

@@ -125,7 +125,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             columns = domain_columns(config, problem.client_domain.tolist())
             self.domain_of = torch.tensor(columns, device=problem.device)
             sizes["phi_d"] = int(self.domain_of.max()) + 1
-        check_frames(config, len(problem.classes), sizes.get("phi_d", 0), backbone.facts.embed_dim)
+        check_frames(config, len(problem.classes), sizes.get("phi_d", 0), backbone.spec.embed_dim)
         self.etf = {net: frame(problem, net, columns) for net, columns in sizes.items()}
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
 
@@ -136,25 +136,23 @@ class FedDEAP(Method[FedDEAPConfig]):
         Raises:
             FedLensError: for d != m, for prompts that are too long, and for ETFs that do not exist.
         """
-        facts = context.facts
-        if facts.prompts:
-            raise FedLensError(
-                f"{facts.name} takes no learned prompts: {facts.prompts}; choose e.g. ViT-B-32"
-            )
+        spec = context.spec
+        if spec.prompts:
+            raise FedLensError(f"{spec.name} takes no learned prompts: {spec.prompts}; choose e.g. ViT-B-32")
         if config.personal_prompt:
-            check_widths(facts)
+            check_widths(spec)
         vectors = sum(config.lengths.values())
-        if vectors + SHORTEST_SUFFIX > facts.context_length:
+        if vectors + SHORTEST_SUFFIX > spec.context_length:
             raise FedLensError(
-                f"{vectors} prompt vectors leave no class room in {facts.context_length} tokens; use fewer",
+                f"{vectors} prompt vectors leave no class room in {spec.context_length} tokens; use fewer",
                 config.longer,
             )
-        tokens.check_room(facts, context.classes, vectors, config.longer, "a photo of a {}.")
+        tokens.check_room(spec, context.classes, vectors, config.longer, "a photo of a {}.")
         domains = 0
         if config.domain_alignment:
             first = context.client_domain or tuple(range(context.clients))
             domains = len(set(domain_columns(config, first)))
-        check_frames(config, len(context.classes), domains, facts.embed_dim)
+        check_frames(config, len(context.classes), domains, spec.embed_dim)
 
     def init(self, generator: Generators) -> State:
         """Draw prompts from N(0, 0.02) and networks as torch.nn.Linear does, the same for every client.
@@ -164,12 +162,12 @@ class FedDEAP(Method[FedDEAPConfig]):
         backbone, classes = self.problem.backbone, len(self.problem.classes)
 
         def draw(name: str, length: str) -> Tensor:
-            size = (classes, self.lengths[length], backbone.facts.token_width)
+            size = (classes, self.lengths[length], backbone.spec.token_width)
             return INIT_STD * torch.randn(size, generator=generator("prompt", name), dtype=torch.float64)
 
         shared, local = {"p_s": draw("p_s", "prompt_length")}, {}
         for net in self.etf:
-            shared |= init_network(net, backbone.facts.embed_dim, generator("network", net))
+            shared |= init_network(net, backbone.spec.embed_dim, generator("network", net))
         if self.config.personal_prompt:
             local["p_d"] = draw("p_d", "personal_length").repeat(len(self.problem.clients), 1, 1, 1)
         where = (backbone.device, backbone.dtype)

@@ -13,7 +13,7 @@ from fedcore.methods import Params, cross_entropy
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from fedcore.clip.facts import BackboneFacts
+    from fedcore.clip.specs import BackboneSpec
     from fedcore.federation import Problem
     from fedcore.methods.feddeap.config import FedDEAPConfig
 
@@ -37,7 +37,7 @@ def simplex_etf(columns: int, width: int, generator: Generator) -> Tensor:
 def frame(problem: Problem, net: str, columns: int) -> Tensor:
     """Return the ETF of a network: a constant, drawn by seed and never sent. Shape: -> (columns, d)."""
     backbone = problem.backbone
-    vectors = simplex_etf(columns, backbone.facts.embed_dim, problem.generator("etf", net))
+    vectors = simplex_etf(columns, backbone.spec.embed_dim, problem.generator("etf", net))
     return vectors.to(backbone.device, backbone.dtype)
 
 
@@ -111,15 +111,15 @@ def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) 
             )
 
 
-def check_widths(facts: BackboneFacts) -> None:
+def check_widths(spec: BackboneSpec) -> None:
     """Refuse backbones where an image embedding cannot scale a token.
 
     Raises:
         FedLensError: where d differs from m, with field ``personal_prompt``.
     """
-    if facts.embed_dim != facts.token_width:
+    if spec.embed_dim != spec.token_width:
         raise FedLensError(
-            f"FedDEAP multiplies image embeddings (width {facts.embed_dim}) with prompt tokens (width "
-            f"{facts.token_width}), which differ in {facts.name}; choose a backbone such as ViT-B-32",
+            f"FedDEAP multiplies image embeddings (width {spec.embed_dim}) with prompt tokens (width "
+            f"{spec.token_width}), which differ in {spec.name}; choose a backbone such as ViT-B-32",
             "personal_prompt",
         )

@@ -218,7 +218,7 @@ class SDFed(Method[SDFedConfig]):
         self.lengths = client_lengths(config.local_length, problem)
         if self.has_local:
             check_room(backbone, int(self.lengths.max()), self.suffix, "local_length")
-        width = backbone.facts.token_width
+        width = backbone.spec.token_width
         self.removed = removed_directions(config.truncation, width)
         self.noise = None
         if config.null_basis == "seeded":
@@ -234,7 +234,7 @@ class SDFed(Method[SDFedConfig]):
         Raises:
             FedLensError: with field ``local_length`` or ``backbone.name``.
         """
-        check_prompts(context.facts)
+        check_prompts(context.spec)
         listed = parse_lengths(config.local_length)[2]
         if len(listed) not in (0, context.clients) and config.components != "none":
             raise FedLensError(
@@ -242,10 +242,10 @@ class SDFed(Method[SDFedConfig]):
                 f"or fixed:{listed[0]}",
                 "local_length",
             )
-        tokens.check_room(context.facts, context.classes, config.global_length, "global_length")
+        tokens.check_room(context.spec, context.classes, config.global_length, "global_length")
         if config.components != "none":  # what is drawn may be the shortest
             surely = max(listed, default=parse_lengths(config.local_length)[0])
-            tokens.check_room(context.facts, context.classes, surely, "local_length")
+            tokens.check_room(context.spec, context.classes, surely, "local_length")
 
     def init(self, generator: Generators) -> State:
         """Draw prompts from N(0, 0.02); local ones are padded with zeros, which nothing reads or moves.
@@ -253,7 +253,7 @@ class SDFed(Method[SDFedConfig]):
         Shape: global_prompt (S_s, m), local_prompt (clients, longest S_l, m).
         """
         backbone = self.problem.backbone
-        width = backbone.facts.token_width
+        width = backbone.spec.token_width
         first = draw_context(self.config.global_length, width, generator("sdfed", "global"))
         state = State(shared={"global_prompt": first.to(backbone.device, backbone.dtype)})
         if not self.has_local:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.clip.facts import facts
+from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.fedavg_lora import FedAvgLoRA, FedAvgLoRAConfig, FedProxLoRA, FedProxLoRAConfig
@@ -106,12 +106,12 @@ def test_only_the_factors_are_sent(tiny_backbone, tiny_federation, run_rounds):
     ("method", "config"), [(FedAvgLoRA, FedAvgLoRAConfig), (FedProxLoRA, FedProxLoRAConfig)]
 )
 def test_what_cannot_be_adapted_is_refused(method, config):
-    run_context = RunContext(facts("RN50"), ("a", "b"), 2, ("x",), "a {}")
+    run_context = RunContext(backbone_spec("RN50"), ("a", "b"), 2, ("x",), "a {}")
     with pytest.raises(FedLensError, match=rf"{method.about.title[:6]}.*RN50 is not; choose e\.g\.") as error:
         method.check(config(), run_context)
     assert error.value.field == "backbone.name"
-    run_context = RunContext(facts("mini-vit"), ("a", "b"), 2, ("x",), "a {}")
-    width = facts("mini-vit").vision_width
+    run_context = RunContext(backbone_spec("mini-vit"), ("a", "b"), 2, ("x",), "a {}")
+    width = backbone_spec("mini-vit").vision_width
     with pytest.raises(FedLensError, match=f"rank {width + 1} is more than .*use at most {width}") as error:
         method.check(config(rank=width + 1), run_context)
     assert error.value.field == "rank"

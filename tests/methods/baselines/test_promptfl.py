@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.clip.facts import BackboneFacts
+from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
@@ -85,11 +85,11 @@ def test_a_context_without_room_names_the_class(tiny_backbone, tiny_federation):
 
 
 def test_a_text_tower_without_prompts_is_refused():
-    facts = BackboneFacts(
+    spec = BackboneSpec(
         "odd", 16, 16, 77, "vit", 4, 3, 24, 16, prompts="its text tower is not CLIP's own transformer"
     )
     with pytest.raises(FedLensError, match="odd takes no learned prompts.*choose") as error:
-        PromptFL.check(PromptFLConfig(), RunContext(facts, ("a", "b"), 2, ("x",), "a {}"))
+        PromptFL.check(PromptFLConfig(), RunContext(spec, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "backbone.name"
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.clip.facts import facts
 from fedcore.clip.lora import first_adapted_layer, scaled_layer
+from fedcore.clip.specs import backbone_spec
 from fedcore.engine.transport import Transport, traffic
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, RunContext, Uploads
@@ -370,26 +370,26 @@ def test_layers_scale_with_the_depth():
     assert (
         first_adapted_layer(FedAlignConfig(start_layer=11, boundary_layer=12).start_layer, 4) == 3
     )  # something is always adapted
-    assert FedAlign.reads(config, facts("ViT-B-32")) == "layer:2"
-    assert FedAlign.reads(FedAlignConfig(trainable="table4"), facts("ViT-B-32")) == "patches"
+    assert FedAlign.reads(config, backbone_spec("ViT-B-32")) == "layer:2"
+    assert FedAlign.reads(FedAlignConfig(trainable="table4"), backbone_spec("ViT-B-32")) == "patches"
 
 
 def test_a_resnet_is_refused():
-    run_context = RunContext(facts("RN50"), ("a", "b"), 2, ("x",), "a {}")
+    run_context = RunContext(backbone_spec("RN50"), ("a", "b"), 2, ("x",), "a {}")
     with pytest.raises(FedLensError, match=r"RN50 is not; choose e\.g\. ViT-B-32") as error:
         FedAlign.check(FedAlignConfig(), run_context)
     assert error.value.field == "start_layer"
 
 
 def test_a_foreign_text_tower_is_refused():
-    odd = replace(facts("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
+    odd = replace(backbone_spec("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
     with pytest.raises(FedLensError, match="cannot adapt the text tower of ViT-B-32") as error:
         FedAlign.check(FedAlignConfig(), RunContext(odd, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "start_layer"
 
 
 def test_a_rank_beyond_the_width_is_refused():
-    small = replace(facts("ViT-B-32"), token_width=100)
+    small = replace(backbone_spec("ViT-B-32"), token_width=100)
     with pytest.raises(FedLensError, match=r"rank 128 is more than .* use at most 100") as error:
         FedAlign.check(FedAlignConfig(rank=128), RunContext(small, ("a", "b"), 2, ("x",), "a {}"))
     assert error.value.field == "rank"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedcore.clip.backbone import Backbone
-from fedcore.clip.facts import config_files, facts
+from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.engine.transport import Transport, traffic
 from fedcore.federation import LocalData, Pool, Problem, Rows
 from fedcore.methods.base import State
@@ -39,7 +39,7 @@ def skeleton() -> Problem:
     config = json.loads(config_files()["ViT-B-32"].read_text())
     with META:
         model = open_clip.CLIP(**config).eval().requires_grad_(False)
-    backbone = Backbone(facts("ViT-B-32"), model, tokenizer(), None, META, "none", torch.float32)
+    backbone = Backbone(backbone_spec("ViT-B-32"), model, tokenizer(), None, META, "none", torch.float32)
     return Problem(
         backbone=backbone,
         classes=tuple(f"class {i}" for i in range(CLASSES)),

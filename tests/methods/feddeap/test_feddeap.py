@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.clip.facts import facts
+from fedcore.clip.specs import backbone_spec
 from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, RunContext, Uploads
@@ -25,7 +25,7 @@ def phi(state, net: str) -> list[torch.Tensor]:
 
 
 def basis(federation, net: str, columns: int) -> torch.Tensor:
-    d = federation.problem.backbone.facts.embed_dim
+    d = federation.problem.backbone.spec.embed_dim
     drawn = torch.randn(d, columns, generator=federation.problem.generator("etf", net), dtype=torch.float64)
     return torch.linalg.qr(drawn)[0]
 
@@ -408,7 +408,9 @@ def test_loss_terms_are_their_equations(tiny_backbone, tiny_federation, run_roun
 
 def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...] = (0, 1, 0)) -> RunContext:
     names = tuple(map(str, range(classes)))
-    return RunContext(facts(name), names, len(client_domain), ("photo", "sketch"), "a {}", client_domain)
+    return RunContext(
+        backbone_spec(name), names, len(client_domain), ("photo", "sketch"), "a {}", client_domain
+    )
 
 
 @pytest.mark.parametrize(
@@ -476,7 +478,7 @@ def test_two_prompts_fill_the_text_tower_to_its_end():
 
 
 def test_a_foreign_text_tower_is_refused():
-    odd = replace(facts("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
+    odd = replace(backbone_spec("ViT-B-32"), prompts="its text tower is not CLIP's own transformer")
     with pytest.raises(FedLensError, match="ViT-B-32 takes no learned prompts"):
         FedDEAP.check(FedDEAPConfig(), RunContext(odd, ("a", "b"), 2, ("x", "y"), "a {}"))
 

@@ -1,34 +1,34 @@
 import pytest
 
-from fedcore.clip.facts import config_files, facts
+from fedcore.clip.specs import backbone_spec, config_files
 from fedcore.errors import FedLensError
 
 
 def test_facts_are_open_clips_own_numbers():
-    found = facts("ViT-B-32")
+    found = backbone_spec("ViT-B-32")
     assert (found.embed_dim, found.token_width, found.vision_width) == (512, 512, 768)
     assert (found.vision, found.vision_layers, found.text_layers) == ("vit", 12, 12)
     assert found.image_size == 224 and found.prompts is None
-    assert facts("RN50").vision == "resnet" and facts("RN50").vision_layers == 0
-    assert facts("RN50").token_width == 512 and facts("RN50").embed_dim == 1024
+    assert backbone_spec("RN50").vision == "resnet" and backbone_spec("RN50").vision_layers == 0
+    assert backbone_spec("RN50").token_width == 512 and backbone_spec("RN50").embed_dim == 1024
 
 
 def test_mini_models_share_their_widths():
-    vit, resnet = facts("mini-vit"), facts("mini-rn")
+    vit, resnet = backbone_spec("mini-vit"), backbone_spec("mini-rn")
     assert vit.token_width == resnet.token_width == vit.embed_dim == resnet.embed_dim
     assert vit.vision == "vit" and resnet.vision == "resnet"
 
 
 def test_text_towers_that_take_no_prompts_are_named():
-    assert "own transformer" in facts("roberta-ViT-B-32").prompts
+    assert "own transformer" in backbone_spec("roberta-ViT-B-32").prompts
 
 
 def test_every_known_model_has_facts():
     assert len(config_files()) > 50
-    assert all(facts(name).embed_dim > 0 for name in config_files())
+    assert all(backbone_spec(name).embed_dim > 0 for name in config_files())
 
 
 def test_an_unknown_name_is_answered_with_near_ones():
     with pytest.raises(FedLensError, match=r"unknown backbone 'ViT-B32'; did you mean ViT-B-32") as caught:
-        facts("ViT-B32")
+        backbone_spec("ViT-B32")
     assert caught.value.field == "backbone.name"

@@ -18,7 +18,7 @@ MINI_MODELS = ("mini-vit", "mini-rn")
 
 
 @dataclass(frozen=True)
-class BackboneFacts:
+class BackboneSpec:
     """Sizes of a CLIP model.
 
     Attributes:
@@ -55,7 +55,7 @@ def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
         FedLensError: for a model without weights, a weights file that is not there, a tag that does not
             exist, or a model that needs a library which is not installed.
     """
-    facts(name)  # refuses unknown names
+    backbone_spec(name)  # refuses unknown names
     _check_library(name)
     if name in MINI_MODELS:
         files = ASSETS / "mini-text.safetensors", ASSETS / f"{name}.safetensors"
@@ -106,7 +106,7 @@ def config_files() -> dict[str, Path]:
 
 
 @cache
-def facts(name: str) -> BackboneFacts:
+def backbone_spec(name: str) -> BackboneSpec:
     """Return the sizes of a backbone by its open_clip name.
 
     Raises:
@@ -120,7 +120,7 @@ def facts(name: str) -> BackboneFacts:
     config = json.loads(files[name].read_text())
     vision, text = config["vision_cfg"], config["text_cfg"]
     family, side = _family(vision), _side(vision.get("image_size", 224))
-    return BackboneFacts(
+    return BackboneSpec(
         name=name,
         embed_dim=config["embed_dim"],
         token_width=text.get("width", 512),
