@@ -36,8 +36,8 @@ from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
-from pages.widgets import common, exports, published_view, summary, sweep_view
-from pages.widgets.cost import cost_tab
+from pages.compare_view import cost, exports, published, summary, sweep
+from pages.widgets import charts, markup, session
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
 VIEWS = {
@@ -110,19 +110,19 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     finished = [i for i, e in known.items() if any(r.state == "done" for r in e.runs)]
     cleared = asked or st.session_state.get("compare_ids") == []
     first = [] if cleared else (finished or list(known))[:1]
-    st.session_state["compare_ids"] = common.ids_in_url("ids", known, first)
+    st.session_state["compare_ids"] = session.ids_in_url("ids", known, first)
     st.multiselect(
         "Experiments",
         list(known),
         format_func=lambda i: f"{known[i].name} (no. {i}{', archived' if known[i].archived else ''})",
         key="compare_ids",
         placeholder="choose what to compare",
-        on_change=lambda: common.remember_ids("ids", st.session_state["compare_ids"]),
+        on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),
     )
     gone = [text[:20] for text in asked if text not in {str(i) for i in known}]
     if gone:
         st.warning(
-            f"The address names experiments that do not exist here: {common.md(', '.join(gone[:5]))}. "
+            f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
             "They may have been deleted, or belong to another database.",
             icon=":material/search_off:",
         )
@@ -159,7 +159,7 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
             help="Shows differences from this method in points, on the same data, clients and backbone",
         )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        common.table_switch()
+        charts.table_switch()
         test: Test = "t"
         if baseline is not None:
             test = st.segmented_control(
@@ -183,7 +183,7 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
             width=380,
         )
         fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view in own)
-    columns, shown = (1 if common.narrow() else 3), False
+    columns, shown = (1 if session.narrow() else 3), False
     for i, (setting, title) in enumerate(found.settings.items()):
         by_key = {
             k: p
@@ -193,10 +193,10 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
         if not by_key:
             continue
         shown = True
-        st.markdown(f"**{common.md(title)}**")
+        st.markdown(f"**{markup.md(title)}**")
         drawn = list(by_key.values())
         wide = 1 if view == "methods" else columns
-        chart = heatmaps.heatmap_grid(drawn, common.theme(), wide, fitted, width=common.figure_width())
+        chart = heatmaps.heatmap_grid(drawn, session.theme(), wide, fitted, width=session.figure_width())
         grid(chart, by_key, f"compare_heat_{view}_{i}")
         reference = next((g for g in found.groups_in(setting) if g.label == choice.baseline), None)
         if reference is not None and reference.key in by_key and view not in own:
@@ -209,10 +209,10 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
             }
             if gaps:
                 st.markdown(
-                    f"**Difference from {common.md(common.clipped(reference.label))}, percentage points**"
+                    f"**Difference from {markup.md(markup.clipped(reference.label))}, percentage points**"
                 )
                 chart = heatmaps.difference_grid(
-                    list(gaps.values()), common.theme(), columns, common.figure_width()
+                    list(gaps.values()), session.theme(), columns, session.figure_width()
                 )
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
     if not shown:
@@ -225,10 +225,10 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
 def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
     """Draw panels as one chart or as tables."""
     if not st.session_state.get("as_tables"):
-        common.draw(chart, key)
+        charts.draw(chart, key)
         return
     for panel in shown.values():
-        st.markdown(f"**{common.md(panel.title)}**")
+        st.markdown(f"**{markup.md(panel.title)}**")
         st.dataframe(heatmaps.panel_table(panel), hide_index=True)
 
 
@@ -244,9 +244,9 @@ def curve_tab(store: Store, found: Comparison) -> None:
         )
     for i, (setting, title) in enumerate(found.settings.items()):
         series = curves.mean_curves(store, found, setting, metric, axis)
-        st.markdown(f"**{common.md(title)}**")
-        chart = line_chart(series, common.theme(), curves.AXES[axis], METRICS[metric], height=460)
-        common.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
+        st.markdown(f"**{markup.md(title)}**")
+        chart = line_chart(series, session.theme(), curves.AXES[axis], METRICS[metric], height=460)
+        charts.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
 
 
@@ -259,10 +259,10 @@ def config_tab(found: Comparison) -> None:
     if differing:
         several = len(found.settings) > 1  # labels are unique within a setting only
         where = {s: f" ({title})" if several else "" for s, title in found.settings.items()}
-        names = [common.clipped(g.label) + where[g.setting] for g in found.groups]
+        names = [markup.clipped(g.label) + where[g.setting] for g in found.groups]
         header = [("Field", "name"), *((name, "wide") for name in names)]
-        rows = [[field_html(f), *(common.esc(v) or "-" for v in row)] for f, row in differing.items()]
-        st.html(common.table_html(header, rows, "Config fields that differ"))
+        rows = [[field_html(f), *(markup.esc(v) or "-" for v in row)] for f, row in differing.items()]
+        st.html(markup.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
             unsaid = "" if all(g.trained_by_fedlens for g in found.groups) else ", or it was not recorded"
             st.caption(f"A dash: the method has no such field{unsaid}.")
@@ -279,18 +279,18 @@ def partial_table(found: Comparison, partial: Mapping[tuple[str, ...], Mapping[s
     labels = {g.key: g.label for g in found.groups}
     rows = []
     for keys, fields in partial.items():
-        called = list(dict.fromkeys(common.clipped(labels[k]) for k in keys))
+        called = list(dict.fromkeys(markup.clipped(labels[k]) for k in keys))
         named = ", ".join(called[:3]) + (f" and {len(called) - 3} more" if called[3:] else "")
-        names = [common.esc(named), *[""] * (len(fields) - 1)]
+        names = [markup.esc(named), *[""] * (len(fields) - 1)]
         rows += [
-            [name, field_html(f), common.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)
+            [name, field_html(f), markup.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)
         ]
-    return common.table_html([("Method", "wide"), ("Field", "name"), ("Value", "wide")], rows, PARTIAL)
+    return markup.table_html([("Method", "wide"), ("Field", "name"), ("Value", "wide")], rows, PARTIAL)
 
 
 def field_html(path: str) -> str:
     """Return a field's title as HTML; its name in TOML files shows on hover."""
-    return f'<span title="{common.esc(path)}">{common.esc(field_title(path))}</span>'
+    return f'<span title="{markup.esc(path)}">{markup.esc(field_title(path))}</span>'
 
 
 def nothing_finished(found: Sequence[ExperimentRow]) -> None:
@@ -309,7 +309,7 @@ def nothing_finished(found: Sequence[ExperimentRow]) -> None:
 
 def page() -> None:
     """Draw the page."""
-    store = common.store()
+    store = session.store()
     st.title("Compare")
     experiments = choose_experiments(store)
     if not experiments:
@@ -322,7 +322,7 @@ def page() -> None:
         nothing_finished(experiments)
         return
     for note in shown.notes:
-        st.caption(f":material/info: {common.md(note)}")
+        st.caption(f":material/info: {markup.md(note)}")
     every = tuple((r.id, r.state) for e in store.experiments.all() for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(
@@ -334,9 +334,9 @@ def page() -> None:
         ),
         "Heatmaps": lambda: heatmap_tab(store, shown, choice),
         "Curves": lambda: curve_tab(store, shown),
-        "Cost": lambda: cost_tab(store, shown, choice.metric),
-        "Sweep": lambda: sweep_view.draw(shown, experiments, choice.metric),
-        "Published": lambda: published_view.draw(store, experiments, every),
+        "Cost": lambda: cost.draw(store, shown, choice.metric),
+        "Sweep": lambda: sweep.draw(shown, experiments, choice.metric),
+        "Published": lambda: published.draw(store, experiments, every),
         "Config": lambda: config_tab(shown),
         "Export": lambda: exports.draw(
             store,
@@ -355,5 +355,5 @@ def page() -> None:
                 draw[name]()
 
 
-common.through_app()
+session.through_app()
 page()

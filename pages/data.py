@@ -16,7 +16,7 @@ from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.results.artifacts import DataCounts, count_images
 from pages.forms import own_data
-from pages.widgets import background, common, encoded
+from pages.widgets import background, encoded, markup, session
 
 SECTIONS = ("Data sets", "Encodings", "Backbones")
 _CODE = re.compile(r"`([^`]*)`")
@@ -44,16 +44,16 @@ def supported_sets() -> None:
     ]
     rows = [
         [
-            common.esc(e.title),
+            markup.esc(e.title),
             availability_html(e, checked.get(e.name, [])),
-            "one" if e.domains == (ONE_DOMAIN,) else common.esc(", ".join(e.domains)) or "any",
+            "one" if e.domains == (ONE_DOMAIN,) else markup.esc(", ".join(e.domains)) or "any",
             str(len(e.classes) or e.class_count or "any"),
-            common.esc(e.source),
-            common.esc(e.licence),
+            markup.esc(e.source),
+            markup.esc(e.licence),
         ]
         for e in [*(e for e in catalog.entries() if e.embedded), *own_data.catalog_sets()]
     ]
-    st.html(common.table_html(header, rows, "Data sets"))
+    st.html(markup.table_html(header, rows, "Data sets"))
 
 
 def embedded_sets() -> None:
@@ -73,7 +73,7 @@ def embedded_sets() -> None:
     total = int(counts.counts.sum())
     st.markdown(
         f"**{total:,} images**, {len(counts.classes)} classes, {len(counts.domains)} domains: "
-        + common.md(", ".join(counts.domains))
+        + markup.md(", ".join(counts.domains))
     )
     left, right = st.columns([2, 3])
     layout = f"{titles[chosen]}: one row per domain, one column per class"
@@ -91,19 +91,19 @@ def download_data() -> None:
     entry = entries[left.selectbox("Data set", list(entries), key="download")]
     root = middle.text_input("Target folder", key="download_to", placeholder="/data").strip()
     if right.button(
-        "Download", icon=":material/download:", disabled=not root or not common.writable(), width="stretch"
+        "Download", icon=":material/download:", disabled=not root or not session.writable(), width="stretch"
     ):
         folder = str(Path(root).expanduser())
         background.submit("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
         st.rerun()
     size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"
     terms = entry.licence[:1].upper() + entry.licence[1:]
-    st.caption(common.md(f"Downloaded with torchvision, {size}. {terms}."))
-    for task in common.store().tasks.recent("download", 3):
+    st.caption(markup.md(f"Downloaded with torchvision, {size}. {terms}."))
+    for task in session.store().tasks.recent("download", 3):
         title = catalog.entry(task.args["name"]).title
         background.show_task(task, title)
         if task.status == "done":
-            st.success(common.md(f"{title} is in {task.args['root']}."), icon=":material/check:")
+            st.success(markup.md(f"{title} is in {task.args['root']}."), icon=":material/check:")
             st.button(
                 "Check it",
                 icon=":material/fact_check:",
@@ -116,7 +116,7 @@ def download_data() -> None:
 def _checked_folders() -> dict[str, list[str]]:
     """Return the folders that passed a check, by data set name."""
     folders: dict[str, list[str]] = {}
-    for task in common.store().tasks.recent("check"):
+    for task in session.store().tasks.recent("check"):
         if task.status == "done" and task.result and not task.result["report"]["error"]:
             folders.setdefault(task.result["name"], []).append(task.result["report"]["root"])
     return folders
@@ -127,8 +127,8 @@ def availability_html(entry: Entry, roots: list[str]) -> str:
     if entry.embedded:
         return "✓ comes with FedLens"
     if roots:
-        return f"✓ {common.esc(', '.join(roots))}"
-    how = _CODE.sub(r"<code>\1</code>", common.esc(entry.how_to_get))
+        return f"✓ {markup.esc(', '.join(roots))}"
+    how = _CODE.sub(r"<code>\1</code>", markup.esc(entry.how_to_get))
     return f'<span class="fl-faint">{how}</span>'
 
 
@@ -142,7 +142,7 @@ def backbones() -> None:
         spec = backbone_spec(name)
         tower = {"vit": f"ViT, {spec.vision_layers} layers", "resnet": "ResNet"}.get(spec.vision, spec.vision)
         rows.append([name, _weights(name), tower, str(spec.embed_dim), f"{spec.image_size} px"])
-    st.html(common.table_html(header, rows, "Backbones"))
+    st.html(markup.table_html(header, rows, "Backbones"))
     st.caption(
         "Every other model of open_clip can be chosen by name in a new experiment. Weights can also be a "
         "file (.pt or .safetensors)."
@@ -154,7 +154,7 @@ def _weights(name: str) -> str:
     if name in MINI_MODELS:
         return "✓ come with FedLens"
     downloaded = [tag for tag in tags.tags(name) if tags.cached(name, tag) is not None]
-    return f"✓ {common.esc(', '.join(downloaded))}" if downloaded else common.faint("none yet")
+    return f"✓ {markup.esc(', '.join(downloaded))}" if downloaded else markup.faint("none yet")
 
 
 def download_weights() -> None:
@@ -168,18 +168,18 @@ def download_weights() -> None:
     if right.button(
         "Download",
         icon=":material/download:",
-        disabled=file is not None or not common.writable(),
+        disabled=file is not None or not session.writable(),
         width="stretch",
     ):
         background.submit("weights", f"{model} {tag}", {"name": model, "tag": tag})
         st.rerun()
     if file is not None:
-        st.caption(f"✓ on this machine: {common.md(str(file))}")
+        st.caption(f"✓ on this machine: {markup.md(str(file))}")
     else:
         st.caption(
-            f"From huggingface.co/{common.md(tags.repository(model, tag)[0])} into the Hugging Face cache."
+            f"From huggingface.co/{markup.md(tags.repository(model, tag)[0])} into the Hugging Face cache."
         )
-    for task in common.store().tasks.recent("weights", 3):
+    for task in session.store().tasks.recent("weights", 3):
         background.show_task(task, f"Weights {task.args['tag']} of {task.args['name']}")
 
 
@@ -201,8 +201,8 @@ def page() -> None:
             supported_sets()
             download_data()
     except FedLensError as error:
-        common.show_error(error)
+        markup.show_error(error)
 
 
-common.through_app()
+session.through_app()
 page()

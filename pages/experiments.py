@@ -13,16 +13,16 @@ from fedcore.plots.theme import STATUS
 from fedcore.progress import duration
 from fedcore.results import progress
 from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
-from pages.widgets import common, importing, queue
 from pages.widgets import experiment_actions as actions
+from pages.widgets import importing, markup, queue, session
 from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
 TABLE, MENU = "experiment_table", "experiment_menu"
 FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
 POLL_SECONDS = 5
 IDLE_SECONDS = 15  # where nothing runs: a script or another tab may start something
-common.through_app()
-store = common.store()
+session.through_app()
+store = session.store()
 
 
 def welcome() -> None:
@@ -53,8 +53,8 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
     jobs.ensure_worker(store)
     now = store.runs.get(every)
     counts = {state: sum(r.state == state for r in now) for state in STATUS}
-    parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts += common.machine_html()
+    parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
+    parts += markup.machine_html()
     news = changes_text({r.id: (r.status, r.rounds_done) for r in now}, seen, store.runs.count_after(newest))
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
@@ -79,7 +79,7 @@ def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int
 def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSummary]:
     """Draw the table of experiments, and return those that are selected in it."""
     rows: dict[str, Sequence[object]] = {
-        "Status": [common.status_text(i.state) + ", archived" * i.row.archived for i in summaries],
+        "Status": [markup.status_text(i.state) + ", archived" * i.row.archived for i in summaries],
         "Experiment": [i.row.name for i in summaries],
         "": [actions.menu(i) for i in summaries],
         "Methods": [", ".join(i.methods) for i in summaries],
@@ -103,8 +103,8 @@ def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSumma
         rows,
         ids,
         TABLE,
-        first=common.ids_in_url("chosen", ids, []),
-        height=HEIGHT if len(ids) > FEW_ROWS and not common.narrow() else "auto",
+        first=session.ids_in_url("chosen", ids, []),
+        height=HEIGHT if len(ids) > FEW_ROWS and not session.narrow() else "auto",
         column_config={
             "": st.column_config.ButtonColumn(
                 "",
@@ -138,7 +138,7 @@ def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSumma
         },
         placeholder="-",
     )
-    common.remember_ids("chosen", selected)
+    session.remember_ids("chosen", selected)
     return [i for i in summaries if i.row.id in selected]
 
 
@@ -160,32 +160,32 @@ def run_clicked_action(summaries: list[ExperimentSummary]) -> None:
 def run_table(chosen: list[ExperimentSummary]) -> None:
     """Draw a table of the runs of every selected experiment."""
     for item in chosen:
-        st.markdown(f"**Runs of {common.md(item.row.name)}**")
+        st.markdown(f"**Runs of {markup.md(item.row.name)}**")
         rows = []
         for p in progress.run_progress(store, item.row.runs):
             r = p.run
-            name = f'<a href="/run?id={r.id}" target="_self">{common.esc(r.label)}</a>'
-            held_out = f", without {common.esc(r.held_out)}" if r.held_out else ""
+            name = f'<a href="/run?id={r.id}" target="_self">{markup.esc(r.label)}</a>'
+            held_out = f", without {markup.esc(r.held_out)}" if r.held_out else ""
             rows.append(
                 [
-                    common.status_html(r.state),
+                    markup.status_html(r.state),
                     name,
                     f"{r.seed}{held_out}",
                     f"{r.rounds_done}/{r.rounds_total}",
-                    common.per_cent(r.last_test),
-                    common.per_cent(r.best_test)
+                    markup.per_cent(r.last_test),
+                    markup.per_cent(r.best_test)
                     + (
                         f' <span class="fl-faint">round {r.best_round}</span>'
                         if r.best_round is not None
                         else ""
                     ),
-                    common.per_cent(r.worst_client),
-                    common.esc(p.text),
+                    markup.per_cent(r.worst_client),
+                    markup.esc(p.text),
                 ]
             )
         header = [("Status", ""), ("Method", "wide"), ("Seed", ""), ("Round", "num"), ("Last, %", "num")]
         header += [("Best on validation, %", "num"), ("Worst client, %", "num"), ("", "prose")]
-        st.html(common.table_html(header, rows, f"Runs of {item.row.name}"))
+        st.html(markup.table_html(header, rows, f"Runs of {item.row.name}"))
 
 
 def filters() -> tuple[str, list[str]]:
@@ -203,10 +203,11 @@ def title_row() -> None:
     """Draw the title and the buttons that import and create experiments."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     left.title("Experiments")
+    locked = not session.writable()
     with right.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Import", icon=":material/upload_file:", disabled=not common.writable()):
+        if st.button("Import", icon=":material/upload_file:", disabled=locked):
             importing.dialog()
-        if st.button("New experiment", type="primary", icon=":material/add:", disabled=not common.writable()):
+        if st.button("New experiment", type="primary", icon=":material/add:", disabled=locked):
             st.switch_page("pages/new.py", query_params={})
 
 

@@ -26,7 +26,7 @@ from pages.live_view import chart as live_chart
 from pages.live_view import clock as live_clock
 from pages.live_view import controls as live_controls
 from pages.live_view.controls import CHARTS, CURVES, Settings, button_flags
-from pages.widgets import common
+from pages.widgets import charts, markup, session
 
 POLL_SECONDS = 2
 FAST_POLL_SECONDS = 0.5  # while a run's first rounds come quickly
@@ -47,8 +47,8 @@ NO_FADE = """<style>
 </style>"""
 Schedule = tuple[str, float, float | None]  # as ``live_clock.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
-common.through_app()
-store = common.store()
+session.through_app()
+store = session.store()
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
@@ -121,27 +121,27 @@ def run_rows(found: list[progress.RunProgress], theme: Theme) -> str:
         colour = theme.colour(r.method)
         bar = (
             f'<div class="fl-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{r.rounds_total}" '
-            f'aria-valuenow="{r.rounds_done}" aria-label="rounds of {common.esc(names[r.id])}">'
+            f'aria-valuenow="{r.rounds_done}" aria-label="rounds of {markup.esc(names[r.id])}">'
             f'<span style="width:{100 * p.share:.0f}%;background:{colour}"></span></div>'
         )
         rows.append(
             [
-                common.status_html(r.state),
+                markup.status_html(r.state),
                 # a tick draws the table anew and takes the focus away: by keyboard, a run opens from the log
                 f'<a href="/run?id={r.id}" target="_self" tabindex="-1">'
-                f"{common.method_html(names[r.id], r.method)}</a>",
+                f"{markup.method_html(names[r.id], r.method)}</a>",
                 bar,
                 f"{r.rounds_done}/{r.rounds_total}",
-                common.per_cent(r.last_test),
-                common.per_cent(r.worst_client),
-                common.number(p.megabytes_up, 2),
-                common.number(p.megabytes_down, 2),
-                common.esc(p.text),
+                markup.per_cent(r.last_test),
+                markup.per_cent(r.worst_client),
+                markup.number(p.megabytes_up, 2),
+                markup.number(p.megabytes_down, 2),
+                markup.esc(p.text),
             ]
         )
     header = [("Status", ""), ("Method", "wide"), ("Progress", ""), ("Round", "num"), ("Accuracy, %", "num")]
     header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num"), ("", "prose")]
-    return common.table_html(header, rows, "Progress of the runs")
+    return markup.table_html(header, rows, "Progress of the runs")
 
 
 def poll_seconds(found: list[progress.RunProgress]) -> float:
@@ -163,7 +163,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
     try:
         now, clock = draw_current(ids, experiment, settings, paused)
     except FedLensError as error:
-        common.show_error(error)
+        markup.show_error(error)
     finally:
         if not paused:
             live_clock.rerun_on_change(experiment, *clock)
@@ -173,7 +173,7 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
 
 def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bool) -> tuple[Flags, Schedule]:
     """Draw the current state; return the flags of the buttons and the schedule of the next check."""
-    if common.writable():
+    if session.writable():
         jobs.ensure_worker(store)
         store.jobs.reconcile()
     seen = progress.activity_digest(store, experiment)
@@ -200,7 +200,7 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
     chart, content, drawn = grid(store, shown, settings)
     if st.session_state.get("as_tables"):
         for i, panel in enumerate(drawn):
-            st.markdown(f"**{common.md(panel.title)}**")
+            st.markdown(f"**{markup.md(panel.title)}**")
             st.dataframe(heatmaps.panel_table(panel), hide_index=True, key=f"live_table_{i}")
     else:
         live_chart.draw(chart, content, "live_grid")
@@ -221,7 +221,7 @@ def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     found = lines(store, shown, name, settings.split, settings.point, settings.theme)
     chart, content, table, note = found
     if st.session_state.get("as_tables"):
-        st.markdown(f"**{common.md(CHARTS.get(name, name))}**")
+        st.markdown(f"**{markup.md(CHARTS.get(name, name))}**")
         st.dataframe(table, hide_index=True, key=f"live_{name}_table")
     else:
         live_chart.draw(chart, content, f"live_chart_{name}")
@@ -232,9 +232,9 @@ def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
 def status_strip(found: ExperimentRow) -> str:
     """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
     counts = {s: sum(r.state == s for r in found.runs) for s in STATUS}
-    parts = [f"<span>{common.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts.append(common.faint(f"{found.config.data.name}, {backbone_names(found.config)}"))
-    parts += common.machine_html() if any(not r.ended for r in found.runs) else []  # else it would be old
+    parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
+    parts.append(markup.faint(f"{found.config.data.name}, {backbone_names(found.config)}"))
+    parts += markup.machine_html() if any(not r.ended for r in found.runs) else []  # else it would be old
     return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
 
 
@@ -257,7 +257,7 @@ def page() -> None:
             help="The charts stay as they are; the runs continue",
             bind="query-params",
         )
-        common.table_switch()
+        charts.table_switch()
     if settings.view == "held_out":
         found = [r for r in experiment.runs if r.seed == found[0].seed]
     tick([r.id for r in found], experiment.id, settings, button_flags(experiment), paused)

@@ -21,10 +21,9 @@ from fedcore.papers.experiments import DEMO, preset
 from fedcore.plots.partition import partition_picture
 from fedcore.progress import duration
 from fedcore.results.artifacts import size_text
-from pages.forms import class_texts, cohorts, domains, drafts, fields, planning, sweep_form
-from pages.forms import widgets as forms
+from pages.forms import class_texts, cohorts, domains, drafts, fields, inputs, planning, sweep_form
 from pages.forms.fields import Slots
-from pages.widgets import common
+from pages.widgets import charts, markup, session
 
 
 def presets() -> None:
@@ -32,8 +31,8 @@ def presets() -> None:
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
         name, about = drafts.about_demo()
-        st.markdown(f"**{common.md(name)}**")
-        st.caption(common.md(about))
+        st.markdown(f"**{markup.md(name)}**")
+        st.caption(markup.md(about))
         _use_button(DEMO, "preset_demo")
     with right, st.container(border=True, height="stretch"):
         st.markdown("**Reproduce a table or figure of a paper**")
@@ -67,7 +66,7 @@ def use_preset(name: str) -> None:
     try:
         drafts.fill(preset(name), f"preset:{name}")
     except FedLensError as error:
-        common.show_error(error)
+        markup.show_error(error)
         return
     st.query_params.pop("clone", None)
     st.query_params["preset"] = name
@@ -94,7 +93,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
             slots.place(f"methods.{i}.name")
             continue
         box = st.expander(  # its label must stay as it is: with another label it would be another, closed one
-            f"{common.md(entry.title or method.about.title)}: hyper-parameters",
+            f"{markup.md(entry.title or method.about.title)}: hyper-parameters",
             icon=":material/tune:",
             key=f"{key}.{entry.uid}.box",
             on_change="rerun",
@@ -105,12 +104,12 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
                 method_form(entry, method, data, f"{key}.{entry.uid}.{entry.version}")
         else:
             entry.is_open = False
-            paper = forms.paper_values(method.Config)
+            paper = inputs.paper_values(method.Config)
             differing = {k: v for k, v in entry.config.items() if k not in paper or paper[k] != v}
             if differing:
                 named = {f"methods.{entry.name}.{k}": v for k, v in differing.items()}
                 values = ", ".join(f"{field_phrase(k)} {value_text(k, v)}" for k, v in named.items())
-                st.caption(f"Changed from the paper: {common.md(values)}")
+                st.caption(f"Changed from the paper: {markup.md(values)}")
         slots.place(f"methods.{i}")
     return [e.content() for e in drafts.method_drafts()]
 
@@ -119,7 +118,7 @@ def method_form(
     entry: drafts.MethodDraft, method: type[Method], data: Mapping[str, object], key: str
 ) -> None:
     """Draw a method's name and hyper-parameters, and keep the typed values in ``entry``."""
-    st.caption(f"{common.md(method.about.summary)} {common.md(method.about.source)}.")
+    st.caption(f"{markup.md(method.about.summary)} {markup.md(method.about.source)}.")
     text = guide.sections().get(entry.name)
     if text:
         more = st.popover(
@@ -136,7 +135,7 @@ def method_form(
     )
     entry.label = label.strip() or None
     editors = {EDITOR: partial(class_texts.editor, data)}
-    entry.config = forms.config_form(method.Config, entry.start, key, editors, f"methods.{entry.name}")
+    entry.config = inputs.config_form(method.Config, entry.start, key, editors, f"methods.{entry.name}")
     buttons = (
         ("Reset to the paper's values", ":material/restart_alt:", drafts.reset),
         ("Add a variant", ":material/content_copy:", drafts.add_variant),
@@ -149,16 +148,16 @@ def method_form(
 
 def draw_partition(plan: Plan) -> None:
     """Draw the partition of the planned experiment."""
-    drawn = partition_picture(plan.counts, plan.clients, plan.classes, common.theme())
+    drawn = partition_picture(plan.counts, plan.clients, plan.classes, session.theme())
     if st.session_state.get("as_tables"):
         table = {"client": list(plan.clients)}
         table.update({c: plan.counts[:, j].tolist() for j, c in enumerate(plan.classes)})
         st.dataframe(table, hide_index=True, key="partition_table")
     else:
         st.html(drawn.html)
-    st.caption(common.md(drawn.alt))
+    st.caption(markup.md(drawn.alt))
     if plan.runs[0].held_out is not None:
-        st.caption(f"Shown for the runs that hold out {common.md(plan.runs[0].held_out)}.")
+        st.caption(f"Shown for the runs that hold out {markup.md(plan.runs[0].held_out)}.")
     if len(plan.clients) > 1:
         st.caption(
             f"Heterogeneity {plan.heterogeneity:.2f}: the mean Jensen-Shannon distance between the training "
@@ -176,7 +175,7 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
     if experiment.held_out:
         held = len({r.held_out for r in plan.runs})
         parts.append(f"{held} held-out domain{'s' * (held != 1)}")
-    swept = [f"{len(v)} values of {common.md(field_phrase(path))}" for path, v in experiment.sweep.items()]
+    swept = [f"{len(v)} values of {markup.md(field_phrase(path))}" for path, v in experiment.sweep.items()]
     product = not any(path.startswith("methods.") for path in experiment.sweep)  # else not for every method
     counted = " x ".join([*parts, *swept]) if product else ", ".join([" x ".join(parts), *swept])
     rounds = sorted({r.rounds for r in plan.runs})
@@ -185,7 +184,7 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
     runs_ = f"{count} run{'s' * (count != 1)}"
     st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown}{costs(plan)}.")
     for warning in plan.warnings:
-        st.warning(common.md(warning), icon=":material/info:")
+        st.warning(markup.md(warning), icon=":material/info:")
 
 
 def costs(plan: Plan) -> str:
@@ -207,7 +206,7 @@ def launch(experiment: Experiment | None, plan: Plan | None) -> None:
     """Draw the Launch button, and before a large plan a box to confirm it."""
     long = plan is not None and (len(plan.runs) > 20 or (planning.estimated_seconds(plan) or 0) > 8 * 3600)
     sure = not long or st.checkbox(f"Yes, queue all {len(plan.runs) if plan else 0} runs", key="launch_sure")
-    ready = plan is not None and experiment is not None and sure and common.writable()
+    ready = plan is not None and experiment is not None and sure and session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button(
             "Launch", type="primary", icon=":material/rocket_launch:", disabled=not ready, key="launch"
@@ -215,10 +214,10 @@ def launch(experiment: Experiment | None, plan: Plan | None) -> None:
     if pressed and experiment is not None and plan is not None:
         device = st.session_state.get("new_device") or "auto"
         try:
-            created = common.store().experiments.create(experiment, plan.runs, device=device)
-            jobs.ensure_worker(common.store())
+            created = session.store().experiments.create(experiment, plan.runs, device=device)
+            jobs.ensure_worker(session.store())
         except FedLensError as error:
-            common.show_error(error)
+            markup.show_error(error)
             return
         st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
 
@@ -256,7 +255,7 @@ def toml_box(experiment: Experiment | None) -> None:
             try:
                 drafts.fill(loads(upload.getvalue().decode("utf-8"), upload.name), "file")
             except (FedLensError, UnicodeDecodeError) as error:
-                common.show_error(
+                markup.show_error(
                     error
                     if isinstance(error, FedLensError)
                     else FedLensError("the file is not UTF-8 text; save it as UTF-8")
@@ -322,12 +321,12 @@ def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
     if error is not None:
         slots.show(error)
         if error.field:
-            st.caption(f"Not ready: see {common.md(name_in_form(error.field))}.")
+            st.caption(f"Not ready: see {markup.md(name_in_form(error.field))}.")
     elif experiment is not None and plan is not None:
         plan_line(experiment, plan)
     planning.show_pending()
     launch(experiment, plan)
-    common.table_switch()
+    charts.table_switch()
     toml_box(experiment)
 
 
@@ -336,7 +335,7 @@ def page() -> None:
     st.title("New experiment")
     message = drafts.from_url()
     if message:
-        common.show_error(message)
+        markup.show_error(message)
     drafts.restore(f"new{drafts.version()}.title")
     presets()
     draft, key, slots = drafts.draft(), f"new{drafts.version()}", Slots()
@@ -349,5 +348,5 @@ def page() -> None:
         partition_and_plan(values, slots)
 
 
-common.through_app()
+session.through_app()
 page()

@@ -19,7 +19,8 @@ from fedcore.results.artifacts import run_toml
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow
 from pages.forms import drafts
-from pages.widgets import common, run_analyses, run_record
+from pages.run_view import analyses, record
+from pages.widgets import charts, markup, session
 
 POLL_SECONDS = 5
 LABEL = 100  # characters of a label in the heading
@@ -32,25 +33,25 @@ def short_label(run: RunRow) -> str:
 
 def header(run: RunRow) -> None:
     """Draw the title, the status, why the run ended, and its main results."""
-    found = common.store().experiments.get(run.experiment_id)
-    st.title(f"{common.md(short_label(run))}, seed {run.seed}")
-    name = common.esc(common.clipped(found.name))
+    found = session.store().experiments.get(run.experiment_id)
+    st.title(f"{markup.md(short_label(run))}, seed {run.seed}")
+    name = markup.esc(markup.clipped(found.name))
     parts = [
-        common.status_html(run.state),
+        markup.status_html(run.state),
         f'in <a href="/live?id={run.experiment_id}" target="_self">{name}</a>',
     ]
     parts += ["archived"] if found.archived else []
-    parts += [f"without {common.esc(run.held_out)}"] if run.held_out else []
+    parts += [f"without {markup.esc(run.held_out)}"] if run.held_out else []
     ran = f"attempt {run.attempt}, {run.device or 'no device yet'}" if run.attempt else "not started yet"
-    parts.append(common.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
-    parts += [common.esc(run.status_text)] if run.status_text and run.state == "running" else []
+    parts.append(markup.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
+    parts += [markup.esc(run.status_text)] if run.status_text and run.state == "running" else []
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run)
     best = f"at round {run.best_round}" if run.best_round is not None else None
     values = [
-        ("Last round, %", common.per_cent(run.last_test), None),
-        ("Best on validation, %", common.per_cent(run.best_test), best),
-        ("Worst client, %", common.per_cent(run.worst_client), None),
+        ("Last round, %", markup.per_cent(run.last_test), None),
+        ("Best on validation, %", markup.per_cent(run.best_test), best),
+        ("Worst client, %", markup.per_cent(run.worst_client), None),
         ("Rounds", f"{run.rounds_done}/{run.rounds_total}", None),
         ("Duration", duration(progress.elapsed(run)) or "-", None),
     ]
@@ -67,9 +68,9 @@ def why_it_ended(run: RunRow) -> None:
         return
     failed = run.state == "failed"
     reason = error_text(run.status_text)
-    text = common.md(reason if failed else reason[:1].upper() + reason[1:])
+    text = markup.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
-        kept = common.store().runs.newest_checkpoint(run.id)
+        kept = session.store().runs.newest_checkpoint(run.id)
         goes_on = f"continues after round {kept[0]}" if kept else "starts again from the beginning"
         text += (
             f"\n\nIf the config is to blame, *Clone* opens it in the form to correct it; *Resume* {goes_on}."
@@ -80,16 +81,16 @@ def why_it_ended(run: RunRow) -> None:
 @st.dialog("Stop this run?")
 def confirm_stop(run: RunRow) -> None:
     """Ask before stopping a run, naming it."""
-    st.markdown(f"**{common.md(short_label(run))}, seed {run.seed}**")
+    st.markdown(f"**{markup.md(short_label(run))}, seed {run.seed}**")
     st.caption("Its finished rounds are kept and it can be resumed; the current round is discarded.")
     if st.button("Stop", type="primary", key="run_stop_confirmed"):
-        common.store().runs.stop([run.id])
+        session.store().runs.stop([run.id])
         st.rerun()
 
 
 def actions(run: RunRow) -> None:
     """Draw the buttons that clone, stop and resume the run."""
-    store, may = common.store(), common.writable()
+    store, may = session.store(), session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=not may):
             drafts.fill(as_experiment(run), f"run:{run.id}")
@@ -105,14 +106,14 @@ def actions(run: RunRow) -> None:
             st.rerun()
         if not run.ended:
             change_notice(run)
-        common.table_switch()
+        charts.table_switch()
 
 
 @st.fragment(run_every=POLL_SECONDS)
 def change_notice(run: RunRow) -> None:
     """Draw a button that announces new rounds, so that the page does not move under the reader."""
-    jobs.ensure_worker(common.store())
-    now = common.store().runs.get([run.id])
+    jobs.ensure_worker(session.store())
+    now = session.store().runs.get([run.id])
     same = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
     text = (
         "Up to date"
@@ -127,14 +128,14 @@ def change_notice(run: RunRow) -> None:
 
 def as_experiment(run: RunRow) -> Experiment:
     """Return the run as an experiment of its own."""
-    return loads(run_toml(common.store(), run.id), "the run's config").model_copy(
+    return loads(run_toml(session.store(), run.id), "the run's config").model_copy(
         update={"name": f"{run.label}, seed {run.seed} (copy)"}
     )
 
 
 def accuracy(run: RunRow) -> None:
     """Draw the accuracy matrices and the curves."""
-    if not common.store().rounds.evaluated(run.id):
+    if not session.store().rounds.evaluated(run.id):
         no_round_yet(run)
         return
     matrices(run)
@@ -151,7 +152,7 @@ def no_round_yet(run: RunRow) -> None:
 
 def matrices(run: RunRow) -> None:
     """Draw the accuracy matrix of a chosen round, and every client's accuracy over the rounds."""
-    store = common.store()
+    store = session.store()
     rounds = store.rounds.evaluated(run.id)
     chosen = rounds[-1]
     if len(rounds) > 1:
@@ -160,20 +161,20 @@ def matrices(run: RunRow) -> None:
         replace(run_panel(store, run, until=chosen), title=f"Model by test set, round {chosen}"),
         replace(run_panel(store, run, "clients"), title="Clients' own accuracy by round"),
     ]
-    columns = st.columns(1 if common.narrow() else 2)
-    width = common.figure_width() // len(columns)
+    columns = st.columns(1 if session.narrow() else 2)
+    width = session.figure_width() // len(columns)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:
-            chart = heatmaps.heatmap_grid([panel], common.theme(), 1, width=width)
-            common.draw(chart, f"run_heat_{i}", heatmaps.panel_table(panel), panel.title)
+            chart = heatmaps.heatmap_grid([panel], session.theme(), 1, width=width)
+            charts.draw(chart, f"run_heat_{i}", heatmaps.panel_table(panel), panel.title)
 
 
 def lines(run: RunRow) -> None:
     """Draw accuracy and loss by round; imported results may have no loss."""
     until = {run.id: run.rounds_total}
     columns = st.columns(2)
-    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(common.store(), until), True)
-    loss = curves.loss_by_round(common.store(), until)
+    curve(columns[0], "Personal accuracy, mean", curves.accuracy_by_round(session.store(), until), True)
+    loss = curves.loss_by_round(session.store(), until)
     if loss:
         curve(columns[1], "Training loss", loss, False)
 
@@ -183,32 +184,33 @@ def curve(
 ) -> None:
     """Draw one chart over the rounds, with a note below it."""
     with where:
-        chart = line_chart(series, common.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
+        chart = line_chart(series, session.theme(), "Round", "", per_cent=per_cent, height=320, name=title)
         table = series_table(series, "round", "%" if per_cent else "")
-        common.draw(chart, f"run_{title}", table, title)
+        charts.draw(chart, f"run_{title}", table, title)
         if note:
-            st.caption(common.md(note))
+            st.caption(markup.md(note))
 
 
 def recorded(run: RunRow) -> None:
     """Draw the values and matrices that the method records."""
-    store, until = common.store(), {run.id: run.rounds_total}
-    charts = diagnostics.recorded_charts(store, [run])
+    store, until = session.store(), {run.id: run.rounds_total}
+    recorded_lines = diagnostics.recorded_charts(store, [run])
+    recorded_matrices = diagnostics.recorded_matrix_charts(store, [run]).values()
     columns = st.columns(2)
-    for i, found in enumerate(charts):
+    for i, found in enumerate(recorded_lines):
         series = diagnostics.diagnostic_series(store, until, found)
         note = diagnostics.chart_note(found, series)
         curve(columns[i % 2], found.heading, series, found.unit == "%", note)
-    for i, matrix in enumerate(diagnostics.recorded_matrix_charts(store, [run]).values(), len(charts)):
+    for i, matrix in enumerate(recorded_matrices, len(recorded_lines)):
         panel = replace(run_panel(store, run, matrix.name), title=matrix.title)
         with columns[i % 2]:
-            chart = heatmaps.heatmap_grid([panel], common.theme(), 1)
-            common.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
+            chart = heatmaps.heatmap_grid([panel], session.theme(), 1)
+            charts.draw(chart, f"run_{matrix.name}", heatmaps.panel_table(panel), panel.title)
 
 
 def clients(run: RunRow) -> None:
     """Draw a table of the clients: their data, accuracy, rounds and traffic."""
-    store = common.store()
+    store = session.store()
     entities = [e for e in store.cells.entities(run.id) if e.kind == "client"]
     if not entities:
         no_round_yet(run)
@@ -228,28 +230,28 @@ def clients(run: RunRow) -> None:
     header_ += [("Test samples", "num"), ("Rounds", "num"), ("Traffic, MB", "num")]
     rows = [
         [
-            common.esc(e.name),
-            common.esc(e.domain or "mixed"),
+            markup.esc(e.name),
+            markup.esc(e.domain or "mixed"),
             str(e.samples if e.samples is not None else "-"),
-            common.per_cent(last[e.entity].correct / last[e.entity].total) if e.entity in last else "-",
+            markup.per_cent(last[e.entity].correct / last[e.entity].total) if e.entity in last else "-",
             str(last[e.entity].total) if e.entity in last else "-",
             str(took.get(e.entity, 0)),
             f"{sent.get(e.entity, 0) / progress.MEGABYTE:.2f}",
         ]
         for e in entities
     ]
-    st.html(common.table_html(header_, rows, "Clients"))
+    st.html(markup.table_html(header_, rows, "Clients"))
 
 
 def page() -> None:
     """Draw the page."""
     requested = st.query_params.get("id", "")
-    found = common.store().runs.get([int(requested)]) if requested.isdecimal() else []
+    found = session.store().runs.get([int(requested)]) if requested.isdecimal() else []
     if not found:
         st.title("Run")
         text = "Choose an experiment to see its runs."
         if requested:
-            text = f"There is no run {common.md(requested[:20])} here; it may have been deleted. {text}"
+            text = f"There is no run {markup.md(requested[:20])} here; it may have been deleted. {text}"
         st.info(text, icon=":material/search_off:")
         if st.button("Experiments", icon=":material/arrow_back:"):
             st.switch_page("pages/experiments.py", query_params={})
@@ -259,18 +261,18 @@ def page() -> None:
         header(run)
         actions(run)
         draw = {"Accuracy": accuracy, "Clients": clients}
-        if common.store().diagnostics.names(run.id):
+        if session.store().diagnostics.names(run.id):
             draw["Diagnostics"] = recorded
-        draw |= run_analyses.tabs_of(run)
-        draw |= {"Log and files": run_record.log, "Reproduce": run_record.reproduce}
+        draw |= analyses.tabs_of(run)
+        draw |= {"Log and files": record.log, "Reproduce": record.reproduce}
         tabs = st.tabs(list(draw), key="run_tab", on_change="rerun", bind="query-params")
         for (_, show), tab in zip(draw.items(), tabs, strict=True):
             if tab.open:
                 with tab:
                     show(run)
     except FedLensError as error:
-        common.show_error(error)
+        markup.show_error(error)
 
 
-common.through_app()
+session.through_app()
 page()

@@ -17,7 +17,7 @@ from fedcore.clip.prompts import spoken
 from fedcore.data import catalog
 from fedcore.data.slow_work import defer_slow_work
 from fedcore.errors import FedLensError
-from pages.widgets import common
+from pages.widgets import markup
 
 Texts = dict[str, list[str]]
 
@@ -35,7 +35,7 @@ def editor(data: Mapping[str, Any], value: Texts | None, key: str) -> Texts | No
     try:
         classes, own = _classes_and_texts(data)
     except FedLensError as error:
-        st.caption(f"Class descriptions can be edited once the data set is found: {common.md(str(error))}")
+        st.caption(f"Class descriptions can be edited once the data set is found: {markup.md(str(error))}")
         return value
     place = f"{key}.{_digest([list(classes), own])}"  # another data set has a table of its own
     version = st.session_state.setdefault(f"{place}.version", 0)
@@ -131,7 +131,7 @@ def _captions(
     lost = [name for name in start if spoken(name) not in known]
     if lost:
         more = ", ..." if len(lost) > 3 else ""
-        names = common.md(", ".join(lost[:3]) + more)
+        names = markup.md(", ".join(lost[:3]) + more)
         st.caption(f":material/info: Ignored because the data set has no such class: {names}")
     if stray:
         st.caption(
@@ -161,10 +161,10 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
     try:
         given = catalog.read_descriptions(file.getvalue(), file.name)
     except FedLensError as error:
-        common.show_error(error)
+        markup.show_error(error)
         return
     if not _tidy(given, classes):
-        common.show_error(
+        markup.show_error(
             FedLensError(
                 f"{file.name} describes none of this data set's classes; use its class names as keys"
             )

@@ -11,8 +11,7 @@ import streamlit as st
 from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, CohortConfig
 from fedcore.config.field_names import field_title
-from pages.forms import drafts, fields
-from pages.forms import widgets as forms
+from pages.forms import drafts, fields, inputs
 from pages.forms.fields import Slots
 
 Row = dict[str, Any]
@@ -90,7 +89,7 @@ def _columns(backbones: list[str]) -> dict[str, Any]:
     budget, about = CohortConfig.model_fields, BackboneConfig.model_fields
     columns: dict[str, Any] = {"_index": st.column_config.Column("", width=30)}
     for name, width in zip(NUMBER_COLUMNS, (80, 104, 84, 100), strict=True):
-        low, high, _ = forms.bounds(budget[name])
+        low, high, _ = inputs.bounds(budget[name])
         columns[name] = st.column_config.NumberColumn(
             {"local_epochs": "Epochs"}.get(name) or field_title(name),
             help=budget[name].description, min_value=low, max_value=high, step=1, width=width,
@@ -106,7 +105,7 @@ def _columns(backbones: list[str]) -> dict[str, Any]:
     columns["precision"] = st.column_config.SelectboxColumn(
         "Precision",
         help=about["precision"].description,
-        options=list(forms.options_of(about["precision"])),
+        options=list(inputs.options_of(about["precision"])),
         width=94,
     )
     return columns

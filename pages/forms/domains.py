@@ -11,7 +11,7 @@ import streamlit as st
 
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
-from pages.widgets import common
+from pages.widgets import session
 
 OWN_DATA = "own"
 """Stands for the user's own data, whose format the check finds out."""
@@ -41,7 +41,7 @@ def known_domains(name: str, root: str | None, columns: Mapping[str, str] | None
         return () if entry is None else entry.domains
     if seen := _planned().get(_key(name, root, columns)):
         return seen
-    task = common.store().tasks.find("check", check_key(None, root, columns)) if is_own_data(entry) else None
+    task = session.store().tasks.find("check", check_key(None, root, columns)) if is_own_data(entry) else None
     if task is not None and task.status == "done" and task.result and task.result["name"] == name:
         return tuple(task.result["report"]["domains"])  # none where it cannot be used
     return ()

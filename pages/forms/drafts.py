@@ -12,7 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.papers import experiments
-from pages.widgets import common
+from pages.widgets import markup, session
 
 EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "decode")
 """Fields of the data part behind an expander."""
@@ -145,7 +145,7 @@ def from_url() -> FedLensError | None:
         return None
     try:
         if clone:
-            row = common.store().experiments.get(int(clone) if clone.isdecimal() else -1)
+            row = session.store().experiments.get(int(clone) if clone.isdecimal() else -1)
             fill(row.config.model_copy(update={"name": f"{row.name} (copy)"}), wanted)
         else:
             fill(experiments.preset(str(preset)), wanted)
@@ -159,7 +159,7 @@ def methods() -> dict[str, type[Method]]:
     try:
         return registry.load_all()
     except FedLensError as error:
-        common.show_error(error)
+        markup.show_error(error)
         return {}
 
 

@@ -16,9 +16,8 @@ from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from pages.forms import domains, drafts
-from pages.forms import widgets as forms
-from pages.widgets import common
+from pages.forms import domains, drafts, inputs
+from pages.widgets import markup
 
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
@@ -60,7 +59,7 @@ class Slots:
             titled = error.field or ""
         if titled:
             error = FedLensError(f"{field_title(titled)}: {error}", error.field)
-        common.show_error(FedLensError(with_field_titles(str(error)), error.field), place)
+        markup.show_error(FedLensError(with_field_titles(str(error)), error.field), place)
 
 
 def with_field_titles(text: str) -> str:
@@ -118,13 +117,13 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
     slots.place("data.root")
     if entry is not None and not domains.is_own_data(entry):
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
-        st.caption(common.md(". ".join(about) + "."))
+        st.caption(markup.md(". ".join(about) + "."))
     return extra_data_fields(values, entry, key, slots)
 
 
 def split_field(start: str, key: str) -> str:
     """Draw the choice of the train / validation / test split."""
-    splits = forms.options_of(DataConfig.model_fields["split"])
+    splits = inputs.options_of(DataConfig.model_fields["split"])
     return str(st.selectbox(field_title("data.split"), splits, index=splits.index(start), key=key))
 
 
@@ -150,13 +149,13 @@ def extra_data_fields(
     if entry is None or not has_columns(entry):
         folded.values["columns"] = {}
     if not folded.is_open and (changes := changed_text(folded.values, values)):
-        st.caption(f"Changed from the defaults: {common.md(changes)}")
+        st.caption(f"Changed from the defaults: {markup.md(changes)}")
     return values | folded.values | {"domains": folded.values["domains"] or None}
 
 
 def changed_text(now: Mapping[str, object], shown: Collection[str]) -> str:
     """Describe the data values that differ from the defaults, except those ``shown`` by other widgets."""
-    usual = forms.paper_values(DataConfig)
+    usual = inputs.paper_values(DataConfig)
     words = {
         name: columns_text(value) if name == "columns" else value_text(f"data.{name}", value)  # type: ignore[arg-type]
         for name, value in now.items()
@@ -184,7 +183,7 @@ def _open_extra_fields(
     own = {"template": entry.template} if entry is not None and entry.template else {}
     for column, name in zip(st.columns(len(rest)), rest, strict=True):
         with column:
-            values[name] = forms.field_widget(
+            values[name] = inputs.field_widget(
                 f"data.{name}", fields[name], start[name], f"{key}.{name}", None, own.get(name)
             )
     slots.place_row(f"data.{name}" for name in rest)
@@ -246,7 +245,7 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
             continue
         with column:
             info = PartitionConfig.model_fields[name]
-            values[name] = forms.field_widget(
+            values[name] = inputs.field_widget(
                 f"partition.{name}",
                 info,
                 start.get(name, getattr(draft, name)),
@@ -283,7 +282,7 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
     if name not in MINI_MODELS:
         fields = BackboneConfig.model_fields
         with middle:
-            values["pretrained"] = forms.field_widget(
+            values["pretrained"] = inputs.field_widget(
                 "backbone.pretrained",
                 fields["pretrained"],
                 draft.pretrained,
@@ -292,7 +291,7 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
                 "e.g. openai",
             )
         with right:
-            values["precision"] = forms.field_widget(
+            values["precision"] = inputs.field_widget(
                 "backbone.precision", fields["precision"], draft.precision, f"{key}.precision"
             )
     slots.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
@@ -307,7 +306,7 @@ def schedule_fields(
     values: dict[str, object] = {}
     columns = st.columns(3)
     with columns[0]:
-        values["rounds"] = forms.field_widget("rounds", fields["rounds"], draft.rounds, f"{key}.rounds")
+        values["rounds"] = inputs.field_widget("rounds", fields["rounds"], draft.rounds, f"{key}.rounds")
     with columns[1]:
         text = st.text_input(
             "Seeds",
@@ -315,9 +314,9 @@ def schedule_fields(
             key=f"{key}.seeds",
             help="Whole numbers, separated by commas: 1, 2, 3",
         )
-        values["seeds"] = forms.from_text(text, [tuple], False)
+        values["seeds"] = inputs.from_text(text, [tuple], False)
     with columns[2]:
-        values["participation"] = forms.field_widget(
+        values["participation"] = inputs.field_widget(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
         )
     slots.place_row(("rounds", "seeds", "participation"))

@@ -16,7 +16,7 @@ from fedcore.papers import experiments
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
 from pages.forms.domains import OWN_DATA, check_key, is_own_data
-from pages.widgets import background, common
+from pages.widgets import background, markup, session
 
 
 def section() -> None:
@@ -36,7 +36,7 @@ def section() -> None:
     ).strip()
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}
-    task = common.store().tasks.find("check", check_key(name, root, columns)) if root else None
+    task = session.store().tasks.find("check", check_key(name, root, columns)) if root else None
     busy = task is not None and not task.ended
     label = "Check again" if task is not None and task.status == "done" else "Check"
     if right.button(
@@ -44,7 +44,7 @@ def section() -> None:
         type="secondary" if label == "Check again" else "primary",
         icon=":material/fact_check:",
         width="stretch",
-        disabled=not root or busy or not common.writable(),
+        disabled=not root or busy or not session.writable(),
         key="check_folder",
     ):
         args = {"name": name, "root": str(Path(root).expanduser()), "columns": columns}
@@ -75,7 +75,7 @@ def column_names(root: str) -> dict[str, str]:
     if kind == "folder":
         return {}
     where = str(Path(root).expanduser())
-    last = next((t for t in common.store().tasks.recent("check") if t.args.get("root") == where), None)
+    last = next((t for t in session.store().tasks.recent("check") if t.args.get("root") == where), None)
     known = (last.args.get("columns") if last is not None else None) or {}
     return fields.columns_field(known, f"check_columns {where}")
 
@@ -86,17 +86,17 @@ def show_report(task: TaskRow, root: str) -> None:
     report = CheckReport.from_dict(result["report"])
     if report.error:
         st.error(
-            common.md(f"This data set cannot be used as it is: {fields.with_field_titles(report.error)}"),
+            markup.md(f"This data set cannot be used as it is: {fields.with_field_titles(report.error)}"),
             icon=":material/error:",
         )
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
         st.markdown(
             f"**{report.images:,} images**, {len(report.classes)} classes, {len(report.domains)} domains: "
-            + common.md(", ".join(report.domains) + left_out)
+            + markup.md(", ".join(report.domains) + left_out)
         )
     for line in report.notes:
-        st.warning(common.md(line), icon=":material/warning:")
+        st.warning(markup.md(line), icon=":material/warning:")
     if report.findings:
         findings = {
             "Count": [f.count for f in report.findings],
@@ -108,7 +108,10 @@ def show_report(task: TaskRow, root: str) -> None:
     if report.error:
         return
     if st.button(
-        "New experiment with this data", type="primary", icon=":material/add:", disabled=not common.writable()
+        "New experiment with this data",
+        type="primary",
+        icon=":material/add:",
+        disabled=not session.writable(),
     ):
         _fill_new_form(result["name"], root, task.args.get("columns") or {})
         st.switch_page("pages/new.py", query_params={})

@@ -16,7 +16,7 @@ from fedcore.engine.plan import Plan
 from fedcore.engine.planner import Planner, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.results import forecast
-from pages.widgets import common
+from pages.widgets import session
 
 WAIT_SECONDS = 1.2
 """Seconds that a page waits for a plan before it is drawn without one."""
@@ -127,14 +127,14 @@ def _precedents(path: str) -> forecast.Precedents:
 
 def estimated_seconds(plan: Plan) -> float | None:
     """Estimate the seconds that a plan will take, by the runs recorded on this machine."""
-    return forecast.seconds(_precedents(str(common.database())), plan.runs)
+    return forecast.seconds(_precedents(str(session.store().path)), plan.runs)
 
 
 def estimated_memory(plan: Plan) -> int | None:
     """Estimate the memory in bytes of the largest run of a plan, by measurements on this machine."""
-    return forecast.memory(_precedents(str(common.database())), plan.runs)
+    return forecast.memory(_precedents(str(session.store().path)), plan.runs)
 
 
 def estimated_disk(plan: Plan) -> forecast.Disk:
     """Estimate the bytes that the runs of a plan will write, by what runs of their kind have written."""
-    return forecast.disk(common.database(), _precedents(str(common.database())), plan)
+    return forecast.disk(session.store().path, _precedents(str(session.store().path)), plan)

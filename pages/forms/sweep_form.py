@@ -10,10 +10,9 @@ from pydantic.fields import FieldInfo
 from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.methods import class_texts
-from pages.forms import drafts
-from pages.forms import widgets as forms
+from pages.forms import drafts, inputs
 from pages.forms.fields import Slots
-from pages.widgets import common
+from pages.widgets import markup
 
 Sweepable = tuple[str, FieldInfo, Any]
 """Title of a field, its declaration, and its current value in the form."""
@@ -38,7 +37,7 @@ def _method_fields() -> dict[str, Sweepable]:
     for entry in (e for e in entries if e.name in known):
         alone = sum(e.name == entry.name for e in entries) == 1
         who = entry.name if alone else entry.label
-        defaults = forms.paper_values(known[entry.name].Config)
+        defaults = inputs.paper_values(known[entry.name].Config)
         texts = class_texts.fields(known[entry.name].Config)  # no value that fits on a line
         for name, info in known[entry.name].Config.model_fields.items():
             if name in texts:
@@ -73,7 +72,7 @@ def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, li
             draft.values = _open_form(draft, fields_by_path, f"{key}.sweep.{draft.version}", slots)
     elif draft.values:
         swept = ", ".join(f"{_title(p, fields_by_path)} {value_text(p, v)}" for p, v in draft.values.items())
-        st.caption(f"Swept: {common.md(swept)}")
+        st.caption(f"Swept: {markup.md(swept)}")
     slots.place("sweep")
     return draft.values
 
@@ -106,8 +105,8 @@ def _title(path: str, fields_by_path: dict[str, Sweepable]) -> str:
 
 def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key: str) -> list[Any]:
     """Draw the values of one field: a choice among its options, or a text separated by commas."""
-    help_ = "" if info is None else forms.help_text(path, info)
-    options = () if info is None else forms.options_of(info)
+    help_ = "" if info is None else inputs.help_text(path, info)
+    options = () if info is None else inputs.options_of(info)
     if options:
         given = [v for v in start if v in options]
         return st.multiselect(
@@ -129,8 +128,8 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
 
 
 def _scalar(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.strip().lower(), forms.scalar(text))
+    return {"true": True, "false": False}.get(text.strip().lower(), inputs.scalar(text))
 
 
 def _default(path: str, info: FieldInfo) -> str:
-    return value_text(path, forms.plain_value(info.get_default(call_default_factory=True)))
+    return value_text(path, inputs.plain_value(info.get_default(call_default_factory=True)))

@@ -15,7 +15,7 @@ from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
-from pages.widgets import common
+from pages.widgets import markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 POINTS = {AFTER_AGGREGATION: "after aggregation", BEFORE_AGGREGATION: "before aggregation (own samples only)"}
@@ -50,7 +50,7 @@ def choose() -> ExperimentRow | None:
     None where there is none, or none of the URL's: another must not pass for one that was deleted.
     """
     asked = st.query_params.get_all("id")
-    every = common.store().experiments.all(include_archived=True)
+    every = session.store().experiments.all(include_archived=True)
     # an archived one opens by its link
     known = {e.id: e for e in every if not e.archived or str(e.id) in asked}
     if not known:
@@ -59,7 +59,7 @@ def choose() -> ExperimentRow | None:
         st.session_state["live_choice"] = None
     else:
         busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
-        chosen = common.ids_in_url("id", known, [(busy or list(known))[0]])
+        chosen = session.ids_in_url("id", known, [(busy or list(known))[0]])
         st.session_state["live_choice"] = chosen[0]
     st.selectbox(
         "Experiment",
@@ -67,7 +67,7 @@ def choose() -> ExperimentRow | None:
         format_func=lambda i: f"{known[i].name} (no. {i})",  # of two alike Streamlit would choose the last
         key="live_choice",
         placeholder="Choose an experiment",
-        on_change=lambda: common.remember_ids("id", [st.session_state["live_choice"]]),
+        on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
     )
     return known.get(st.session_state["live_choice"])
 
@@ -77,7 +77,7 @@ def no_experiment() -> None:
     gone = st.query_params.get("id")
     if gone:
         st.info(
-            f"There is no experiment {common.md(gone[:20])} here; it may have been deleted.",
+            f"There is no experiment {markup.md(gone[:20])} here; it may have been deleted.",
             icon=":material/search_off:",
         )
         if st.button("Experiments", icon=":material/arrow_back:"):
@@ -111,7 +111,7 @@ def choose_variant(found: ExperimentRow) -> list[RunRow]:
 
 def choose_settings(found: list[RunRow]) -> Settings:
     """Draw the choices for the charts, kept in the URL, and return them."""
-    store = common.store()
+    store = session.store()
     with st.popover("View", icon=":material/tune:"):
         view = _view(found)
         split = st.radio(
@@ -153,18 +153,18 @@ def choose_settings(found: list[RunRow]) -> Settings:
     in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
     until = _until(found, split, point)
     return Settings(
-        view, split, point, fitted, in_a_row, tuple(charts), until, common.theme(), common.figure_width()
+        view, split, point, fitted, in_a_row, tuple(charts), until, session.theme(), session.figure_width()
     )
 
 
 def _columns(panels_: int) -> int:
     """Return the automatic number of panels per row: no row has a single one except on a telephone."""
-    return 1 if common.narrow() else 2 if panels_ == 4 else 3
+    return 1 if session.narrow() else 2 if panels_ == 4 else 3
 
 
 def _view(found: list[RunRow]) -> View:
     """Let the reader choose among the heatmaps that these runs have."""
-    store = common.store()
+    store = session.store()
     clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in found]
     views: list[View] = ["matrix", "clients"]
     if any(e.domain for each in clients for e in each):
@@ -241,7 +241,7 @@ def _step(run_ids: list[int], split: int, point: int) -> None:
 
 def steps(run_ids: list[int], split: int, point: int) -> list[int]:
     """Return the rounds that a replay shows before the newest."""
-    store = common.store()
+    store = session.store()
     rounds = sorted({r for i in run_ids for r in store.rounds.evaluated(i, split, point)})
     return rounds[: -1 : ceil(len(rounds) / MAX_STEPS)] if rounds else []
 
@@ -255,7 +255,7 @@ def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:
 
 def buttons(found: ExperimentRow) -> None:
     """Draw the buttons outside the redrawn part, so that no redraw can swallow a click."""
-    store, may = common.store(), common.writable()
+    store, may = session.store(), session.writable()
     stoppable = [r for r in found.runs if r.state in ("queued", "running")]
     stuck = [r for r in found.runs if r.state == "stopping"]
     resumable = [r for r in found.runs if r.state in RESUMABLE and r.origin == "engine"]
@@ -294,7 +294,7 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     )
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
-        common.store().runs.stop(chosen)
+        session.store().runs.stop(chosen)
         st.rerun()
 
 
@@ -306,20 +306,20 @@ def confirm_kill(stuck: list[RunRow]) -> None:
         "loses only the current round."
     )
     for name in run_names(stuck).values():
-        st.markdown(f"- {common.md(name)}")
+        st.markdown(f"- {markup.md(name)}")
     if st.button("Kill", type="primary"):
         for r in stuck:
             try:
-                jobs.force_stop(common.store(), r.id)
+                jobs.force_stop(session.store(), r.id)
             except FedLensError as error:
-                common.show_error(error)
+                markup.show_error(error)
         st.rerun()
 
 
 @st.fragment
 def log(found: list[RunRow]) -> None:
     """Draw the end of a run's log; for a failed run, its whole error."""
-    store = common.store()
+    store = session.store()
     failed = any(r.state == "failed" for r in found)
     box = st.expander(
         "Log", failed, key=f"live_log_open_{failed}", icon=":material/terminal:", on_change="rerun"
@@ -344,11 +344,11 @@ def log(found: list[RunRow]) -> None:
             if st.button("Open run", icon=":material/arrow_forward:", key="live_log_run"):
                 st.switch_page("pages/run.py", query_params={"id": str(run.id)})
         for note in run.notices:
-            st.markdown(f"- {common.md(str(note['message']))}")
+            st.markdown(f"- {markup.md(str(note['message']))}")
         trace = store.runs.error(run.id)
         if run.state == "failed":
             st.error(
-                common.md(run.status_text or "failed for an unknown reason; its log may say more"),
+                markup.md(run.status_text or "failed for an unknown reason; its log may say more"),
                 icon=":material/error:",
             )
         # scrolling by itself keeps the browser busy with every frame: for a log that grows only

@@ -12,14 +12,14 @@ from fedcore.config.field_names import error_text
 from fedcore.progress import duration
 from fedcore.store import TaskRow
 from fedcore.store.tasks import TaskKind
-from pages.widgets import common
+from pages.widgets import markup, session
 
 LOG_CHARACTERS = 4000
 
 
 def submit(kind: TaskKind, key: str, args: Mapping[str, Any], again: bool = True) -> None:
     """Queue a task and start the worker; with ``again``, repeat a task that was done before."""
-    store = common.store()
+    store = session.store()
     store.tasks.submit(kind, key, args, again=again)
     jobs.ensure_worker(store)
 
@@ -29,9 +29,9 @@ def show_task(task: TaskRow, title: str) -> None:
     if not task.ended:
         _progress_bar(task.id, title)
         if st.button(
-            "Stop", icon=":material/stop_circle:", key=f"stop_task_{task.id}", disabled=not common.writable()
+            "Stop", icon=":material/stop_circle:", key=f"stop_task_{task.id}", disabled=not session.writable()
         ):
-            common.store().tasks.stop(task.id)
+            session.store().tasks.stop(task.id)
             st.rerun()
     elif task.status != "done":
         _show_end(task, title)
@@ -41,13 +41,13 @@ def _show_end(task: TaskRow, title: str) -> None:
     """Show why a task failed or stopped, until the user dismisses it."""
     left, right = st.columns([8, 1], vertical_alignment="center")
     if task.status == "stopped":
-        left.info(common.md(f"{title}: stopped."), icon=":material/stop_circle:")
+        left.info(markup.md(f"{title}: stopped."), icon=":material/stop_circle:")
     else:
-        left.error(common.md(f"{title}: {error_text(task.error or task.status)}"), icon=":material/error:")
+        left.error(markup.md(f"{title}: {error_text(task.error or task.status)}"), icon=":material/error:")
     if right.button(
-        "Dismiss", key=f"dismiss_task_{task.id}", disabled=not common.writable(), type="tertiary"
+        "Dismiss", key=f"dismiss_task_{task.id}", disabled=not session.writable(), type="tertiary"
     ):
-        common.store().tasks.delete(task.id)
+        session.store().tasks.delete(task.id)
         st.rerun()
     if task.status == "failed" and task.log.is_file():
         with st.expander("Details", key=f"log_task_{task.id}"):
@@ -57,12 +57,12 @@ def _show_end(task: TaskRow, title: str) -> None:
 @st.fragment(run_every=1)
 def _progress_bar(task_id: int, title: str) -> None:
     """Redraw the progress bar every second, and the whole page once the task has ended."""
-    store = common.store()
+    store = session.store()
     jobs.ensure_worker(store)
     task = store.tasks.get(task_id)
     if task.ended:
         st.rerun()
-    st.progress(task.share, text=common.md(f"{title}: {progress_text(task)}"))
+    st.progress(task.share, text=markup.md(f"{title}: {progress_text(task)}"))
 
 
 def progress_text(task: TaskRow) -> str:

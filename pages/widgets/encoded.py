@@ -23,7 +23,7 @@ from fedcore.results.artifacts import (
     encoding_differences,
     size_text,
 )
-from pages.widgets import background, common
+from pages.widgets import background, markup, session
 
 TABLE = "encodings_table"
 
@@ -35,7 +35,7 @@ def section() -> None:
         "Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings can "
         "be deleted: FedLens makes them again when a run needs them."
     )
-    cached = cached_encodings(common.store())
+    cached = cached_encodings(session.store())
     if cached:
         _table(cached)
     else:
@@ -45,12 +45,12 @@ def section() -> None:
         )
     st.header("Encode a data set")
     _form()
-    for task in common.store().tasks.recent("encode", 5):
+    for task in session.store().tasks.recent("encode", 5):
         background.show_task(task, f"Encoding {_encoding_text(task.args)}")
         if task.result is not None and task.result["file"] in {f"{e.name}.npy" for e in cached}:
             what = f"{task.result['images']:,} images of {_encoding_text(task.args)}"
             size = size_text(task.result["bytes"])
-            st.success(common.md(f"Encoded: {what}, {size}."), icon=":material/check:")
+            st.success(markup.md(f"Encoded: {what}, {size}."), icon=":material/check:")
 
 
 def _encoding_text(args: Mapping[str, Any]) -> str:
@@ -91,7 +91,7 @@ def _table(cached: list[Encoding]) -> None:
     if left.button(
         "Delete",
         icon=":material/delete:",
-        disabled=not chosen or not common.writable(),
+        disabled=not chosen or not session.writable(),
         key="delete_encodings",
     ):
         confirm(chosen)
@@ -103,15 +103,15 @@ def confirm(chosen: Sequence[tuple[Encoding, str]]) -> None:
     for item, difference in chosen:
         of = f"{item.title} with {item.backbone}, {item.reads}" if item.data else item.name
         of += f" ({difference})" if difference else ""
-        st.markdown(f"{common.md(of)}: {size_text(item.megabytes * 1e6)}")
+        st.markdown(f"{markup.md(of)}: {size_text(item.megabytes * 1e6)}")
     st.caption(
         "FedLens makes them again when a run needs them. An encoding in use by a run cannot be deleted."
     )
     if st.button("Delete", type="primary", key="delete_encodings_confirmed"):
         try:
-            freed = sum(delete_encoding(common.store(), item.name) for item, _ in chosen)
+            freed = sum(delete_encoding(session.store(), item.name) for item, _ in chosen)
         except FedLensError as error:
-            common.show_error(error)
+            markup.show_error(error)
             return
         st.session_state.pop(TABLE, None)
         st.toast(f"{size_text(freed * 1e6)} freed.")
@@ -137,7 +137,7 @@ class Source:
 def _sources() -> dict[str, Source]:
     """Return the data sets that can be encoded, by title."""
     sources = {e.title: Source(e.name, None, _size(e.name), {}) for e in catalog.entries() if e.embedded}
-    for task in common.store().tasks.recent("check"):
+    for task in session.store().tasks.recent("check"):
         report = (task.result or {}).get("report", {})
         if task.status == "done" and task.result is not None and report and not report["error"]:
             name, columns = task.result["name"], task.args.get("columns") or {}
@@ -174,7 +174,7 @@ def _form() -> None:
     if st.button(
         "Encode now",
         icon=":material/play_arrow:",
-        disabled=problem is not None or not common.writable(),
+        disabled=problem is not None or not session.writable(),
         key="encode_now",
     ):
         args = {
@@ -216,9 +216,9 @@ def _problem(backbone: str, tag: str, reads: str, images: int) -> FedLensError |
         if backbone not in MINI_MODELS and not tag.strip():
             raise FedLensError(f"{backbone} needs weights: an open_clip tag such as openai, or a file")
         size = encodings.estimate(backbone_spec(backbone), images, reads)
-        encodings.check_disk_space(size, f"{images:,} images", common.database().parent)
+        encodings.check_disk_space(size, f"{images:,} images", session.store().path.parent)
         st.caption(f"{images:,} images will take {size_text(size)}.")
     except FedLensError as error:
-        st.caption(f":material/error: {common.md(str(error))}")
+        st.caption(f":material/error: {markup.md(str(error))}")
         return error
     return None

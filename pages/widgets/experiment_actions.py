@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedcore.errors import FedLensError
 from fedcore.results.overview import ExperimentSummary
-from pages.widgets import common
+from pages.widgets import markup, session
 
 Items = Sequence[ExperimentSummary]
 MAX_NAMES = 12
@@ -33,7 +33,7 @@ class Action:
 
     def possible(self, items: Items) -> bool:
         """Whether the action can be run now."""
-        return bool(items) and self.fits(items) and (common.writable() or not self.writes)
+        return bool(items) and self.fits(items) and (session.writable() or not self.writes)
 
 
 def run_ids(items: Items, states: Sequence[str]) -> list[int]:
@@ -53,12 +53,12 @@ def _ids(items: Items) -> list[str]:
 def _archive(items: Items) -> None:
     shown = all(i.row.archived for i in items)
     for i in items:
-        common.store().experiments.archive(i.row.id, not shown)
+        session.store().experiments.archive(i.row.id, not shown)
     st.rerun()
 
 
 def _resume(items: Items) -> None:
-    changed = common.store().runs.resume(run_ids(items, ("stopped", "interrupted", "failed")))
+    changed = session.store().runs.resume(run_ids(items, ("stopped", "interrupted", "failed")))
     st.toast(
         f"{len(changed)} run{'s' * (len(changed) != 1)} queued to continue after the last finished round."
     )
@@ -72,7 +72,7 @@ def confirm_stop(items: Items) -> None:
     _name(items, ids)
     st.caption("Their finished rounds are kept and they can be resumed; the current round is discarded.")
     if st.button("Stop", type="primary", key="stop_confirmed"):
-        common.store().runs.stop(ids)
+        session.store().runs.stop(ids)
         st.rerun()
 
 
@@ -86,7 +86,7 @@ def confirm_retry(items: Items) -> None:
         "after the last finished round."
     )
     if st.button("Restart", type="primary", key="retry_confirmed"):
-        common.store().runs.retry(ids)
+        session.store().runs.retry(ids)
         st.rerun()
 
 
@@ -96,7 +96,7 @@ def _name(items: Items, ids: Sequence[int]) -> None:
         if names:
             more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
             shown = ", ".join(names[:MAX_NAMES]) + more
-            st.markdown(f"**{common.md(item.row.name)}**: {common.md(shown)}")
+            st.markdown(f"**{markup.md(item.row.name)}**: {markup.md(shown)}")
 
 
 @st.dialog("Edit experiment")
@@ -110,10 +110,10 @@ def edit(items: Items) -> None:
     notes = st.text_area("Notes", value=row.notes, max_chars=10_000, key=f"edit_notes_{row.id}")
     if st.button("Save", type="primary", key="edit_saved"):
         try:
-            common.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
+            session.store().experiments.edit(row.id, name=name, notes=notes, tags=tags)
             st.rerun()
         except FedLensError as error:
-            common.show_error(error)
+            markup.show_error(error)
 
 
 @st.dialog("Delete this experiment?")
@@ -122,7 +122,7 @@ def confirm_delete(items: Items) -> None:
     row = items[0].row
     runs_ = "1 run" if len(row.runs) == 1 else f"{len(row.runs)} runs"
     st.write(f"This deletes {runs_} with all rounds, logs and checkpoints. It cannot be undone.")
-    st.markdown(f"**{common.md(row.name)}**")
+    st.markdown(f"**{markup.md(row.name)}**")
     if not row.archived:
         st.caption("Archiving only hides the experiment from the list.")
     typed = st.text_input("Type the name of the experiment to delete it", key=f"delete_name_{row.id}")
@@ -133,10 +133,10 @@ def confirm_delete(items: Items) -> None:
         sure = st.button("Delete", icon=":material/delete:", disabled=not same, key="delete_confirmed")
     if sure:
         try:
-            common.store().experiments.delete(row.id)
+            session.store().experiments.delete(row.id)
             st.rerun()
         except FedLensError as error:
-            common.show_error(error)
+            markup.show_error(error)
 
 
 ACTIONS = (

@@ -11,7 +11,7 @@ from typing import Final
 import streamlit as st
 
 from fedcore.errors import FedLensError
-from pages.widgets import background, common
+from pages.widgets import background, markup, session
 
 KIND: Final = "import_file"
 IMMEDIATE_BYTES = 200_000
@@ -20,16 +20,16 @@ IMMEDIATE_BYTES = 200_000
 
 def show_imports() -> None:
     """Show the imports that are running, and once the result of each that is done."""
-    store = common.store()
+    store = session.store()
     for task in store.tasks.recent(KIND):
         if task.status != "done":
             background.show_task(task, f"Import of {task.args['name']}")
-        elif task.result is not None and common.writable():
+        elif task.result is not None and session.writable():
             try:
                 store.tasks.delete(task.id)
             except FedLensError:
                 continue  # another open page has shown and deleted it
-            st.toast(common.md(f"{task.args['name']}: {task.result['says']}"))
+            st.toast(markup.md(f"{task.args['name']}: {task.result['says']}"))
 
 
 @st.dialog("Import results")
@@ -65,7 +65,7 @@ def dialog() -> None:
         else:
             st.toast(import_now(upload.name, upload.getvalue(), name, dataset))
     except FedLensError as error:
-        common.show_error(error)
+        markup.show_error(error)
         return
     st.rerun()
 
@@ -110,7 +110,7 @@ def submit_upload(name: str, content: bytes, experiment: str, dataset: str) -> N
         FedLensError: if the copy cannot be written.
     """
     key = f"{hashlib.sha256(content).hexdigest()} {json.dumps([name, experiment, dataset])}"
-    folder = common.store().tasks.folder(KIND, key)
+    folder = session.store().tasks.folder(KIND, key)
     file = folder / ("upload.csv" if is_csv(name) else "upload.json")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,4 +133,4 @@ def import_now(file: str, content: bytes, experiment: str, dataset: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("upload.csv" if is_csv(file) else "upload.json")
         path.write_bytes(content)
-        return common.store().imports.file(path, experiment, dataset, file)
+        return session.store().imports.file(path, experiment, dataset, file)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from fedcore.jobs import devices
 from fedcore.store.queue import MAX_SLOTS, Place
-from pages.widgets import common
+from pages.widgets import session
 from pages.widgets.selectable_table import selectable_table
 
 MOVES: dict[Place, str] = {"top": "vertical_align_top", "up": "arrow_upward", "down": "arrow_downward"}
@@ -17,7 +17,7 @@ TABLE = "queue_table"
 
 def section() -> None:
     """Draw the slots of the devices and the queued runs, with the buttons that move them."""
-    store = common.store()
+    store = session.store()
     waiting = store.queue.runs()
     count = f"{len(waiting)} waiting" if waiting else "empty"
     box = st.expander(
@@ -57,7 +57,7 @@ def section() -> None:
 
 def _slots() -> None:
     """Draw the number of runs that may share each device."""
-    store = common.store()
+    store = session.store()
     stored = store.queue.slots()
     with st.container(horizontal=True):
         for device in devices.list_devices():
@@ -68,7 +68,7 @@ def _slots() -> None:
                 MAX_SLOTS,
                 value=stored.get(device.id, 1),
                 key=key,
-                disabled=not common.writable(),
+                disabled=not session.writable(),
                 on_change=_store,
                 args=(device.id, key),
                 width=240,
@@ -78,11 +78,11 @@ def _slots() -> None:
 
 
 def _store(device: str, key: str) -> None:
-    common.store().queue.set_slots(device, int(st.session_state[key]))
+    session.store().queue.set_slots(device, int(st.session_state[key]))
 
 
 def _moves(selected: list[int]) -> None:
-    store, idle = common.store(), not selected or not common.writable()
+    store, idle = session.store(), not selected or not session.writable()
     with st.container(horizontal=True):
         for place, icon in MOVES.items():
             if st.button(place.capitalize(), icon=f":material/{icon}:", disabled=idle, key=f"queue_{place}"):

@@ -109,7 +109,7 @@ def test_filters_stand_in_the_url_and_do_not_block_the_way_out(open_page: Opened
 
 
 def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions.common, "writable", lambda: True)
+    monkeypatch.setattr(actions.session, "writable", lambda: True)
     mixed, done = experiment_summaries(Store(filled))
     assert [label.split(": ")[1] for label in actions.menu(done)] == [
         "Live", "Compare", "Clone", "Edit", "Archive", "Delete",
@@ -117,7 +117,7 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == [
         "Live", "Compare", "Clone", "Edit", "Stop", "Resume", "Retry failed", "Archive", "Delete",
     ]  # fmt: skip
-    monkeypatch.setattr(actions.common, "writable", lambda: False)
+    monkeypatch.setattr(actions.session, "writable", lambda: False)
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == ["Live", "Compare"]
 
 

@@ -223,8 +223,8 @@ def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None
 def test_boxes_to_tick_come_after_the_other_fields() -> None:
     script = """
 from fedcore.methods import registry
-from pages.forms import widgets as forms
-forms.config_form(registry.get("feddeap").Config, {}, "k")
+from pages.forms import inputs
+inputs.config_form(registry.get("feddeap").Config, {}, "k")
 """
     app = AppTest.from_string(script).run()
     columns = [column.children[0].type if column.children else "" for column in app.columns]

@@ -13,7 +13,7 @@ import streamlit as st
 
 from fedcore.results.comparison import compare
 from fedcore.store import Access, Store
-from pages.widgets import common
+from pages.widgets import markup
 from tests.support import fill
 from tests.support.pages import NASTY, ROOT, Opened, button, html, open_form
 
@@ -274,4 +274,4 @@ print("torch-free")
 
 def test_a_name_that_spells_an_icon_stays_text() -> None:
     """Streamlit draws an icon for it even where its colons are escaped."""
-    assert ":material/" not in common.md("my :material/home: run").replace("\\", "")
+    assert ":material/" not in markup.md("my :material/home: run").replace("\\", "")

@@ -20,7 +20,7 @@ from fedcore.results.analyses import confusion, field_table, rows_by_field, spac
 from fedcore.results.comparison import compare
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, TaskRow
-from pages.widgets import background, common
+from pages.widgets import background, charts, markup, session
 
 EVERYONE = "all clients, each on its own test samples"
 OWN = "its own test samples"
@@ -61,7 +61,7 @@ def tabs_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
 
 def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | None:
     """Return the finished task of an analysis; without one, draw its button, progress or error instead."""
-    store = common.store()
+    store = session.store()
     task = analysis.find(store, asked.run.id, asked.what, asked.model, asked.test_set)
     lost = task is not None and task.status == "done" and not _has_results(task)
     if task is not None and task.status == "done" and not lost:
@@ -79,7 +79,7 @@ def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | N
         button if task is None else "Try again",
         key=f"ask_{asked.key}",
         type="primary",
-        disabled=bool(obstacle) or not common.writable(),
+        disabled=bool(obstacle) or not session.writable(),
         icon=":material/search_insights:",
     ):
         submit(asked)
@@ -88,7 +88,7 @@ def finished_task(asked: Analysis, button: str, description: str) -> TaskRow | N
 
 def submit(asked: Analysis) -> None:
     """Queue an analysis, also where it was computed before, and draw the page anew."""
-    store = common.store()
+    store = session.store()
     analysis.submit(store, asked.run.id, asked.what, asked.model, asked.test_set, again=True)
     jobs.ensure_worker(store)
     st.rerun()
@@ -96,7 +96,7 @@ def submit(asked: Analysis) -> None:
 
 def reason_against_analyses(run: RunRow) -> str:
     """Say why a run cannot be analysed; empty if it can be."""
-    store = common.store()
+    store = session.store()
     if not store.rounds.evaluated(run.id):
         return "Analyses need at least one evaluated round."
     if store.runs.newest_checkpoint(run.id) is None:
@@ -117,14 +117,14 @@ def provenance(asked: Analysis, task: TaskRow) -> None:
     result = task.result or {}
     left, right = st.columns([5, 1], vertical_alignment="center")
     left.caption(f"Computed from the checkpoint after round {result.get('round')} and kept with the run.")
-    impossible = bool(reason_against_analyses(asked.run)) or not common.writable()
+    impossible = bool(reason_against_analyses(asked.run)) or not session.writable()
     if right.button("Compute again", key=f"again_{asked.key}", disabled=impossible):
         submit(asked)
 
 
 def models(run: RunRow) -> dict[str, int]:
     """Return the entity codes of the models that were evaluated, by name."""
-    store = common.store()
+    store = session.store()
     rows = run_panel(store, run).rows
     codes = {e.name: e.entity for e in store.cells.entities(run.id) if e.kind in ("global", "client")}
     return {name: codes[name] for name in rows if name in codes}
@@ -139,7 +139,7 @@ def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
     model = known.get(name or "", 0)
     if not test_set or name is None:
         return model, 0
-    entities = common.store().cells.entities(run.id)
+    entities = session.store().cells.entities(run.id)
     sets = {f"{e.name} ({e.kind})": e.entity for e in entities if e.kind in ("client", "domain")}
     if model:  # a global model has no samples of its own
         sets = {OWN: model, **sets}
@@ -164,14 +164,14 @@ def predictions(run: RunRow) -> None:
     left, right = st.columns([3, 2])
     with left:
         st.markdown("**Confusion matrix**")
-        common.draw(
-            analyses.confusion_chart(found, common.theme(), common.narrow()),
+        charts.draw(
+            analyses.confusion_chart(found, session.theme(), session.narrow()),
             "confusion",
             found.matrix_table(),
         )
     with right:
         st.markdown("**Accuracy by class**")
-        common.draw(analyses.class_chart(found, common.theme(), run.method), "by_class", found.table())
+        charts.draw(analyses.class_chart(found, session.theme(), run.method), "by_class", found.table())
     provenance(asked, task)
 
 
@@ -186,7 +186,7 @@ def feature_space(run: RunRow) -> None:
     if task is None:
         return
     arrays, classes = task.arrays(), (task.result or {})["classes"]
-    common.draw(analyses.space_chart(arrays, classes, common.theme()), "space", space_table(arrays, classes))
+    charts.draw(analyses.space_chart(arrays, classes, session.theme()), "space", space_table(arrays, classes))
     st.caption(
         "Dots: images. Stars: the class features that the model compares them with. Crosses: centroids of "
         "each class's images. t-SNE keeps neighbourhoods; distances between distant groups have no meaning."
@@ -216,14 +216,14 @@ def draw_evidence(arrays: Mapping[str, np.ndarray], classes: list[str]) -> None:
     """Draw a column per image: the image as the model sees it, then one map per score."""
     pictures = analyses.overlays(arrays)
     labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
-    shown = 2 if common.narrow() else 4
+    shown = 2 if session.narrow() else 4
     for first in range(0, len(labels), shown):
         columns = st.columns(shown, wrap=False)
         for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
             with column:
                 right = predicted[i] == labels[i]
                 guess, true = (short_class_name(classes[c]) for c in (predicted[i], labels[i]))
-                st.caption(common.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
+                st.caption(markup.md(f"{'✓' if right else '✕'} {guess} (true: {true})"))
                 for name, images in pictures.items():
                     said = f"{name}, image {i + 1}: {classes[labels[i]]}, predicted {classes[predicted[i]]}"
                     st.image(images[i], caption=name, alt=said)
@@ -255,7 +255,7 @@ def prompt_words(run: RunRow) -> None:
     }
     widths = {
         "Position": st.column_config.NumberColumn(width=70),
-        "Nearest words": st.column_config.TextColumn(width=240 if common.narrow() else 420),
+        "Nearest words": st.column_config.TextColumn(width=240 if session.narrow() else 420),
         "Class": st.column_config.TextColumn(width=200),
     }
     st.dataframe(columns, hide_index=True, key=f"words_{asked.key}", column_config=widths)
@@ -268,8 +268,8 @@ def prompt_words(run: RunRow) -> None:
 
 def field_chart(run: RunRow, chart: FieldChart) -> None:
     """Draw accuracy and a recorded value over the values that a field takes in the run's experiment."""
-    comparison = compare(common.store(), [run.experiment_id], "last")
-    rows = rows_by_field(common.store(), comparison, run.method, chart)
+    comparison = compare(session.store(), [run.experiment_id], "last")
+    rows = rows_by_field(session.store(), comparison, run.method, chart)
     if len(rows) < 2:
         field = field_phrase(chart.over)
         st.info(
@@ -278,6 +278,6 @@ def field_chart(run: RunRow, chart: FieldChart) -> None:
             icon=":material/stacked_line_chart:",
         )
         return
-    drawn = analyses.field_chart(rows, chart, common.theme(), run.method)
-    common.draw(drawn, "field_chart", field_table(rows, chart))
-    st.caption(f"{common.md(drawn.alt)} Last round, mean over clients and seeds.")
+    drawn = analyses.field_chart(rows, chart, session.theme(), run.method)
+    charts.draw(drawn, "field_chart", field_table(rows, chart))
+    st.caption(f"{markup.md(drawn.alt)} Last round, mean over clients and seeds.")

@@ -27,7 +27,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
-from pages.widgets import common
+from pages.widgets import markup
 
 MANY_NAMES = 12
 """Domains or clients above which their table scrolls."""
@@ -43,10 +43,10 @@ def draw(
     for i, (setting, title) in enumerate(found.settings.items()):
         groups = found.groups_in(setting)
         reference = next((g for g in groups if g.label == baseline), None)
-        st.markdown(f"**{common.md(title)}**")
+        st.markdown(f"**{markup.md(title)}**")
         st.html(_table(found, groups, reference, metric, test, title, printed))
         if baseline is not None and reference is None:
-            st.caption(f"The baseline {common.md(common.clipped(baseline))} has no run in this setting.")
+            st.caption(f"The baseline {markup.md(markup.clipped(baseline))} has no run in this setting.")
         _parts(groups, i)
     several = any(len(g.seeds) > 1 for g in found.groups)
     spread = (
@@ -76,13 +76,13 @@ def _printed_sources(found: Comparison, printed: PrintedValues) -> None:
     said = []
     if printed.sources:
         said.append(
-            f"*Printed*: {common.md('; '.join(printed.sources))}, with the round that the paper reports in "
+            f"*Printed*: {markup.md('; '.join(printed.sources))}, with the round that the paper reports in "
             f"brackets. Ours: {RULES[found.rule]}; the tab Published shows ours measured as in each paper."
         )
     for why in dict.fromkeys(printed.missing.values()):
         names = [name for name, reason in printed.missing.items() if reason == why]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        said.append(f"Printed, {why} here: {common.md(', '.join(names[:MAX_NAMES]))}{more}.")
+        said.append(f"Printed, {why} here: {markup.md(', '.join(names[:MAX_NAMES]))}{more}.")
     st.caption(" ".join(said))
 
 
@@ -107,8 +107,8 @@ def _table(
     tested = significance(groups, reference, metric, test) if reference else {}
     rows = []
     for group in groups:
-        mark = f' <span title="{common.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
-        cells = [common.method_html(group.label, group.method) + mark]
+        mark = f' <span title="{markup.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
+        cells = [markup.method_html(group.label, group.method) + mark]
         for m in there:
             cells.append(_cell(found, group, m, marks[m]))
             cells += [_printed_cell(found, group, m, printed.of(group, m))] if m in printed_metrics else []
@@ -116,7 +116,7 @@ def _table(
             cells += _against(group, reference, metric, tested.get(group.key))
         counts = sorted({s.n for m in there if (s := group.stats.get(m)) is not None}, reverse=True)
         rows.append([*cells, "/".join(map(str, counts)) or "0", _rounds(group)])
-    return common.table_html(header, rows, f"Summary of {title}")
+    return markup.table_html(header, rows, f"Summary of {title}")
 
 
 def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> str:
@@ -133,10 +133,10 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
     for seed, value in value_per_seed(group.runs, metric).items():
         runs = [v for v in group.runs if v.run.seed == seed]
         links = ", ".join(
-            _run_link(v.run.id) + (f" ({common.esc(v.run.held_out)})" if v.run.held_out else "") for v in runs
+            _run_link(v.run.id) + (f" ({markup.esc(v.run.held_out)})" if v.run.held_out else "") for v in runs
         )
         taken = " / ".join(dict.fromkeys(v.rounds_text for v in runs))
-        lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {common.esc(taken)}")
+        lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(taken)}")
     lines.append(f"{RULES[found.rule]}; the run's page has the command that repeats it")
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
 
@@ -144,11 +144,11 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
 def _printed_cell(found: Comparison, group: Group, metric: Metric, values: Sequence[PrintedValue]) -> str:
     """Return printed values as HTML that opens to their tables, and to ours where the rule is the same."""
     if not values:
-        return common.faint("not printed")
+        return markup.faint("not printed")
     texts = dict.fromkeys(f.text(1) for f in values)
     ours, lines = group.stats.get(metric), []
     for f in values:
-        line = f"{common.esc(f.source)}: {common.esc(f.method)} <b>{f.text()}</b>"
+        line = f"{markup.esc(f.source)}: {markup.esc(f.method)} <b>{f.text()}</b>"
         if ours is not None and f.rule == found.rule:
             line += f", ours {signed(ours.mean - f.value, 2)}"
         lines.append(line if f.rule == found.rule else f"{line}, {RULES[f.rule]}")
@@ -168,7 +168,7 @@ def _against(group: Group, reference: Group, metric: Metric, tested: PairedTest 
         return ["baseline", ""]
     why = reason_not_comparable(group, reference)
     if why:
-        return ["-", f'<span title="{common.esc(why)}">different protocol</span>']
+        return ["-", f'<span title="{markup.esc(why)}">different protocol</span>']
     if gap is None or tested is None:
         return ["-", "-"]
     star = "&nbsp;<b>*</b>" if tested.significant else ""
@@ -178,7 +178,7 @@ def _against(group: Group, reference: Group, metric: Metric, tested: PairedTest 
     )
     title += "" if tested.p is None else f"; uncorrected p {tested.p:.3g}"
     text = tested.text.removeprefix("p = ").removeprefix("p ")
-    return [f"{signed(gap)}{star}", f'<span title="{common.esc(title)}">{common.esc(text)}</span>']
+    return [f"{signed(gap)}{star}", f'<span title="{markup.esc(title)}">{markup.esc(text)}</span>']
 
 
 def _rounds(group: Group) -> str:
@@ -211,12 +211,12 @@ def _parts(groups: Sequence[Group], number: int) -> None:
         else:
             header = [("Method", "wide"), *((n, "num") for n in names)]
             cells = [_part_row(g, rows, names) for g in groups]
-            st.html(common.table_html(header, cells, BREAKDOWNS[part]))
+            st.html(markup.table_html(header, cells, BREAKDOWNS[part]))
 
 
 def _part_row(group: Group, rows: Mapping[str, Mapping[str, Stat]], names: Sequence[str]) -> list[str]:
     own = rows[group.key]
-    return [common.method_html(group.label, group.method), *(_text(own.get(n)) for n in names)]
+    return [markup.method_html(group.label, group.method), *(_text(own.get(n)) for n in names)]
 
 
 def _text(stat: Stat | None) -> str:
@@ -236,19 +236,19 @@ def sources(found: Comparison) -> None:
     header += [("Reported round", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "name")]
     rows = [
         [
-            common.method_html(group.label, group.method),
+            markup.method_html(group.label, group.method),
             _run_link(v.run.id),
             str(v.run.experiment_id),
             str(v.run.seed),
-            *([common.esc(v.run.held_out or "-")] if held_out else []),
-            common.esc(v.rounds_text),
-            common.number(v.values["personal"], 2),
-            common.status_html(v.run.state),
+            *([markup.esc(v.run.held_out or "-")] if held_out else []),
+            markup.esc(v.rounds_text),
+            markup.number(v.values["personal"], 2),
+            markup.status_html(v.run.state),
             f"<code>fedlens run run-{v.run.id}.toml</code>",
         ]
         for group in found.groups
         for v in group.runs
     ]
     with box:
-        st.html(common.table_html(header, rows, "Runs behind the numbers"))
+        st.html(markup.table_html(header, rows, "Runs behind the numbers"))
         st.caption("The run's page has the config file that the command needs.")

@@ -10,7 +10,7 @@ from fedcore.errors import FedLensError
 from fedcore.papers.reproductions import Reproduction, reproductions, status_counts
 from fedcore.results.comparison import CAVEAT_MARK
 from fedcore.store import ExperimentRow, Store
-from pages.widgets import common
+from pages.widgets import markup
 
 MANY = 15
 """Rows above which the table has a scroll bar of its own: one preset names up to 500 values."""
@@ -32,17 +32,17 @@ def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> N
         label_visibility="collapsed", format_func=lambda o: {"all": "All", "with ours": "With ours"}[o],
     )  # fmt: skip
     for experiment in naming:
-        st.markdown(f"**{common.md(experiment.name)}**")
+        st.markdown(f"**{markup.md(experiment.name)}**")
         try:
             rows = _rows(store, experiment.config.model_dump_json(), token, experiment.config)
         except FedLensError as error:
-            common.show_error(error)
+            markup.show_error(error)
             continue
         counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
         st.caption(f"{len(rows)} published values: {counts}.")
         caveats = dict.fromkeys(r.reason for r in rows if r.status == "measured with a caveat")
         for reason in caveats:
-            st.caption(f"{CAVEAT_MARK} {common.md(reason)}")
+            st.caption(f"{CAVEAT_MARK} {markup.md(reason)}")
         shown = [r for r in rows if only == "all" or r.measured is not None]
         if shown:
             with st.container(height=700 if len(shown) > MANY else "content"):
@@ -76,19 +76,19 @@ def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
     header += [("Printed", "num"), ("Ours", "num"), ("n", "num"), ("Difference", "num"), ("Status", "wide")]
     cells = [
         [
-            common.esc(r.published.source),
-            common.esc(r.published.dataset),
-            common.esc(r.published.setting or "-"),
-            common.esc(r.published.method),
-            common.esc(TARGETS.get(r.published.target, r.published.target)),
-            common.esc(r.published.metric),
-            common.esc(r.published_text),
-            "-" if r.measured is None else f"<b>{common.esc(r.measured_text)}</b>",
+            markup.esc(r.published.source),
+            markup.esc(r.published.dataset),
+            markup.esc(r.published.setting or "-"),
+            markup.esc(r.published.method),
+            markup.esc(TARGETS.get(r.published.target, r.published.target)),
+            markup.esc(r.published.metric),
+            markup.esc(r.published_text),
+            "-" if r.measured is None else f"<b>{markup.esc(r.measured_text)}</b>",
             "0" if r.measured is None else str(r.measured.n),
-            common.esc(r.difference or "-"),
-            common.esc(r.status)
-            + (f": {common.faint(r.reason)}" if r.reason and r.reason not in said else ""),
+            markup.esc(r.difference or "-"),
+            markup.esc(r.status)
+            + (f": {markup.faint(r.reason)}" if r.reason and r.reason not in said else ""),
         ]
         for r in rows
     ]
-    return common.table_html(header, cells, f"Published values of {name}")
+    return markup.table_html(header, cells, f"Published values of {name}")

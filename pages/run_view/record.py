@@ -9,16 +9,16 @@ import streamlit as st
 from fedcore.results import progress
 from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml
 from fedcore.store import RunRow
-from pages.widgets import common
+from pages.widgets import markup, session
 
 LOG_LINES = 400
 
 
 def log(run: RunRow) -> None:
     """Draw the notices, the error, the end of the log, and the files of a run."""
-    store = common.store()
+    store = session.store()
     for note in run.notices:
-        st.markdown(f"- {common.md(str(note['message']))}")
+        st.markdown(f"- {markup.md(str(note['message']))}")
     trace, tail = store.runs.error(run.id), progress.log_tail(store, run.id, LOG_LINES)
     if trace and trace.strip() not in tail:
         st.code(trace, language=None, wrap_lines=True)
@@ -34,14 +34,14 @@ def log(run: RunRow) -> None:
     kept = kept_files(store, run.id)
     if kept:
         head = [("File", "wide"), ("Kind", ""), ("MB", "num"), ("Written", "name")]
-        rows = [[common.esc(f.name), f.kind, f"{f.megabytes:.2f}", f.written] for f in kept]
-        st.html(common.table_html(head, rows, "Files of this run"))
-        st.caption(common.md(f"In {path.parent}"))
+        rows = [[markup.esc(f.name), f.kind, f"{f.megabytes:.2f}", f.written] for f in kept]
+        st.html(markup.table_html(head, rows, "Files of this run"))
+        st.caption(markup.md(f"In {path.parent}"))
 
 
 def reproduce(run: RunRow) -> None:
     """Draw the config, the environment, and the command that repeats the run."""
-    store = common.store()
+    store = session.store()
     text, environment = run_toml(store, run.id), store.runs.environment(run.id)
     if run.origin == "engine":
         name = f"run-{run.id}.toml"
@@ -60,7 +60,7 @@ def reproduce(run: RunRow) -> None:
         )
     st.code(text, language="toml", wrap_lines=True)
     if environment:
-        rows = [[common.esc(k), common.esc(v)] for k, v in environment_texts(environment).items()]
+        rows = [[markup.esc(k), markup.esc(v)] for k, v in environment_texts(environment).items()]
         st.html(
-            common.table_html([("Environment", "name"), ("Value", "prose")], rows, "Environment of the run")
+            markup.table_html([("Environment", "name"), ("Value", "prose")], rows, "Environment of the run")
         )

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedcore.config.field_names import field_title, value_text
-from pages.widgets import common
+from pages.widgets import markup
 
 COLUMNS = 3
 
@@ -50,7 +50,7 @@ def config_form(
                 value = field_widget(paths[name], info, values.get(name, default), f"{key}.{name}")
                 if value != default:
                     given[name] = value
-                    st.caption(f"paper: {common.md(value_text(paths[name], default))}")
+                    st.caption(f"paper: {markup.md(value_text(paths[name], default))}")
     for name, info in config.model_fields.items():
         if extra := _extra(info):
             value, now = values.get(name, defaults[name]), defaults | given
@@ -156,7 +156,7 @@ def help_text(path: str, info: FieldInfo) -> str:
     sentences = [
         part.rstrip(".") + "." for part in (about.strip(), f"Range: {words}" if words else "") if part
     ]
-    return f"{common.md(' '.join(sentences))} In files: `{path.rpartition('.')[2]}`."
+    return f"{markup.md(' '.join(sentences))} In files: `{path.rpartition('.')[2]}`."
 
 
 def options_of(info: FieldInfo) -> tuple[Any, ...]:

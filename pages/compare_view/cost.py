@@ -10,10 +10,10 @@ from fedcore.results.comparison import Comparison
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.store import Store
-from pages.widgets import common
+from pages.widgets import charts, markup, session
 
 
-def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
+def draw(store: Store, found: Comparison, metric: Metric) -> None:
     """Draw accuracy against cost, with the Pareto front."""
     costs_by: list[CostAxis] = ["megabytes", "seconds"]
     against: CostAxis = st.segmented_control(
@@ -23,10 +23,10 @@ def cost_tab(store: Store, found: Comparison, metric: Metric) -> None:
     for i, (setting, title) in enumerate(found.settings.items()):
         costs = curves.row_costs(store, found, setting, metric)
         best = curves.pareto_front(costs, against)
-        st.markdown(f"**{common.md(title)}**")
-        width = NARROW_COST_PLOT if common.narrow() else WIDE_COST_PLOT
-        chart = cost_chart(costs, common.theme(), against, METRICS[metric], width)
-        common.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
+        st.markdown(f"**{markup.md(title)}**")
+        width = NARROW_COST_PLOT if session.narrow() else WIDE_COST_PLOT
+        chart = cost_chart(costs, session.theme(), against, METRICS[metric], width)
+        charts.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
         if st.session_state.get("as_tables"):
             continue
         st.html(_table(costs, best, metric, title))
@@ -48,12 +48,12 @@ def _table(costs: list[curves.Cost], best: list[curves.Cost], metric: Metric, ti
     header += [("Training, s", "num"), ("Aggregation, s", "num"), ("Evaluation, s", "num"), ("Front", "")]
     rows = [
         [
-            common.method_html(c.label, c.method),
-            common.number(c.accuracy, 1),
-            *(common.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
-            *(common.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
+            markup.method_html(c.label, c.method),
+            markup.number(c.accuracy, 1),
+            *(markup.number(v, 2) for v in (c.megabytes_up, c.megabytes_down, c.seconds_train)),
+            *(markup.number(v, 2) for v in (c.seconds_aggregate, c.seconds_evaluate)),
             "yes" if c in best else "",
         ]
         for c in costs
     ]
-    return common.table_html(header, rows, f"Cost on {title}")
+    return markup.table_html(header, rows, f"Cost on {title}")

@@ -14,7 +14,7 @@ from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, RULES, Metric
 from fedcore.results.sweeps import SweepFamily
 from fedcore.store import ExperimentRow
-from pages.widgets import common
+from pages.widgets import charts, markup, session
 
 MAX_LINES = 12
 
@@ -30,10 +30,10 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
         )
         return
     st.markdown(f"**{METRICS[metric]} of all combinations**")
-    chart = parallel_chart(families, common.theme(), METRICS[metric])
-    common.draw(chart, "sweep_parallel", table(families, metric))
+    chart = parallel_chart(families, session.theme(), METRICS[metric])
+    charts.draw(chart, "sweep_parallel", table(families, metric))
     st.caption(
-        common.md(chart.alt) + " Drag along an axis to keep only the lines that pass through that range."
+        markup.md(chart.alt) + " Drag along an axis to keep only the lines that pass through that range."
     )
     family = families[0]
     if len(families) > 1:
@@ -61,7 +61,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
         field = st.selectbox("Plotted over", family.fields, format_func=field_title, key="sweep_over")
     lines = sweeps.sweep_lines(family, field)
     shown = lines[:MAX_LINES]
-    chart = sweep_line_chart(shown, common.theme(), field, METRICS[metric])
+    chart = sweep_line_chart(shown, session.theme(), field, METRICS[metric])
     name = field_title(field)
     cells = [
         (line.label, value_text(field, x), s)
@@ -75,7 +75,7 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
         "std": [None if c[2].std is None else round(c[2].std, 2) for c in cells],
         "n": [c[2].n for c in cells],
     }
-    common.draw(chart, "sweep_line", columns)
+    charts.draw(chart, "sweep_line", columns)
     if len(lines) > len(shown):
         st.caption(
             f"{len(shown)} of {len(lines)} lines are drawn; the chart of all combinations has the others."
@@ -99,15 +99,15 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
             if f != column
         }
     found = sweeps.sweep_grid(family, row, column, fixed)
-    chart = sweep_heatmap(found, common.theme(), METRICS[metric])
+    chart = sweep_heatmap(found, session.theme(), METRICS[metric])
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
         name = f"{field_phrase(column)} {value_text(column, value)}"
         columns[name] = [
             None if stat is None else stat.text() for stat in (row_stats[j] for row_stats in found.stats)
         ]
-    common.draw(chart, "sweep_grid", columns)
-    st.caption(common.md(chart.alt))
+    charts.draw(chart, "sweep_grid", columns)
+    st.caption(markup.md(chart.alt))
 
 
 def table(families: Sequence[SweepFamily], metric: Metric) -> dict[str, list[object]]:

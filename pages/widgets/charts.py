@@ -1,0 +1,38 @@
+"""Charts with a text alternative, or the numbers behind them where the reader has chosen tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from fedcore.plots.chart import Chart
+from fedcore.plots.theme import apply_theme
+from pages.widgets import markup, session
+
+
+def draw(
+    chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None, title: str = ""
+) -> None:
+    """Draw a chart with its text alternative, or its numbers if the reader has chosen tables.
+
+    Args:
+        title: shown above the numbers, for charts whose title is inside the chart.
+    """
+    if table is not None and st.session_state.get("as_tables"):
+        if title:
+            st.markdown(f"**{markup.md(title)}**")
+        st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
+        return
+    apply_theme(chart.figure, session.theme())
+    st.plotly_chart(chart.figure, key=key, alt=chart.alt, config={"displaylogo": False})
+
+
+def table_switch() -> None:
+    """Draw the switch between charts and tables, one for all pages."""
+    st.toggle(
+        "Show as table",
+        key="as_tables",
+        persist_state="session",
+        help="Shows the numbers behind every chart",
+    )

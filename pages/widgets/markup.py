@@ -1,0 +1,110 @@
+"""User text that stays text in Markdown and HTML, and the pieces of HTML that pages share."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+import streamlit as st
+
+from fedcore.errors import FedLensError
+from fedcore.jobs import devices
+from fedcore.plots.theme import STATUS
+from pages.widgets import session
+
+LONGEST = 80
+"""Characters of a method's name in a cell."""
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
+_CODE = re.compile(r"(`[^`]+`)")
+
+
+def md(text: str) -> str:
+    """Escape text for Markdown; names may hold anything."""
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text.replace(":material/", ":\u2060material/"))  # an icon even where escaped
+
+
+def esc(text: object) -> str:
+    """Escape text for HTML."""
+    return html.escape(str(text))
+
+
+def show_error(error: FedLensError, where: object = st) -> None:
+    """Show an error on the page; commands, which errors write in backticks, stand out."""
+    parts = _CODE.split(" ".join(str(error).split()))
+    text = "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
+    where.error(text, icon=":material/error:")  # type: ignore[attr-defined]
+
+
+def status_html(state: str) -> str:
+    """Return a status as symbol and word in its colour, as HTML."""
+    symbol, light, dark = STATUS[state]
+    colour = dark if session.theme().dark else light
+    icon = f'<span aria-hidden="true">{symbol}</span>'
+    return f'<span class="fl-status" style="color:{colour}">{icon} {state}</span>'
+
+
+def clipped(name: str) -> str:
+    """Cut the middle out of a name that is too long for a cell."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 13]}…{name[-12:]}"
+
+
+def method_html(label: str, method: str) -> str:
+    """Return a method's name with its colour as HTML; hovering over a cut name shows all of it."""
+    colour = session.theme().colour(method)
+    swatch = f'<span class="fl-swatch" style="background:{colour}" aria-hidden="true"></span>'
+    if len(label) <= LONGEST:
+        return swatch + esc(label)
+    return f'{swatch}<span title="{esc(label)}">{esc(clipped(label))}</span>'
+
+
+def faint(text: str) -> str:
+    """Return less important text as HTML."""
+    return f'<span class="fl-faint">{esc(text)}</span>'
+
+
+def machine_html() -> list[str]:
+    """Return the load and memory of each device of this machine as HTML."""
+    found = []
+    for d in devices.list_devices():
+        load = "" if d.load is None else f" at {d.load:.0%}"
+        found.append(faint(f"{d.name}{load}, {d.memory_used / 2**30:.1f} of {d.memory_total / 2**30:.0f} GB"))
+    return found
+
+
+def status_text(state: str) -> str:
+    """Return a status as symbol and word."""
+    return f"{STATUS[state][0]} {state}"
+
+
+def per_cent(share: float | None) -> str:
+    """Format a share as per cent, or a dash if there is none."""
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def number(value: float | None, digits: int) -> str:
+    """Format a number, or a dash if there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], label: str) -> str:
+    """Return a table. header: (title, css class) per column; cells are HTML, escaped by the caller."""
+    head = "".join(
+        f'<th scope="col" class="{css}">{esc(title)}</th>' if title else f'<td class="{css}"></td>'
+        for title, css in header
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td class="{css}">{cell}</td>' for cell, (_, css) in zip(row, header, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return (
+        f'<div class="fl-scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
+        f'<table class="fl-table" aria-label="{esc(label)}">{table}</table></div>'
+    )

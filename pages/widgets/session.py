@@ -1,0 +1,80 @@
+"""What a page knows about its visitor and its app: database, permission, theme, width, ids in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import streamlit as st
+
+from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
+from fedcore.plots.theme import Theme
+from fedcore.store import Store
+
+
+def pages() -> list[st.Page]:
+    """Return the pages in the order of the navigation; the page Run is reached by links only.
+
+    Without icons: Streamlit makes a page's icon the tab's, which the browser fetches from Google.
+    """
+    return [
+        st.Page("pages/experiments.py", title="Experiments", default=True),
+        st.Page("pages/new.py", title="New", url_path="new"),
+        st.Page("pages/live.py", title="Live", url_path="live"),
+        st.Page("pages/compare.py", title="Compare", url_path="compare"),
+        st.Page("pages/data.py", title="Data & models", url_path="data"),
+        st.Page("pages/run.py", title="Run", url_path="run", visibility="hidden"),
+    ]
+
+
+def through_app() -> None:
+    """Rerun the page through dashboard.py if it was started without it; every page calls this first.
+
+    Streamlit runs the files of a folder called ``pages`` by itself until dashboard.py has called
+    ``st.navigation`` once: a fresh server whose first visitor follows a link would show a page
+    without navigation and database.
+    """
+    if "writable" not in st.session_state:
+        st.navigation(pages(), position="hidden")
+        st.rerun()
+
+
+def store() -> Store:
+    """Return the store of this app: FEDLENS_DB, or ``runs.db`` beside app.py."""
+    return Store()
+
+
+def writable() -> bool:
+    """Whether runs can be started and changed here."""
+    return bool(st.session_state.get("writable"))
+
+
+def theme() -> Theme:
+    """Return the theme that the reader has chosen, light or dark."""
+    return Theme(dark=st.context.theme.type == "dark")
+
+
+def narrow() -> bool:
+    """Whether the reader uses a telephone; panels then stand below each other."""
+    return "Mobi" in (st.context.headers.get("User-Agent") or "")
+
+
+def figure_width() -> int:
+    """Return the approximate width in pixels of a chart across the page."""
+    return NARROW_PIXELS if narrow() else WIDE_PIXELS
+
+
+def ids_in_url(name: str, known: Iterable[int], fallback: Sequence[int]) -> list[int]:
+    """Return the known ids that the URL names, else those last shown, else ``fallback``."""
+    there = set(known)
+    asked = [int(text) for text in st.query_params.get_all(name) if text.isdecimal()]
+    asked = asked or st.session_state.get(f"last_{name}", [])
+    chosen = [i for i in asked if i in there] or [i for i in fallback if i in there]
+    remember_ids(name, chosen)
+    return chosen
+
+
+def remember_ids(name: str, ids: Sequence[int]) -> None:
+    """Write ids to the URL, so that it can be shared, and keep them for a return to this page."""
+    st.session_state[f"last_{name}"] = list(ids)
+    if st.query_params.get_all(name) != [str(i) for i in ids]:
+        st.query_params[name] = [str(i) for i in ids]
