@@ -11,35 +11,19 @@ from PIL import Image
 from plotly.colors import sample_colorscale, unlabel_rgb
 
 from fedcore.methods.presentation import FieldChart
-from fedcore.plots.chart import Chart, escape, short_name, ticks
+from fedcore.plots.chart import Chart, cell_texts, escape, short_name, ticks
 from fedcore.plots.heatmaps import DARK_TEXT_FROM
 from fedcore.plots.theme import Theme
 from fedcore.results.analyses import Confusion, FieldRow, percent
 
 _CLASS_COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#B8860B",
-    "#56B4E9",
-    "#7F3C8D",
-    "#8C564B",
-    "#666666",
-    "#8B0000",
-)
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B",
+    "#56B4E9", "#7F3C8D", "#8C564B", "#666666", "#8B0000",
+)  # fmt: skip
 _CLASS_COLOURS_DARK = (
-    "#4FA3DD",
-    "#E8894A",
-    "#2FBF95",
-    "#E2A6C8",
-    "#D9B84A",
-    "#A8DBF7",
-    "#C08AD0",
-    "#C79A8E",
-    "#B0B0B0",
-    "#F07070",
-)
+    "#4FA3DD", "#E8894A", "#2FBF95", "#E2A6C8", "#D9B84A",
+    "#A8DBF7", "#C08AD0", "#C79A8E", "#B0B0B0", "#F07070",
+)  # fmt: skip
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
 _MARGIN = {"l": 8, "r": 8, "t": 12, "b": 8}
@@ -75,7 +59,9 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
         )
     )
     if n <= _NUMBERS_UP_TO:
-        figure.add_trace(_counts_in_cells(matrix.counts, shares))
+        y, x = np.nonzero(matrix.counts)
+        colours = np.where(shares[y, x] >= DARK_TEXT_FROM["accuracy"], "#000000", "#ffffff")
+        figure.add_trace(cell_texts(x, y, matrix.counts[y, x].astype(str).tolist(), colours))
     vals, texts = ticks(matrix.classes, 40)
     axis = {"tickvals": vals, "ticktext": texts, "color": theme.ink, "showgrid": False, "zeroline": False}
     figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
@@ -90,21 +76,6 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
     total = int(matrix.counts.sum())
     alt = f"Confusion matrix of {total} predictions, {matrix.accuracy:.1f} % correct.{mistake}"
     return Chart(figure, alt)
-
-
-def _counts_in_cells(counts: np.ndarray, shares: np.ndarray) -> go.Scatter:
-    """Return texts of the counts that are not 0, dark on light cells and light on dark ones."""
-    y, x = np.nonzero(counts)
-    dark = shares[y, x] >= DARK_TEXT_FROM["accuracy"]
-    return go.Scatter(
-        x=x,
-        y=y,
-        text=counts[y, x].astype(str),
-        mode="text",
-        textfont={"size": 11, "color": np.where(dark, "#000000", "#ffffff").tolist()},
-        hoverinfo="skip",
-        showlegend=False,
-    )
 
 
 def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
+from typing import Any
 from unicodedata import east_asian_width
 
+import numpy as np
 import plotly.graph_objects as go
 
 WIDE_PIXELS, NARROW_PIXELS = 1240, 350
@@ -58,3 +60,17 @@ def ticks(names: Sequence[str], room: int) -> tuple[list[int], list[str]]:
     """Return positions and texts of axis labels: every name, or every n-th where more would not fit."""
     step = max(1, ceil(len(names) / room))
     return list(range(0, len(names), step)), [short_name(n) for n in names[::step]]
+
+
+def cell_texts(x: np.ndarray, y: np.ndarray, texts: Sequence[str], colours: np.ndarray) -> dict[str, Any]:
+    """Return the trace that writes texts into the cells of a heatmap. Shape: x, y, colours (cells,)."""
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "text": texts,
+        "mode": "text",
+        "textfont": {"size": 11, "color": colours.tolist()},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }

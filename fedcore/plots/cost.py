@@ -9,7 +9,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, escape, short_name
-from fedcore.plots.theme import Theme, marker, rgba
+from fedcore.plots.theme import Theme, apply_layout, rgba, style
 from fedcore.results.curves import Cost, CostAxis, pareto_front
 
 NAME_LETTERS = 30  # letters of a name beside its marker: "FedOT (blocks 16)" cut reads as blocks 1
@@ -19,15 +19,9 @@ WIDE_COST_PLOT, NARROW_COST_PLOT, PLOT_HEIGHT = 1200.0, 290.0, 330.0
 LETTER_WIDTH, LINE_HEIGHT, MARKER_DISTANCE = 7.0, 17.0, 10.0
 """Pixels of a letter and a line of a name, and from the middle of a marker to the start of its name."""
 LABEL_POSITIONS = (
-    "top center",
-    "middle right",
-    "bottom center",
-    "middle left",
-    "top right",
-    "top left",
-    "bottom right",
-    "bottom left",
-)
+    "top center", "middle right", "bottom center", "middle left",
+    "top right", "top left", "bottom right", "bottom left",
+)  # fmt: skip
 """Positions of a name beside its marker, the best first."""
 COST_TITLES: dict[CostAxis, str] = {
     "megabytes": "Traffic of all clients, up and down (MB)",
@@ -81,15 +75,10 @@ def cost_chart(
     )
     for m, position in zip(marks, _label_positions(marks, x_range, y_range, width), strict=True):
         figure.add_trace(_marker(m, position, theme))
-    figure.update_layout(
-        **theme.layout,
-        height=HEIGHT,
-        margin={"l": 8, "r": 8, "t": 24, "b": 8, "pad": 0},
-        showlegend=bool(front),
-        legend={"orientation": "h", "y": 1.08, "x": 0},
-    )
-    figure.update_xaxes(title=x_title, range=x_range, **theme.axis)
-    figure.update_yaxes(title=accuracy_title, ticksuffix=" %", range=y_range, **theme.axis)
+    legend = {"orientation": "h", "y": 1.08, "x": 0}
+    apply_layout(figure, theme, HEIGHT, showlegend=bool(front), legend=legend)
+    figure.update_xaxes(title=x_title, range=x_range)
+    figure.update_yaxes(title=accuracy_title, ticksuffix=" %", range=y_range)
     texts = [f"{m.cost.label} {m.y:.1f} % at {m.x:.1f}{' (front)' if m.on_front else ''}" for m in marks]
     return Chart(figure, f"{accuracy_title} against {x_title}: {'; '.join(texts)}.")
 
@@ -109,7 +98,7 @@ def _marker(m: Mark, position: str | None, theme: Theme) -> go.Scatter:
         cliponaxis=False,
         showlegend=False,
         marker={
-            "symbol": marker(m.cost.method),
+            "symbol": style(m.cost.method).marker,
             "size": 15 if m.on_front else 11,
             "color": colour if m.on_front else rgba(colour, 0.5),
             "line": {"width": 2, "color": theme.ink if m.on_front else colour},

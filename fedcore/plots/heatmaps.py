@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedcore.methods.presentation import MatrixChart
-from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, escape, shorten, ticks
+from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, cell_texts, escape, shorten, ticks
 from fedcore.plots.theme import Theme
 from fedcore.results.panels.panel import Panel
 
@@ -82,7 +82,7 @@ def difference_grid(
         "colorbar": _colorbar("Points", theme),
     }
     parts = [
-        f"{p.title}: {_signed(float(np.nanmean(p.values)))} points on average"
+        f"{p.title}: {np.nanmean(p.values):+.1f} points on average"
         for p in panels
         if not np.isnan(p.values).all()
     ]
@@ -204,22 +204,11 @@ def _cell_texts(panel: Panel, theme: Theme, kind: Kind, low: float, high: float)
         share = 100 * (values - low) / max(high - low, 1e-9)
         colours = np.where(share >= DARK_TEXT_FROM[kind], "#000000", "#ffffff")
     form = {"accuracy": ".0f", "difference": "+.0f", "recorded": ".2f"}[kind]
-    return {
-        "type": "scatter",
-        "x": x,
-        "y": y,
-        "text": [
-            f"<b>{v:{form}}</b>"
-            if panel.row_title == HELD_OUT and panel.own_columns[i] == j
-            else f"{v:{form}}"
-            for i, j, v in zip(y, x, values, strict=True)
-        ],
-        "mode": "text",
-        "textfont": {"size": 11, "color": colours.tolist()},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "cliponaxis": True,
-    }
+    texts = [
+        f"<b>{v:{form}}</b>" if panel.row_title == HELD_OUT and panel.own_columns[i] == j else f"{v:{form}}"
+        for i, j, v in zip(y, x, values, strict=True)
+    ]
+    return cell_texts(x, y, texts, colours)
 
 
 def _diverging(theme: Theme) -> list[tuple[float, str]]:
@@ -324,10 +313,6 @@ def _matrix_alt(panels: Sequence[Panel], matrix: MatrixChart) -> str:
         alone = f"{p.title}, a client {matrix.verb} itself: on average"
         parts.append(f"{alone} {np.mean(own):.2f}" if own else p.title)
     return f"{matrix.title}. {'; '.join(parts)}."
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}"
 
 
 def panel_table(panel: Panel) -> Mapping[str, list[object]]:

@@ -9,20 +9,14 @@ from typing import Any
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, escape
-from fedcore.plots.theme import Theme, dash, marker, rgba
+from fedcore.plots.theme import Theme, rgba, style
 from fedcore.results.curves import Series, show_ranges
 
 FEW_ROUNDS = 8  # up to this many rounds, each has its tick on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
 LEGEND_GAP = 64  # pixels of an axis with its labels and title, below which a legend begins
-OPEN_MARKERS = (
-    "circle-open",
-    "square-open",
-    "diamond-open",
-    "triangle-up-open",
-    "star-open",
-    "hexagon-open",
-    "x-open",
+OPEN_MARKERS = tuple(
+    f"{shape}-open" for shape in ("circle", "square", "diamond", "triangle-up", "star", "hexagon", "x")
 )
 """Markers of further variants of a method; with four dashes 32 lines of one colour stay distinct."""
 SMALL_VALUE = 1e-3  # below it a number is written with its power of ten
@@ -121,8 +115,8 @@ def _title(text: str, theme: Theme) -> dict[str, object]:
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:
     """Return the traces of one series: its line, and behind it its band if it has one."""
     colour = theme.colour(s.method)
-    markers = [marker(s.method), *OPEN_MARKERS]
-    dashes = [dash(s.method), "dash", "dot", "dashdot"]
+    markers = [style(s.method).marker, *OPEN_MARKERS]
+    dashes = [style(s.method).dash, "dash", "dot", "dashdot"]
     line = {
         "type": "scatter",
         "x": s.x,

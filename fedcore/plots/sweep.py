@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.chart import Chart, escape, short_name
-from fedcore.plots.theme import Theme, dash, marker
+from fedcore.plots.theme import Theme, apply_layout, style
 from fedcore.results.sweeps import SweepFamily, SweepGrid, SweepLine, sorted_values
 
 NO_FIELD = "n/a"
@@ -27,7 +27,7 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
     numeric = len(numbers) == len(values)
     dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
     for i, line in enumerate(lines):
-        colour = theme.colour(line.method)
+        colour, look = theme.colour(line.method), style(line.method)
         figure.add_trace(
             go.Scatter(
                 x=list(line.x) if numeric else [value_text(field, v) for v in line.x],
@@ -35,14 +35,13 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
                 error_y={"array": [s.std or 0.0 for s in line.stats], "color": colour, "thickness": 1.5},
                 name=escape(line.label),
                 mode="lines+markers",
-                line={"color": colour, "width": 2, "dash": dashes[i % 6] if i else dash(line.method)},
-                marker={"symbol": marker(line.method), "size": 8, "color": colour},
+                line={"color": colour, "width": 2, "dash": dashes[i % 6] if i else look.dash},
+                marker={"symbol": look.marker, "size": 8, "color": colour},
                 customdata=[f"{s.text(2)} (n = {s.n})" for s in line.stats],
                 hovertemplate="%{x}: %{customdata} %",
             )
         )
-    _apply_layout(figure, theme, 440)
-    figure.update_layout(legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
+    apply_layout(figure, theme, 440, legend={"orientation": "h", "yanchor": "top", "y": -0.26, "x": 0})
     x_axis = _number_axis(field, numbers) if numeric else {"type": "category"}
     figure.update_xaxes(title=escape(field_title(field)), **x_axis)
     figure.update_yaxes(title=f"{metric_title} (%)")
@@ -87,8 +86,7 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str) -> Chart:
             hoverongaps=False,
         )
     )
-    _apply_layout(figure, theme, max(260, 120 + 56 * len(grid.rows)))
-    figure.update_layout(plot_bgcolor=theme.no_data)
+    apply_layout(figure, theme, max(260, 120 + 56 * len(grid.rows)), plot_bgcolor=theme.no_data)
     right, bottom = len(grid.columns) - 0.5, len(grid.rows) - 0.5  # no margin in the colour of "not run"
     shared = {"type": "category", "showgrid": False}
     figure.update_xaxes(title=escape(field_title(grid.column_field)), range=[-0.5, right], **shared)
@@ -134,8 +132,7 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
             unselected={"line": {"color": theme.faint, "opacity": 0.15}},
         )
     )
-    _apply_layout(figure, theme, 420)
-    figure.update_layout(margin={"l": 60, "r": 40, "t": 60, "b": 30})
+    apply_layout(figure, theme, 420, margin={"l": 60, "r": 40, "t": 60, "b": 30})
     family, best = max(rows, key=lambda pair: pair[1].stat.mean)
     values_text = ", ".join(f"{field_phrase(f)} {value_text(f, v)}" for f, v in best.values.items())
     alt = f"{metric_title} of {len(rows)} combinations; best: {family.title} with {values_text}, "
@@ -155,9 +152,3 @@ def _text_dimension(
         "ticktext": [short_name(n) for n in present],
         "range": [-0.2, max(1, len(present) - 1) + 0.2] if len(present) > 1 else [-1, 1],
     }
-
-
-def _apply_layout(figure: go.Figure, theme: Theme, height: int) -> None:
-    figure.update_layout(**theme.layout, height=height, margin={"l": 8, "r": 8, "t": 24, "b": 8, "pad": 0})
-    figure.update_xaxes(**theme.axis)
-    figure.update_yaxes(**theme.axis)

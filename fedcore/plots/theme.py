@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-LIGHT_COLOURS = {"fedot": "#0072B2", "sdfed": "#D55E00", "fedalign": "#009E73", "feddeap": "#CC79A7"}
-DARK_COLOURS = {"fedot": "#56B4E9", "sdfed": "#E69F00", "fedalign": "#009E73", "feddeap": "#CC79A7"}
-BASELINES = {"zero-shot": ("#6B7280", "#9CA3AF", "dot"), "promptfl": ("#4B5563", "#C4CAD3", "dash")}
-DASHES = {"fedot": "solid", "sdfed": "dashdot", "fedalign": "longdash", "feddeap": "longdashdot"}
-MARKERS = {
-    "fedot": "circle",
-    "sdfed": "square",
-    "fedalign": "diamond",
-    "feddeap": "triangle-up",
-    "zero-shot": "x-thin-open",
-    "promptfl": "cross",
+
+class MethodStyle(NamedTuple):
+    """The look of a method on every page: colours on the light and the dark page, line and marker."""
+
+    light: str
+    dark: str
+    dash: str
+    marker: str
+
+
+METHOD_STYLES = {
+    "fedot": MethodStyle("#0072B2", "#56B4E9", "solid", "circle"),
+    "sdfed": MethodStyle("#D55E00", "#E69F00", "dashdot", "square"),
+    "fedalign": MethodStyle("#009E73", "#009E73", "longdash", "diamond"),
+    "feddeap": MethodStyle("#CC79A7", "#CC79A7", "longdashdot", "triangle-up"),
+    "zero-shot": MethodStyle("#6B7280", "#9CA3AF", "dot", "x-thin-open"),
+    "promptfl": MethodStyle("#4B5563", "#C4CAD3", "dash", "cross"),
 }
-OTHERS = (("#882255", "#E58FB5"), ("#332288", "#A79CF0"), ("#117733", "#7FCB94"), ("#8A6D00", "#DDCC77"))
-OTHER_MARKERS = ("star", "pentagon", "hexagon", "triangle-down")
-OTHER_DASHES = ("solid", "dash", "dashdot", "longdash")
+OTHER_STYLES = (
+    MethodStyle("#882255", "#E58FB5", "solid", "star"),
+    MethodStyle("#332288", "#A79CF0", "dash", "pentagon"),
+    MethodStyle("#117733", "#7FCB94", "dashdot", "hexagon"),
+    MethodStyle("#8A6D00", "#DDCC77", "longdash", "triangle-down"),
+)
+"""Styles that all other methods share."""
 STATUS = {
     "queued": ("○", "#6B7280", "#A9B3BF"),
     "running": ("▶", "#00649C", "#56B4E9"),
@@ -44,10 +54,7 @@ class Theme:
 
     def colour(self, method: str) -> str:
         """Return the colour of a method."""
-        if method in BASELINES:
-            return BASELINES[method][int(self.dark)]
-        named = DARK_COLOURS if self.dark else LIGHT_COLOURS
-        return named.get(method) or OTHERS[_slot(method)][int(self.dark)]
+        return style(method).dark if self.dark else style(method).light
 
     @property
     def ink(self) -> str:
@@ -96,27 +103,24 @@ class Theme:
         }
 
 
-def dash(method: str) -> str:
-    """Return the line style of a method; baselines are dotted or dashed."""
-    if method in BASELINES:
-        return BASELINES[method][2]
-    return DASHES.get(method) or OTHER_DASHES[_slot(method)]
-
-
-def marker(method: str) -> str:
-    """Return the marker of a method."""
-    return MARKERS.get(method) or OTHER_MARKERS[_slot(method)]
-
-
-def _slot(method: str) -> int:
-    """Return the index into the spare colours, from the name alone, so that it is the same on every page."""
-    return hashlib.sha256(method.encode()).digest()[0] % len(OTHERS)
+def style(method: str) -> MethodStyle:
+    """Return the style of a method; a spare one depends on the name alone, so it is equal on every page."""
+    spare = OTHER_STYLES[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_STYLES)]
+    return METHOD_STYLES.get(method, spare)
 
 
 def rgba(colour: str, opacity: float) -> str:
     """Return the colour ``#rrggbb`` with an opacity, as plotly and CSS write it."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"
+
+
+def apply_layout(figure: go.Figure, theme: Theme, height: int, **layout: Any) -> None:
+    """Give a figure and its axes the theme, a height in pixels, and more parts of its layout."""
+    margin = {"l": 8, "r": 8, "t": 24, "b": 8, "pad": 0}
+    figure.update_layout({**theme.layout, "height": height, "margin": margin, **layout})
+    figure.update_xaxes(**theme.axis)
+    figure.update_yaxes(**theme.axis)
 
 
 def apply_theme(figure: go.Figure, theme: Theme) -> None:

@@ -203,23 +203,15 @@ def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric
     rounds = group_by(store.rounds.of_runs([r.run.id for g in groups for r in g.runs]), lambda r: r.run_id)
     costs = []
     for g in groups:
-        totals = [_totals(rounds.get(r.run.id, [])) for r in g.runs]
-        means = [mean_known(column) for column in zip(*totals, strict=True)]
+        recorded = [rounds.get(r.run.id, []) for r in g.runs]
+        means = [
+            mean_known(_sum_known(*(getattr(row, name) for row in rows)) for rows in recorded)
+            for name in ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
+        ]
+        up, down = (None if sent is None else sent / MEGABYTE for sent in means[:2])
         stat = g.stats.get(metric)
-        costs.append(Cost(g.label, g.method, None if stat is None else stat.mean, *means))
+        costs.append(Cost(g.label, g.method, None if stat is None else stat.mean, up, down, *means[2:]))
     return costs
-
-
-def _totals(rounds: Sequence[RoundRow]) -> tuple[float | None, ...]:
-    """Return megabytes up and down, and seconds of training, aggregation and evaluation of one run."""
-    up, down = (_sum_known(*(getattr(r, name) for r in rounds)) for name in ("bytes_up", "bytes_down"))
-    return (
-        None if up is None else up / MEGABYTE,
-        None if down is None else down / MEGABYTE,
-        _sum_known(*(r.seconds_train for r in rounds)),
-        _sum_known(*(r.seconds_aggregate for r in rounds)),
-        _sum_known(*(r.seconds_evaluate for r in rounds)),
-    )
 
 
 def pareto_front(costs: Sequence[Cost], against: CostAxis) -> list[Cost]:

@@ -120,23 +120,20 @@ def flatten(config: RunConfig) -> dict[str, Any]:
     return {name: v for name, v in walk(config.model_dump(mode="json"), "") if name not in unused}
 
 
-def flatten_with_defaults(config: RunConfig) -> dict[str, Any]:
-    """Return ``flatten`` with the hyper-parameters that were left at their defaults too.
+def config_for_display(config: RunConfig, trained_by_fedlens: bool) -> dict[str, Any]:
+    """Return ``flatten``, where FedLens trained also with hyper-parameters that were left at their defaults.
 
     Those of a method that is not known here, such as one from a user's file, are as recorded.
     """
     flat = flatten(config)
     try:
-        known = registry.build_config(config.method.name, config.method.config)
+        known = (
+            registry.build_config(config.method.name, config.method.config) if trained_by_fedlens else None
+        )
     except FedLensError:
         return flat
-    own = {f"method.config.{k}": v for k, v in known.model_dump(mode="json").items()}
-    return flat | {name: _plain(value) for name, value in own.items()}
-
-
-def config_for_display(config: RunConfig, trained_by_fedlens: bool) -> dict[str, Any]:
-    """Return the flat config, with defaults resolved only where FedLens trained the run."""
-    return flatten_with_defaults(config) if trained_by_fedlens else flatten(config)
+    resolved = known.model_dump(mode="json") if known else {}
+    return flat | {f"method.config.{name}": _plain(value) for name, value in resolved.items()}
 
 
 def distinguishing_texts(flat: Sequence[Mapping[str, Any]]) -> list[str]:

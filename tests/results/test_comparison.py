@@ -278,7 +278,7 @@ def test_config_differences_are_those_of_whole_configs_in_words(filled: Path) ->
 def test_a_method_that_is_not_known_here_has_its_config_as_recorded(filled: Path) -> None:
     config = compare(Store(filled), [1]).groups[0].config
     odd = config.method.model_copy(update={"name": "somebody-s", "config": {"lr": 3.0}})
-    flat = settings.flatten_with_defaults(config.model_copy(update={"method": odd}))
+    flat = settings.config_for_display(config.model_copy(update={"method": odd}), trained_by_fedlens=True)
     assert [k for k in flat if k.startswith("method.config")] == ["method.config.lr"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.lines import line_chart
-from fedcore.plots.theme import DARK_COLOURS, LIGHT_COLOURS, Theme, apply_theme, dash, marker
+from fedcore.plots.theme import METHOD_STYLES, Theme, apply_theme
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.panels.comparison import difference_panel, mean_panels
@@ -132,11 +132,12 @@ def test_cost_is_the_mean_over_runs(filled: Path) -> None:
 
 
 def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
-    for theme, colours in ((Theme(), LIGHT_COLOURS), (Theme(dark=True), DARK_COLOURS)):
-        assert {m: theme.colour(m) for m in colours} == colours
-    known = [*LIGHT_COLOURS, "zero-shot", "promptfl"]
-    assert len({marker(m) for m in known}) == len(known), "a second code beside colour"
-    assert len({dash(m) for m in known}) == len(known)
+    for name, style in METHOD_STYLES.items():
+        assert (Theme().colour(name), Theme(dark=True).colour(name)) == (style.light, style.dark)
+    assert len({s.marker for s in METHOD_STYLES.values()}) == len(METHOD_STYLES), (
+        "a second code beside colour"
+    )
+    assert len({s.dash for s in METHOD_STYLES.values()}) == len(METHOD_STYLES)
     assert Theme().colour("my-method") == Theme().colour("my-method")
 
 
