@@ -1,6 +1,6 @@
 """Written descriptions of classes in place of the prompt: kept with a run, one drawn by seed.
 
-A method has them by the fields ``class_text`` and ``descriptions`` of its config, and its base ``Described``.
+A method has them by the base ``ClassTextConfig`` of its config, and its own base ``Described``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
-from pydantic.config import JsonDict
 
 from fedcore.clip import tokens
 from fedcore.clip.prompts import spoken
@@ -30,18 +29,6 @@ _NAMED = 3
 
 
 ClassText = Literal["description", "template"]
-
-
-class ClassTextConfig(Protocol):
-    """A config whose class texts are written descriptions or the prompt template."""
-
-    @property
-    def class_text(self) -> ClassText:
-        """The kind of text."""
-
-    @property
-    def descriptions(self) -> Texts | None:
-        """Class -> its descriptions; None for the data set's own."""
 
 
 def _validated(value: object) -> object:
@@ -80,15 +67,17 @@ def _validated_texts(name: str, texts: object) -> tuple[str, ...]:
 Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_validated)]
 
 
-def class_text_field(default: ClassText, description: str) -> Any:
-    """Declare the field ``class_text`` of a config: the prompt template, or descriptions of the classes."""
-    words: JsonDict = {"description": "written descriptions", "template": "from the prompt"}
-    return Field(default, title="class texts", description=description, json_schema_extra={"words": words})
+class ClassTextConfig(BaseModel):
+    """The fields of a config whose class texts are written descriptions or the data set's prompt."""
 
-
-def descriptions_field() -> Any:
-    """Declare the field ``descriptions: Descriptions`` of a config that has ``class_text``."""
-    return Field(
+    class_text: ClassText = Field(
+        "template",
+        title="class texts",
+        description="Class texts: template, the data set's prompt, or description, written ones (the prompt "
+        "where a class has none)",
+        json_schema_extra={"words": {"description": "written descriptions", "template": "from the prompt"}},
+    )
+    descriptions: Descriptions = Field(
         None,
         title="written descriptions",
         description="Written descriptions of each class for class_text = description, one drawn by seed; "

@@ -51,18 +51,34 @@ class FedOTConfig(MethodConfig):
         "cayley",
         description="A client's own transform: cayley (orthogonal, FedOT), linear (any matrix, FedOT(-o)), "
         "adapter (FedAdapter: h + W2 relu(W1 h), hidden d/4), none",
+        json_schema_extra={
+            "words": {
+                "cayley": "orthogonal",
+                "linear": "any matrix",
+                "none": "none",
+                "adapter": "residual adapter",
+            }
+        },
     )
     share: Literal["split", "all_global", "all_local"] = Field(
         "split",
         title="server averages",
         description="What the server averages: split, the classifier alone (FedOT); all_global, the "
         "classifier and the transform; all_local, nothing (there is no global model)",
+        json_schema_extra={
+            "words": {
+                "split": "the classifier",
+                "all_global": "classifier and transforms",
+                "all_local": "nothing",
+            }
+        },
     )
     init: Literal["text", "random"] = Field(
         "text",
         title="initial classifier",
         description="Initial classifier: features of the class prompts (text), or random unit rows "
         "(random, RandInit)",
+        json_schema_extra={"words": {"text": "class prompts", "random": "random rows"}},
     )
     tau: float | None = Field(
         None,

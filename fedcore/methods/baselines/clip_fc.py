@@ -34,12 +34,14 @@ class CLIPFCConfig(MethodConfig):
         "random",
         title="initial classifier",
         description="Initial weights: those of a new linear layer, or the features of the class prompts",
+        json_schema_extra={"words": {"random": "new linear layer", "text": "class prompts"}},
     )
     features: Literal["raw", "normalised"] = Field(
         "raw",
         title="image features",
         description="raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as "
         "CLIP scores",
+        json_schema_extra={"words": {"raw": "as they are", "normalised": "of unit length"}},
     )
     bias: bool = Field(True, title="class offsets", description="Also learn one offset per class")
 

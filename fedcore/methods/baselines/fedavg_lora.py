@@ -12,23 +12,18 @@ from fedcore.errors import FedLensError
 from fedcore.methods import (
     About,
     Batch,
-    BatchSize,
     DiagnosticChart,
     Generators,
-    LearningRate,
     Method,
-    MethodConfig,
-    Optimiser,
     Params,
     RunContext,
     State,
     Step,
-    WeightDecay,
-    Weighting,
     cosine_logits,
     cross_entropy,
     method,
 )
+from fedcore.methods.fedalign.config import LoRAConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,33 +32,9 @@ if TYPE_CHECKING:
     from fedcore.federation import Problem
 
 
-class FedAvgLoRAConfig(MethodConfig):
+class FedAvgLoRAConfig(LoRAConfig):
     """Hyper-parameters of FedAvg on LoRA: FedAlign's, so that the two differ only in what is exchanged."""
 
-    optimiser: Optimiser = Field("adam", description="Local optimiser (as FedAlign)")
-    lr: LearningRate = Field(1e-3, description="Learning rate of the clients (as FedAlign: 1e-3)")
-    weight_decay: WeightDecay = Field(0.0, description="Weight decay of the clients (as FedAlign: 0)")
-    batch_size: BatchSize = Field(64, description="Samples in a local batch (as FedAlign: 64)")
-    weighting: Weighting = Field(
-        "samples", description="Server mean over clients: weighted by sample counts (FedAvg), or plain"
-    )
-    rank: int = Field(
-        4, ge=1, le=256, title="LoRA rank", description="Rank r of the low-rank updates (as FedAlign: 4)"
-    )
-    gamma: float = Field(
-        0.25,
-        gt=0,
-        le=100,
-        title="LoRA scaling",
-        description="Scaling of the updates, W = W0 + gamma B A (as FedAlign: 0.25)",
-    )
-    start_layer: int = Field(
-        2,
-        ge=0,
-        le=11,
-        title="first adapted layer",
-        description="First adapted attention layer, from 0, of 12 (as FedAlign: 2); scaled to the depth",
-    )
     scale: float = Field(
         14.3,
         gt=0,

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from fedcore.clip.prompts import sentences
 from fedcore.methods import About, Models, Params, State, cosine_logits, method
-from fedcore.methods.class_texts import (
-    ClassText,
-    Described,
-    Descriptions,
-    class_text_field,
-    descriptions_field,
-)
+from fedcore.methods.class_texts import ClassTextConfig, Described
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,17 +16,10 @@ if TYPE_CHECKING:
     from fedcore.federation import LocalData, Problem
 
 
-class ZeroShotConfig(BaseModel):
+class ZeroShotConfig(ClassTextConfig):
     """The kind of sentence that stands for a class; the prompt is the data set's (``data.template``)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    class_text: ClassText = class_text_field(
-        "template",
-        "Class texts: template, the data set's prompt, or description, written ones (the prompt where a "
-        "class has none)",
-    )
-    descriptions: Descriptions = descriptions_field()
 
 
 @method

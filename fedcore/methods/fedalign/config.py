@@ -7,43 +7,51 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedcore.methods.base import BatchSize, LearningRate, MethodConfig, Optimiser, WeightDecay, Weighting
-from fedcore.methods.class_texts import ClassText, Descriptions, class_text_field, descriptions_field
+from fedcore.methods.class_texts import ClassText, ClassTextConfig
 
 
-class FedAlignConfig(MethodConfig):
-    """Hyper-parameters of FedAlign; layers count from 0 in a tower of 12, scaled to other depths."""
+class LoRAConfig(MethodConfig):
+    """FedAlign's hyper-parameters of low-rank updates, which the baselines that it is compared with share.
 
-    optimiser: Optimiser = Field("adam", description="Local optimiser (paper: Adam)")
-    lr: LearningRate = Field(1e-3, description="Learning rate of the clients (paper: 1e-3)")
-    weight_decay: WeightDecay = Field(0.0, description="Weight decay of the clients (the paper names none)")
-    batch_size: BatchSize = Field(64, description="Samples in a local batch (paper: 64)")
+    Layers count from 0 in a tower of 12 and are scaled to other depths.
+    """
+
+    optimiser: Optimiser = Field("adam", description="Local optimiser (FedAlign: Adam)")
+    lr: LearningRate = Field(1e-3, description="Learning rate of the clients (FedAlign: 1e-3)")
+    weight_decay: WeightDecay = Field(0.0, description="Weight decay of the clients (FedAlign names none)")
+    batch_size: BatchSize = Field(64, description="Samples in a local batch (FedAlign: 64)")
     weighting: Weighting = Field(
-        "samples", description="Global encoder: mean weighted by sample counts (paper, Eq. 14), or plain"
-    )
-    trainable: Literal["attention", "table4"] = Field(
-        "attention",
-        title="trained parts",
-        description="Low-rank updates of attention alone (the paper's text), or table4, all that its Table 4 "
-        "counts: the image tower's class and positional embeddings and projection too, and the text tower's "
-        "token embedding (low-rank) and positional embedding",
-        json_schema_extra={"words": {"table4": "all of Table 4"}},
+        "samples", description="Server mean over clients: weighted by sample counts (paper), or plain"
     )
     rank: int = Field(
-        4, ge=1, le=256, title="LoRA rank", description="Rank r of the low-rank updates (paper: 4)"
+        4, ge=1, le=256, title="LoRA rank", description="Rank r of the low-rank updates (FedAlign: 4)"
     )
     gamma: float = Field(
         0.25,
         gt=0,
         le=100,
         title="LoRA scaling",
-        description="Scaling of the updates, W = W0 + gamma B A (paper: 0.25)",
+        description="Scaling of the updates, W = W0 + gamma B A (FedAlign: 0.25)",
     )
     start_layer: int = Field(
         2,
         ge=0,
         le=11,
         title="first adapted layer",
-        description="First adapted attention layer l, from 0, of 12 (paper: 2); scaled to the depth",
+        description="First adapted attention layer l, from 0, of 12 (FedAlign: 2); scaled to the depth",
+    )
+
+
+class FedAlignConfig(ClassTextConfig, LoRAConfig):
+    """Hyper-parameters of FedAlign."""
+
+    trainable: Literal["attention", "table4"] = Field(
+        "attention",
+        title="trained parts",
+        description="Low-rank updates of attention alone (the paper's text), or table4, all that its Table 4 "
+        "counts: the image tower's class and positional embeddings and projection too, and the text tower's "
+        "token embedding (low-rank) and positional embedding",
+        json_schema_extra={"words": {"attention": "attention layers", "table4": "all of Table 4"}},
     )
     boundary_layer: int = Field(
         9,
@@ -71,12 +79,11 @@ class FedAlignConfig(MethodConfig):
         description="Factor of all cosines: exp(2.66) = 14.3 (paper), or 'clip' for the backbone's own",
         json_schema_extra={"words": {"clip": "CLIP's own"}},
     )
-    class_text: ClassText = class_text_field(
+    class_text: ClassText = Field(
         "description",
-        "Class texts: description, written ones (paper; the prompt where a class has none), or template, "
-        "the prompt",
+        description="Class texts: description, written ones (paper; the prompt where a class has none), or "
+        "template, the prompt",
     )
-    descriptions: Descriptions = descriptions_field()
     upload_ratio: float = Field(
         1.0,
         ge=0,
@@ -88,12 +95,14 @@ class FedAlignConfig(MethodConfig):
         "cosine",
         title="prototype similarity",
         description="Similarity of two prototypes (paper: cosine; Table 8)",
+        json_schema_extra={"words": {"dot": "dot product", "euclidean": "Euclidean distance"}},
     )
     euclidean: Literal["plain", "negated"] = Field(
         "plain",
         title="Euclidean similarity",
         description="Euclidean distance as printed, which favours dissimilar prototypes, or with a minus "
         "sign",
+        json_schema_extra={"words": {"plain": "as printed", "negated": "with a minus sign"}},
     )
     reduce: Literal["sum", "mean"] = Field(
         "sum",
@@ -111,6 +120,7 @@ class FedAlignConfig(MethodConfig):
         title="averaging of updates",
         description="Average the products B A and truncate to rank r (paper, Eq. 13, 14), or average B "
         "and A separately",
+        json_schema_extra={"words": {"product": "products B A", "factors": "B and A apart"}},
     )
     server_lr: LearningRate = Field(
         1e-3,

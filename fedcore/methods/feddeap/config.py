@@ -46,27 +46,32 @@ class FedDEAPConfig(MethodConfig):
         "1/s",
         title="ETF temperature",
         description="Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
+        json_schema_extra={"words": {"1/s": "CLIP's own"}},
     )
     phi_input: Literal["raw", "normalised"] = Field(
         "raw",
         title="transformation input",
         description="Input of the transformation networks: embeddings as they are (paper), or of unit length",
+        json_schema_extra={"words": {"raw": "as it is", "normalised": "of unit length"}},
     )
     domain_etf: Literal["domain", "client"] = Field(
         "domain",
         title="domain ETF columns",
         description="Columns of the domain ETF: one per domain, or one per client",
+        json_schema_extra={"words": {"domain": "one per domain", "client": "one per client"}},
     )
     image_context: Literal["train_mean", "batch"] = Field(
         "train_mean",
         description="Mean embedding that scales the domain prompt in prediction: of the client's training "
         "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
+        json_schema_extra={"words": {"train_mean": "mean training image", "batch": "mean of the test batch"}},
     )
     unseen: Literal["semantic_only", "mean_image"] = Field(
         "semantic_only",
         title="global model's context",
         description="Global model, which has no domain prompt: leave it out, or put the test batch's mean "
         "embedding in its place",
+        json_schema_extra={"words": {"semantic_only": "left out", "mean_image": "mean of the test batch"}},
     )
 
     @model_validator(mode="after")

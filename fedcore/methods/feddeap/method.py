@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedcore.clip import tokens
-from fedcore.clip.prompts import check_room, class_suffix, encode_class_context
+from fedcore.clip.prompts import check_prompts, check_room, class_suffix, encode_class_context
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -33,7 +33,6 @@ from fedcore.methods.feddeap.networks import (
     LAYERS,
     NETWORKS,
     check_frames,
-    check_widths,
     domain_columns,
     etf_loss,
     frame,
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 INIT_STD = 0.02
 """Standard deviation of fresh prompt vectors."""
-SHORTEST_SUFFIX = 8
-"""[SOS] a photo of a {one token} . [EOT]: what a prompt has to leave room for at least."""
 
 
 @method
@@ -137,16 +134,14 @@ class FedDEAP(Method[FedDEAPConfig]):
             FedLensError: for d != m, for prompts that are too long, and for ETFs that do not exist.
         """
         spec = context.spec
-        if spec.prompts:
-            raise FedLensError(f"{spec.name} takes no learned prompts: {spec.prompts}; choose e.g. ViT-B-32")
-        if config.personal_prompt:
-            check_widths(spec)
-        vectors = sum(config.lengths.values())
-        if vectors + SHORTEST_SUFFIX > spec.context_length:
+        check_prompts(spec)
+        if config.personal_prompt and spec.embed_dim != spec.token_width:
             raise FedLensError(
-                f"{vectors} prompt vectors leave no class room in {spec.context_length} tokens; use fewer",
-                config.longer,
+                f"FedDEAP multiplies image embeddings (width {spec.embed_dim}) with prompt tokens (width "
+                f"{spec.token_width}), which differ in {spec.name}; choose a backbone such as ViT-B-32",
+                "personal_prompt",
             )
+        vectors = sum(config.lengths.values())
         tokens.check_room(spec, context.classes, vectors, config.longer, "a photo of a {}.")
         domains = 0
         if config.domain_alignment:

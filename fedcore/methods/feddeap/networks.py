@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
-from fedcore.methods import Params, cross_entropy
+from fedcore.methods import Params, cross_entropy, draw_linear
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from fedcore.clip.specs import BackboneSpec
     from fedcore.federation import Problem
     from fedcore.methods.feddeap.config import FedDEAPConfig
 
@@ -42,18 +41,9 @@ def frame(problem: Problem, net: str, columns: int) -> Tensor:
 
 
 def init_network(net: str, d: int, generator: Generator) -> Params:
-    """Draw weights and biases uniformly within 1/sqrt(inputs), as torch.nn.Linear does, in float64.
-
-    Shape: w1 (d/2, d), b1 (d/2,), w2 (d, d/2), b2 (d,).
-    """
-    hidden = d // 2
-    shapes = {"w1": (hidden, d), "b1": (hidden,), "w2": (d, hidden), "b2": (d,)}
-    params = {}
-    for part, shape in shapes.items():
-        bound = 1 / math.sqrt(d if part.endswith("1") else hidden)
-        drawn = torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
-        params[f"{net}_{part}"] = drawn
-    return params
+    """Draw both layers as torch.nn.Linear does. Shape: w1 (d/2, d), b1 (d/2,), w2 (d, d/2), b2 (d,)."""
+    drawn = (*draw_linear(d // 2, d, generator), *draw_linear(d, d // 2, generator))
+    return {f"{net}_{part}": value for part, value in zip(LAYERS, drawn, strict=True)}
 
 
 def transform(params: Params, net: str, h: Tensor) -> Tensor:
@@ -109,17 +99,3 @@ def check_frames(config: FedDEAPConfig, classes: int, domains: int, width: int) 
             raise FedLensError(
                 f"an ETF in {width} dimensions takes at most {width} {what}, not {columns}; {remedy}", field
             )
-
-
-def check_widths(spec: BackboneSpec) -> None:
-    """Refuse backbones where an image embedding cannot scale a token.
-
-    Raises:
-        FedLensError: where d differs from m, with field ``personal_prompt``.
-    """
-    if spec.embed_dim != spec.token_width:
-        raise FedLensError(
-            f"FedDEAP multiplies image embeddings (width {spec.embed_dim}) with prompt tokens (width "
-            f"{spec.token_width}), which differ in {spec.name}; choose a backbone such as ViT-B-32",
-            "personal_prompt",
-        )

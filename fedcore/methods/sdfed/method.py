@@ -85,10 +85,19 @@ class SDFedConfig(MethodConfig):
     components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = Field(
         "all",
         description="Ablations of Table 6, from none (one shared prompt) to all; pfhf+srlp uses G_c R only",
-        json_schema_extra={"words": {"pfhf": "PFHF", "pfhf+srlp": "PFHF + SRLP", "pfhf+irdc": "PFHF + IRDC"}},
+        json_schema_extra={
+            "words": {
+                "none": "one shared prompt",
+                "pfhf": "PFHF",
+                "pfhf+srlp": "PFHF + SRLP",
+                "pfhf+irdc": "PFHF + IRDC",
+            }
+        },
     )
     refine_every: Literal["step", "round"] = Field(
-        "round", description="How often R is made: once per round (Section 4.2.5) or every step (Algorithm 1)"
+        "round",
+        description="How often R is made: once per round (Section 4.2.5) or every step (Algorithm 1)",
+        json_schema_extra={"words": {"step": "every step", "round": "once per round"}},
     )
     refined_gradient: bool = Field(
         False,
@@ -99,15 +108,18 @@ class SDFedConfig(MethodConfig):
         title="null space basis",
         description="Directions beyond the global prompt's rank: the SVD's own choice, or a fixed random "
         "basis drawn by seed",
-        json_schema_extra={"words": {"svd": "SVD"}},
+        json_schema_extra={"words": {"svd": "the SVD's", "seeded": "drawn by seed"}},
     )
     label_space: Literal["all", "client"] = Field(
-        "all", description="Classes that a client's losses and predictions cover: all, or those it holds"
+        "all",
+        description="Classes that a client's losses and predictions cover: all, or those it holds",
+        json_schema_extra={"words": {"all": "all classes", "client": "the client's own"}},
     )
     untrained: Literal["global", "local"] = Field(
         "global",
         title="untrained clients use",
         description="Prompt used to evaluate clients that have never taken part",
+        json_schema_extra={"words": {"global": "the global prompt", "local": "their own prompt"}},
     )
 
     @field_validator("local_length")

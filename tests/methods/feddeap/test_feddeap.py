@@ -439,19 +439,19 @@ def wide(name: str = "ViT-B-32", classes: int = 3, client_domain: tuple[int, ...
         (
             wide(),
             {"prompt_length": 35},
-            "70 prompt vectors leave no class room in 77 tokens",
+            "a context of 70 leaves no room for class .* 77",
             "prompt_length",
         ),
         (
             wide(),
             {"prompt_length": 40, "personal_length": 30},
-            "70 prompt vectors leave no class room in 77 tokens",
+            "a context of 70 leaves no room for class .* 77",
             "prompt_length",
         ),
         (
             wide(),
             {"prompt_length": 12, "personal_length": 58},
-            "70 prompt vectors leave no class room in 77 tokens",
+            "a context of 70 leaves no room for class .* 77",
             "personal_length",
         ),
     ],
@@ -473,7 +473,7 @@ def test_ablations_lift_the_limits_they_cause():
 
 def test_two_prompts_fill_the_text_tower_to_its_end():
     FedDEAP.check(FedDEAPConfig(prompt_length=9, personal_length=60), wide())
-    with pytest.raises(FedLensError, match="70 prompt vectors"):
+    with pytest.raises(FedLensError, match="a context of 70 leaves no room"):
         FedDEAP.check(FedDEAPConfig(prompt_length=10, personal_length=60), wide())
 
 
