@@ -49,7 +49,7 @@ def list_data_sets() -> int:
 def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None) -> int:
     """Download a built-in data set, and read it as a run does."""
     from fedcore.cli.progress import with_preparation
-    from fedcore.data import catalog
+    from fedcore.data import catalog, downloads
 
     entry = catalog.entry(name)
     if root is None and entry.torchvision:
@@ -57,7 +57,7 @@ def get(name: Annotated[str, typer.Argument(metavar="NAME")], root: Root = None)
             f"name the folder for {entry.title} with --root (about {entry.megabytes} MB)", "root"
         )
     last = ""
-    for step in catalog.download(name, root or "."):  # torchvision draws the bar
+    for step in downloads.download(name, root or "."):  # torchvision draws the bar
         if step.message != last:
             last = step.message
             print(last, file=sys.stderr)

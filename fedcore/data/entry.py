@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from fedcore.errors import FedLensError
@@ -14,9 +12,6 @@ from fedcore.paths import ASSETS
 
 CLASSES = ASSETS / "classes.json"
 """Class names as the data sets write them in their folders or label files, in the order of their labels."""
-
-PICTURE = "a picture of a {}."
-PHOTO = "a photo of a {}."
 
 ONE_DOMAIN = "all"
 """Name of the only domain of a data set without domains."""
@@ -71,12 +66,6 @@ class Entry:
     subset: bool = False
     torchvision: str = ""
     megabytes: int | None = None
-
-
-@cache
-def known_classes(name: str) -> tuple[str, ...]:
-    """Read the class names of a data set, in the order of its labels, from ``CLASSES``."""
-    return tuple(json.loads(CLASSES.read_text(encoding="utf-8"))[name])
 
 
 def select_domains(

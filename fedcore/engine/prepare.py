@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from fedcore.clip.specs import backbone_spec
 from fedcore.config import DataConfig, Experiment, RunConfig, backbones
 from fedcore.data import catalog
+from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
@@ -93,7 +94,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
         images.domains,
         images.template,
         tuple(assignment.client_domain.tolist()),
-        catalog.LazyDescriptions(run.data.name, run.data.root, images.classes),
+        LazyDescriptions(run.data.name, run.data.root, images.classes),
         catalog.entry(run.data.name).embedded,
     )
     return RunInputs(assignment, context)

@@ -15,7 +15,7 @@ from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import features
 from fedcore.clip.backbone import Backbone
 from fedcore.config import BackboneConfig, RunConfig, backbone_names, backbones
-from fedcore.data import catalog
+from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.slow_work import prepare_then
@@ -220,7 +220,7 @@ def build_federation(
         samples=train.counts,
         class_counts=torch.as_tensor(np.asarray(assignment.counts), dtype=torch.int64),
         seed=seed,
-        descriptions=catalog.LazyDescriptions(images.name, root, images.classes),
+        descriptions=LazyDescriptions(images.name, root, images.classes),
     )
     test = Rows.of([*assignment.test, *assignment.domain_test])
     return Federation(

@@ -149,9 +149,9 @@ def encode(job: Job) -> Work[dict[str, Any]]:
 
 def download(job: Job) -> Work[dict[str, Any]]:
     """Download a data set through torchvision. args: name, root."""
-    from fedcore.data import catalog
+    from fedcore.data import downloads
 
-    yield from catalog.download(job.args["name"], job.args["root"])
+    yield from downloads.download(job.args["name"], job.args["root"])
     return {"name": job.args["name"], "root": job.args["root"]}
 
 

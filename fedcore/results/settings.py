@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcore.config import PARTITION_FIELDS, PartitionConfig, RunConfig, backbone_names
 from fedcore.config.field_names import data_title, field_phrase, value_text
-from fedcore.data.catalog.entries import ENTRIES
+from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
 from fedcore.methods.optional import ClassTexts
@@ -21,7 +21,7 @@ NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")
-_EMBEDDED = {entry.name for entry in ENTRIES if entry.embedded}
+_EMBEDDED = {entry.name for entry in catalog.entries() if entry.embedded}
 
 
 def setting_key(config: RunConfig, environment: Mapping[str, Any] | None = None) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from fedcore.clip.prompts import spoken
-from fedcore.data import catalog
+from fedcore.data import catalog, descriptions
 from fedcore.data.slow_work import defer_slow_work
 from fedcore.errors import FedLensError
 from pages.widgets import markup
@@ -72,7 +72,7 @@ def _classes_and_texts(data: Mapping[str, Any]) -> tuple[tuple[str, ...], Texts]
     """
     name, root = str(data["name"]), data.get("root")
     domains, columns = data.get("domains"), data.get("columns")
-    token = catalog.descriptions_version(name, root)
+    token = descriptions.version(name, root)
     return _read_classes_and_texts(
         name, root, tuple(domains) if domains else None, tuple((columns or {}).items()), token
     )
@@ -89,7 +89,7 @@ def _read_classes_and_texts(
     """Read classes and texts, cached until ``token``, the version of the texts, changes."""
     with defer_slow_work():
         classes = catalog.facts(name, root, domains, None, dict(columns)).classes
-    return classes, _tidy(catalog.descriptions_of(name, root, classes), classes)
+    return classes, _tidy(descriptions.of_classes(name, root, classes), classes)
 
 
 def _tidy(texts: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Texts:
@@ -159,7 +159,7 @@ def _buttons(place: str, texts: Texts, classes: Sequence[str]) -> None:
     if file is None:
         return
     try:
-        given = catalog.read_descriptions(file.getvalue(), file.name)
+        given = descriptions.parse(file.getvalue(), file.name)
     except FedLensError as error:
         markup.show_error(error)
         return

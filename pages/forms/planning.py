@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore.config import Experiment, parse
-from fedcore.data import catalog
+from fedcore.data import descriptions
 from fedcore.engine.plan import Plan
 from fedcore.engine.planner import Planner, PlanResult
 from fedcore.errors import FedLensError
@@ -84,7 +84,7 @@ def _plan(experiment: Experiment) -> Plan | FedLensError | None:
 def _texts_version(experiment: Experiment) -> str:
     """Return the version of the class descriptions, which are part of the plan."""
     try:
-        return catalog.descriptions_version(experiment.data.name, experiment.data.root)
+        return descriptions.version(experiment.data.name, experiment.data.root)
     except FedLensError:  # an unknown data set, which the plan reports
         return ""
 

@@ -26,10 +26,10 @@ DRAWINGS = [f"{style}+30/star/000" for style in STYLES]
 
 SCRIPT = """
 import json, sys
-from fedcore.data import catalog
+from fedcore.data import catalog, descriptions
 own, named, drawings = json.loads(sys.argv[1])
 quick = repr([catalog.facts(name) for name in ("rotated-digits", "shapes")])
-quick += repr([catalog.facts("folder", own["folder"]), catalog.descriptions("shapes")])
+quick += repr([catalog.facts("folder", own["folder"]), descriptions.read("shapes")])
 heavy = sorted({"torch", "sklearn", "pandas"} & set(sys.modules))
 
 from fedcore.data.drawn import shapes

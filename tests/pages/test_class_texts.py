@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, MethodEntry, RunConfig, loads
-from fedcore.data import catalog
+from fedcore.data import descriptions
 from fedcore.results.artifacts import run_toml
 from fedcore.store import Store
 from pages.forms import class_texts
@@ -152,9 +152,7 @@ def test_a_closed_form_says_how_many_texts_it_holds(
 
 
 def test_texts_of_a_file_are_read_as_the_folder_s_are() -> None:
-    given = catalog.read_descriptions(
-        '\ufeff{"fire_engine": ["a  van."], "dog": ["x"]}'.encode(), "mine.json"
-    )
+    given = descriptions.parse('\ufeff{"fire_engine": ["a  van."], "dog": ["x"]}'.encode(), "mine.json")
     table = class_texts._table(given, ("cat", "fire engine"))
     assert class_texts._texts_of_table(table) == ({"fire engine": ["a van."]}, 0)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
+from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError, first_line
 from fedcore.progress import Progress, Work
@@ -13,20 +15,22 @@ POLL_SECONDS = 0.5
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".mat")
 
 
-def fetch(entry: Entry, root: str | Path) -> Work[None]:
-    """Download a data set into a folder and unpack it; progress is in bytes, and approximate.
+def download(name: str, root: str | Path) -> Work[None]:
+    """Download a data set into a folder and unpack it; call it only when the user asks for it.
 
-    Existing files are not downloaded again: torchvision compares checksums. If this work is stopped early,
-    the download continues until the process ends.
+    Progress is in bytes, and approximate. Existing files are not downloaded again: torchvision compares
+    checksums. If this work is stopped early, the download continues until the process ends.
 
     Raises:
         FedLensError: ``data.name``, with how to get it, for a data set that torchvision cannot download;
             ``data.root``, where the folder cannot be written or the download fails.
     """
+    entry = catalog.entry(name)
     if not entry.torchvision:
-        if entry.embedded:
-            raise FedLensError(f"{entry.title} comes with FedLens; there is nothing to download", "data.name")
-        raise FedLensError(f"{entry.title} has no automatic download. {entry.how_to_get}", "data.name")
+        remedy = "comes with FedLens; there is nothing to download"
+        if not entry.embedded:
+            remedy = f"has no automatic download. {entry.how_to_get}"
+        raise FedLensError(f"{entry.title} {remedy}", "data.name")
     folder = Path(root).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +70,6 @@ def _size(folder: Path) -> int:
     size = 0
     for path in (*folder.glob("*"), *folder.glob("*/*")):
         if path.name.endswith(_ARCHIVES):
-            try:
+            with contextlib.suppress(FileNotFoundError):  # deleted after unpacking
                 size += path.stat().st_size
-            except FileNotFoundError:  # deleted after unpacking
-                continue
     return size

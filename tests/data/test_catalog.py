@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedcore.data import catalog
+from fedcore.data import catalog, descriptions
 from fedcore.data.entry import squash
 from fedcore.errors import FedLensError
 
@@ -121,7 +121,7 @@ def test_a_named_data_set_with_other_classes_is_refused(call, tmp_path: Path):
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_descriptions_name_every_class(name: str):
-    written = catalog.descriptions(name)
+    written = descriptions.read(name)
     assert tuple(written) == catalog.facts(name).classes
     for word, texts in written.items():
         assert len(set(texts)) == 3
@@ -130,26 +130,26 @@ def test_embedded_descriptions_name_every_class(name: str):
 
 def test_descriptions_of_a_folder(tmp_path: Path):
     root = make(tmp_path / "data", ("a",), ("x", "y"))
-    assert catalog.descriptions("folder", str(root)) == {}
+    assert descriptions.read("folder", str(root)) == {}
     content = {"x": ["an x"], "y": ["a y", "a letter y"]}
     (tmp_path / "descriptions.json").write_text(json.dumps(content))
-    assert catalog.descriptions("folder", str(root)) == content
+    assert descriptions.read("folder", str(root)) == content
     (root / "descriptions.json").write_text(json.dumps({"x": ["the inner file wins"]}))
-    assert catalog.descriptions("folder", str(root)) == {"x": ["the inner file wins"]}
+    assert descriptions.read("folder", str(root)) == {"x": ["the inner file wins"]}
 
 
 def test_descriptions_name_classes_as_their_folders_do_or_as_prompts_do(tmp_path: Path):
     root = make(tmp_path, ("a",), ("fire_engine", "snow_owl", "cat"))
     content = {"fire engine": ["a red van."], "snow_owl": ["a white bird."], "dog": ["no class of these."]}
     (root / "descriptions.json").write_text(json.dumps(content))
-    found = catalog.descriptions_of("folder", str(root), ("cat", "fire_engine", "snow owl"))
+    found = descriptions.of_classes("folder", str(root), ("cat", "fire_engine", "snow owl"))
     assert found == {"fire_engine": ["a red van."], "snow owl": ["a white bird."]}
 
 
 def test_two_spellings_of_one_class_are_not_guessed_between(tmp_path: Path):
     (tmp_path / "descriptions.json").write_text('{"fire_engine": ["red."], "fire engine": ["blue."]}')
     with pytest.raises(FedLensError, match="'fire_engine' and 'fire engine' are one class") as caught:
-        catalog.descriptions_of("folder", str(tmp_path), ("fire engine",))
+        descriptions.of_classes("folder", str(tmp_path), ("fire engine",))
     assert caught.value.field == "data.root"
 
 
@@ -160,5 +160,5 @@ def test_descriptions_of_another_form_are_refused(tmp_path: Path, text: str):
     root = make(tmp_path, ("a",), ("x",))
     (root / "descriptions.json").write_text(text)
     with pytest.raises(FedLensError, match=r"descriptions\.json") as caught:
-        catalog.descriptions("folder", str(root))
+        descriptions.read("folder", str(root))
     assert caught.value.field == "data.root"

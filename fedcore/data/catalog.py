@@ -1,0 +1,163 @@
+"""The data sets that are known by name: their facts, and loading them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcore.data.drawn import digits, shapes
+from fedcore.data.entry import CLASSES, ONE_DOMAIN, Entry, select_domains
+from fedcore.data.images import ImageSet
+from fedcore.errors import FedLensError
+from fedcore.paths import ASSETS
+
+_DRAWN = {"rotated-digits": digits, "shapes": shapes}
+_log = logging.getLogger(__name__)
+
+
+def _read_entries() -> dict[str, Entry]:
+    """Read ``catalog.toml``, with the classes of ``classes.json``."""
+    classes = json.loads(CLASSES.read_text(encoding="utf-8"))
+    result = {}
+    for name, fields in tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8")).items():
+        if name in _DRAWN:
+            code = _DRAWN[name]
+            fields |= {"domains": code.DOMAINS, "classes": code.CLASSES, "template": code.TEMPLATE}
+        fields["domains"] = tuple(fields.get("domains", ()))
+        fields["classes"] = tuple(fields.get("classes") or classes.get(name, ()))
+        result[name] = Entry(name=name, embedded=name in _DRAWN, **fields)
+    return result
+
+
+_ENTRIES = _read_entries()
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """The facts of a data set that are known without opening an image."""
+
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    template: str
+
+
+def entries() -> list[Entry]:
+    """Return all data sets, the embedded ones first."""
+    return list(_ENTRIES.values())
+
+
+def entry(name: str) -> Entry:
+    """Return a data set by name.
+
+    Raises:
+        FedLensError: ``data.name``, with the nearest names.
+    """
+    if name in _ENTRIES:
+        return _ENTRIES[name]
+    near = difflib.get_close_matches(name.lower(), _ENTRIES, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(_ENTRIES)}"
+    raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
+
+
+def facts(
+    name: str,
+    root: str | None = None,
+    domains: Sequence[str] | None = None,
+    template: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> DataFacts:
+    """Return classes, domains and template as ``load`` would give them, fast, from names alone.
+
+    Raises:
+        FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
+    """
+    known = entry(name)
+    if known.embedded:
+        chosen = select_domains(name, known.domains, domains)
+        return DataFacts(known.classes, chosen, template or known.template)
+    from fedcore.data.readers import loaders
+
+    classes, chosen = loaders.names(known, root_of(known, root), domains, columns)
+    return DataFacts(classes, chosen, template or known.template)
+
+
+def load(
+    name: str,
+    root: str | None = None,
+    domains: Sequence[str] | None = None,
+    template: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> ImageSet:
+    """Load a data set by name; images that are left out are logged as warnings.
+
+    Args:
+        root: folder on this machine, for all but the embedded data.
+        domains: the domains to use, None for all; the data set's own order is kept.
+        template: prompt with one ``{}``; None for the data set's own.
+        columns: names of the columns of a manifest or Hugging Face data set, where they are its own.
+
+    Raises:
+        FedLensError: ``data.name``, ``data.root`` or ``data.domains``.
+    """
+    images, warnings = load_checked(name, root, domains, template, columns)
+    for line in warnings:
+        _log.warning(line)
+    return images
+
+
+def load_checked(
+    name: str,
+    root: str | None = None,
+    domains: Sequence[str] | None = None,
+    template: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> tuple[ImageSet, list[str]]:
+    """Load a data set as ``load`` does, and return the warnings instead of logging them."""
+    known = entry(name)
+    warnings: list[str] = []
+    if known.embedded:
+        images = _DRAWN[name].load().restrict(select_domains(name, known.domains, domains))
+    else:
+        from fedcore.data.readers import loaders
+
+        images, warnings = loaders.load(known, root_of(known, root), domains, columns)
+        images = replace(images, root=str(root))
+        warnings = [*warnings, *count_warnings(known, images)]
+    return (replace(images, template=template) if template else images), warnings
+
+
+def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
+    """Warn where a data set does not have as many images or classes as the literature says."""
+    if ONE_DOMAIN in entry.counts:  # known for the whole set only
+        whole = images.domains == entry.domains
+        pairs = [(ONE_DOMAIN, len(images), entry.counts[ONE_DOMAIN])] if whole else []
+    else:
+        held = np.bincount(images.domain, minlength=len(images.domains)).tolist()
+        known = zip(images.domains, held, strict=True)
+        pairs = [(name, n, entry.counts[name]) for name, n in known if name in entry.counts]
+    lines = []
+    off = [f"{name} {n:,} of {expected:,}" for name, n, expected in pairs if n != expected]
+    if off:
+        n, expected = sum(n for _, n, _ in pairs), sum(expected for _, _, expected in pairs)
+        detail = f" ({', '.join(off)})" if len(pairs) > 1 else ""
+        lines.append(f"{entry.title}: {expected:,} images expected, {n:,} found{detail}")
+    if entry.class_count not in (None, len(images.classes)):
+        lines.append(f"{entry.title}: {entry.class_count} classes expected, {len(images.classes)} found")
+    return lines
+
+
+def root_of(entry: Entry, root: str | None) -> str:
+    """Return the folder of a data set that is not embedded.
+
+    Raises:
+        FedLensError: ``data.root``, with how to get the data set, where none is given.
+    """
+    if not root:
+        raise FedLensError(f"{entry.title} needs its folder on this machine. {entry.how_to_get}", "data.root")
+    return root

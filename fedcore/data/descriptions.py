@@ -1,0 +1,112 @@
+"""The written descriptions of classes (FedAlign's GT): embedded, or from ``descriptions.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedcore.data import catalog
+from fedcore.errors import FedLensError
+from fedcore.paths import ASSETS
+
+
+def read(name: str, root: str | None = None) -> dict[str, list[str]]:
+    """Read the written descriptions of each class.
+
+    The file maps class names, as they enter the prompt, to lists of sentences. It is in the data set's folder
+    or beside it; without one the result is empty.
+
+    Raises:
+        FedLensError: ``data.root``, if the file is not such a mapping.
+    """
+    path = file_of(name, root)
+    if path is None:
+        return {}
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FedLensError(f"cannot read {path}: {error.strerror}", "data.root") from error
+    return parse(content, str(path))
+
+
+def file_of(name: str, root: str | None = None) -> Path | None:
+    """Find the file with the written descriptions of a data set's classes; None if there is none."""
+    known = catalog.entry(name)
+    if known.embedded:
+        return ASSETS / "descriptions" / f"{name}.json"
+    folder = Path(catalog.root_of(known, root)).expanduser()
+    paths = (folder / "descriptions.json", folder.parent / "descriptions.json")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def version(name: str, root: str | None = None) -> str:
+    """Return a text that changes with the written descriptions; empty without descriptions or a folder."""
+    if not catalog.entry(name).embedded and not root:
+        return ""
+    path = file_of(name, root)
+    try:
+        return f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}" if path else ""
+    except OSError:
+        return ""
+
+
+def of_classes(name: str, root: str | None, classes: Sequence[str]) -> dict[str, list[str]]:
+    """Return the written descriptions of these classes; ``fire_engine`` and ``fire engine`` are one name.
+
+    Raises:
+        FedLensError: as ``read``.
+    """
+    names: dict[str, str] = {}
+    written: dict[str, list[str]] = {}
+    for c, texts in read(name, root).items():
+        other = names.setdefault(c.replace("_", " "), c)
+        if other != c:
+            where = file_of(name, root)
+            raise FedLensError(f"{where}: '{other}' and '{c}' are one class; name it once", "data.root")
+        written[c.replace("_", " ")] = texts
+    return {c: written[c.replace("_", " ")] for c in classes if c.replace("_", " ") in written}
+
+
+class LazyDescriptions(Mapping[str, Sequence[str]]):
+    """``of_classes``, read at the first access: a file that is not needed may be missing or broken."""
+
+    def __init__(self, name: str, root: str | None, classes: Sequence[str]) -> None:
+        self._arguments = name, root, classes
+
+    @cached_property
+    def _texts(self) -> dict[str, list[str]]:
+        return of_classes(*self._arguments)
+
+    def __getitem__(self, name: str) -> Sequence[str]:
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def parse(content: bytes, where: str) -> dict[str, list[str]]:
+    """Read the content of a ``descriptions.json``.
+
+    Args:
+        where: name of the file in an error message.
+
+    Raises:
+        FedLensError: ``data.root``, if it does not map classes to lists of texts.
+    """
+    try:
+        texts_of: Any = json.loads(content.decode("utf-8-sig"))
+    except ValueError as error:
+        raise FedLensError(f"{where}: not readable as JSON ({error})", "data.root") from error
+    valid = isinstance(texts_of, dict) and all(
+        isinstance(texts, list) and texts and all(isinstance(t, str) and t.strip() for t in texts)
+        for texts in texts_of.values()
+    )
+    if not valid:
+        raise FedLensError(f'{where}: expected {{"class": ["a description", ...], ...}}', "data.root")
+    return dict(texts_of)
