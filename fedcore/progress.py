@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
+_Step = TypeVar("_Step")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,20 @@ def result_of(work: Work[_Result], report: Callable[[Progress], None] | None = N
             return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
         if report is not None:
             report(progress)
+
+
+def relay(
+    work: Generator[_Step, None, _Result], keep: Callable[[_Step], bool]
+) -> Generator[_Step, None, _Result]:
+    """Pass on those reports of slow work for which ``keep`` returns True, and return the work's result."""
+    with closing(work):
+        while True:
+            try:
+                step = next(work)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
+            if keep(step):
+                yield step
 
 
 class Pace:

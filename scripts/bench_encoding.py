@@ -57,6 +57,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     """Draw the pictures, then measure the parts, the pipeline and a second run."""
     from fedcore.clip import decoding, encodings, features
     from fedcore.data import catalog
+    from fedcore.progress import result_of
 
     draw(folder / "set", options.images)
     begun = time.perf_counter()
@@ -74,7 +75,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     alone = [(decode_rate(images, backbone, workers), encode_rate(backbone, options.reads, len(images)))]
     with memory() as peak:
         begun = time.perf_counter()
-        for _ in features.fill(backbone, images, options.reads, folder / "cache", workers):
+        for _ in features.encode(backbone, images, options.reads, folder / "cache", workers):
             pass
         rate = len(images) / (time.perf_counter() - begun)
     alone.append((decode_rate(images, backbone, workers), encode_rate(backbone, options.reads, len(images))))
@@ -91,7 +92,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     begun = time.perf_counter()
     again = catalog.load("folder", str(folder / "set"))
     listing = time.perf_counter() - begun
-    features.encode(backbone, again, options.reads, folder / "cache")
+    result_of(features.encode(backbone, again, options.reads, folder / "cache"))
     cached = time.perf_counter() - begun - listing
     print(f"second run: files found again in {listing:.2f} s, their encoding in the cache in {cached:.3f} s")
 

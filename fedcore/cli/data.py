@@ -125,6 +125,7 @@ def encode(
     """Encode a data set before any run needs it."""
     from fedcore import config
     from fedcore.cli.progress import track, with_preparation
+    from fedcore.clip import features
     from fedcore.clip.specs import backbone_spec
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
@@ -137,7 +138,7 @@ def encode(
         print_note(warning)
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
     folder = Store(db or database.default_path()).artifacts / "encodings"
-    track(setup.encode(encoder, images, reads, folder))
+    track(features.encode(encoder, images, reads, folder))
     print(f"{len(images)} images of {images.name} encoded with {backbone}")
     return DONE
 

@@ -85,11 +85,7 @@ def estimate(spec: BackboneSpec, images: int, reads: str) -> int:
     Raises:
         FedLensError: as ``row_shape``.
     """
-    return file_size(images, row_shape(spec, reads), reads)
-
-
-def file_size(images: int, row: tuple[int, ...], reads: str) -> int:
-    """Return the bytes of the .npy file that holds this many rows."""
+    row = row_shape(spec, reads)
     return HEADER_BYTES + images * math.prod(row) * stored_dtype(images, row, reads).itemsize
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from fedcore.clip.decoding import batches
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
+from fedcore.progress import Pace, Progress, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,29 +55,11 @@ def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def encode(
-    backbone: Backbone,
-    images: ImageSet,
-    reads: str,
-    folder: Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    workers: int | None = None,
-) -> Tensor:
-    """Return the encoded samples of a data set, from the cache or encoded now.
-
-    Shape: -> (samples, d) for ``embedding``, (samples, patches, width) for ``patches``, (samples, tokens,
-    width) for ``layer:k``; a memory-mapped CPU tensor.
-
-    Raises:
-        FedLensError: as ``fill``.
-    """
-    for done, total in fill(backbone, images, reads, folder, workers):
-        progress(done, total)
-    return read(cache_path(folder, backbone, images, reads))
-
-
 def read(path: Path) -> Tensor:
     """Memory-map a finished encoding; it cannot be deleted while the tensor lives.
+
+    Shape: -> (samples, d) for ``embedding``, (samples, patches, width) for ``patches``, (samples, tokens,
+    width) for ``layer:k``, on the CPU.
 
     Raises:
         FedLensError: when it was deleted just now.
@@ -84,10 +67,10 @@ def read(path: Path) -> Tensor:
     return torch.from_numpy(arrays.open_mapped(path))
 
 
-def fill(
+def encode(
     backbone: Backbone, images: ImageSet, reads: str, folder: Path, workers: int | None = None
-) -> Generator[tuple[int, int], None, None]:
-    """Make the encoding of a data set where it is not cached; yields (done, total) after every batch.
+) -> Work[Path]:
+    """Encode a data set unless its encoding is cached; the progress shows speed and time left.
 
     A cache file appears under its name only when it is complete; what an interrupted call has finished is
     taken up by the next. Of several processes that want the same encoding one makes it, and the others' calls
@@ -96,32 +79,39 @@ def fill(
     Args:
         workers: decoding threads, 0 for none; None: one a core for larger sets. They do not change a bit.
 
+    Returns:
+        the encoding's file.
+
     Raises:
         FedLensError: when there are no images, one cannot be decoded, or the result is too large.
     """
     if not len(images):
         raise FedLensError(f"{images.name} has no images to encode", "data.name")
-    path = cache_path(folder, backbone, images, reads)
-    if path.exists():
-        return
+    path, pace = cache_path(folder, backbone, images, reads), Pace()
+
+    def progress(done: int) -> Progress:
+        speed = pace.text(done, len(images))
+        return Progress(f"encoding {images.name}" + (f" ({speed})" if speed else ""), done, len(images))
+
     folder.mkdir(parents=True, exist_ok=True)
-    while True:
+    while not path.exists():
         with arrays.write_lock(path) as acquired:
-            if path.exists():
-                return
             if acquired:
-                yield from _write(backbone, images, reads, path, workers)
-                return
-        yield arrays.rows_on_disk(path), len(images)
+                written = () if path.exists() else _write(backbone, images, reads, path, workers)
+                yield from map(progress, written)
+                break
+        yield progress(arrays.rows_on_disk(path))
         time.sleep(_POLL_SECONDS)
+    return path
 
 
 def _write(
     backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
-) -> Generator[tuple[int, int], None, None]:
+) -> Iterator[int]:
+    """Write an encoding whose lock is held; yields the number of finished images after every batch."""
     frozen_pass, total = parse_reads(reads), len(images)
     row = encodings.row_shape(backbone.spec, reads)
-    size = encodings.file_size(total, row, reads)
+    size = encodings.estimate(backbone.spec, total, reads)
     what = f"{total:,} images of {images.name} with {backbone.spec.name} ('{reads}')"
     encodings.check_disk_space(size, what, path.parent, arrays.unfinished_bytes(path))
     dtype = encodings.stored_dtype(total, row, reads)
@@ -130,12 +120,12 @@ def _write(
     writer = arrays.ArrayWriter(path, total, row, dtype, description)
     try:
         if writer.done:
-            yield writer.done, total
+            yield writer.done
         for count, pixels in batches(images.read, backbone.preprocess, total, writer.done, workers):
             with torch.no_grad(), _precision(backbone):
                 values = frozen_pass(backbone, pixels.to(backbone.device)).float()
             writer.write(encodings.to_stored(values[:count].cpu().numpy(), dtype, path.name))
-            yield writer.done, total
+            yield writer.done
     finally:
         writer.close()
 

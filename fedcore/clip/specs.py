@@ -119,7 +119,8 @@ def backbone_spec(name: str) -> BackboneSpec:
         raise FedLensError(f"unknown backbone '{name}'; {hint}", "backbone.name")
     config = json.loads(files[name].read_text())
     vision, text = config["vision_cfg"], config["text_cfg"]
-    family, side = _family(vision), _side(vision.get("image_size", 224))
+    family, side = _family(vision), vision.get("image_size", 224)
+    side = side if isinstance(side, int) else side[0]
     return BackboneSpec(
         name=name,
         embed_dim=config["embed_dim"],
@@ -141,10 +142,6 @@ def _family(vision: dict[str, Any]) -> Literal["vit", "resnet", "other"]:
         return "resnet"
     pooled_elsewhere = vision.get("attentional_pool") or vision.get("pool_type", "tok") != "tok"
     return "other" if "timm_model_name" in vision or pooled_elsewhere else "vit"
-
-
-def _side(size: int | list[int]) -> int:
-    return size if isinstance(size, int) else size[0]
 
 
 def _prompt_obstacle(config: dict[str, Any]) -> str | None:

@@ -58,13 +58,10 @@ def check_backbones(run: RunConfig) -> BackboneSpec:
     for i, cohort in enumerate(run.cohorts):
         if cohort.backbone is not None:
             with _error_of_cohort(i):
-                _known(cohort.backbone)
-    return _known(backbones(run)[0])
-
-
-def _known(backbone: BackboneConfig) -> BackboneSpec:
-    weights_source(backbone.name, backbone.pretrained)
-    return backbone_spec(backbone.name)
+                weights_source(cohort.backbone.name, cohort.backbone.pretrained)
+    first = backbones(run)[0]
+    weights_source(first.name, first.pretrained)
+    return backbone_spec(first.name)
 
 
 def cohort_config(run: RunConfig, cohort: CohortConfig, field: str = "cohorts") -> MethodConfig:

@@ -167,15 +167,7 @@ class Evaluator:
             result = torch.where(held, by_class, 0.0).sum(-1)  # where: an infinite loss of others stays out
         first = len(self.federation.test_sets) + 1
         return [
-            Cell(
-                split=TEST,
-                stage=stage,
-                model=c + 1,
-                test_set=first + c,
-                correct=int(right),
-                total=int(n),
-                loss=_mean(lost, n),
-            )
+            _cell(TEST, stage, c + 1, first + c, right, n, lost)
             for c, right, n, lost in zip(clients.tolist(), result[0], total, result[1], strict=True)
             if n > 0
         ]
@@ -252,15 +244,7 @@ class Evaluator:
         """Make the cells of a matrix; its test sets begin at ``first`` in entity order (clients, domains)."""
         clients = len(self.federation.problem.clients)
         return [
-            Cell(
-                split=split,
-                stage=stage,
-                model=m,
-                test_set=j,
-                correct=int(correct[i, at]),
-                total=int(total[i, at]),
-                loss=_mean(loss[i, at], total[i, at]),
-            )
+            _cell(split, stage, m, j, correct[i, at], total[i, at], loss[i, at])
             for i, m in enumerate(models)
             for at, j in enumerate(range(first + 1, first + 1 + correct.shape[1]))
             if total[i, at] > 0 and (kept == "all" or j == m or (kept == "domains" and j > clients))
@@ -270,19 +254,10 @@ class Evaluator:
     def _diagonal(
         split: int, stage: Stage, clients: Tensor, correct: Tensor, total: Tensor, loss: Tensor
     ) -> list[Cell]:
-        codes = (clients + 1).tolist()
         return [
-            Cell(
-                split=split,
-                stage=stage,
-                model=c,
-                test_set=c,
-                correct=int(correct[i]),
-                total=int(total[i]),
-                loss=_mean(loss[i], total[i]),
-            )
-            for i, c in enumerate(codes)
-            if total[i] > 0
+            _cell(split, stage, c + 1, c + 1, right, n, lost)
+            for c, right, n, lost in zip(clients.tolist(), correct, total, loss, strict=True)
+            if n > 0
         ]
 
 
@@ -291,7 +266,17 @@ def _one(params: Params, model: int) -> Params:
     return {name: value[model : model + 1] for name, value in params.items()}
 
 
-def _mean(loss: Tensor, total: Tensor) -> float | None:
-    """Return a cell's mean loss; None if it is infinite (a class that the model cannot predict)."""
-    value = float(loss / total)
-    return value if math.isfinite(value) else None
+def _cell(
+    split: int, stage: Stage, model: int, test_set: int, correct: Tensor, total: Tensor, loss: Tensor
+) -> Cell:
+    """Make a cell; its mean loss is None if it is infinite (a class that the model cannot predict)."""
+    mean = float(loss / total)
+    return Cell(
+        split=split,
+        stage=stage,
+        model=model,
+        test_set=test_set,
+        correct=int(correct),
+        total=int(total),
+        loss=mean if math.isfinite(mean) else None,
+    )

@@ -6,7 +6,7 @@ changes a recorded value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
 from fedcore.engine.cohorts import Cohort
 from fedcore.engine.evaluate import Evaluator
-from fedcore.engine.events import GLOBAL, Notice
+from fedcore.engine.events import GLOBAL
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.engine.train import make_loop, resolve_environment
 from fedcore.errors import FedLensError
@@ -26,7 +26,7 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State
 from fedcore.methods.optional import GradCAMScores, LearnedPrompts, predicts_in_batches
-from fedcore.progress import Progress, Work
+from fedcore.progress import Progress, Work, relay
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,21 +131,11 @@ def restore(
         FedLensError: when data, weights or the checkpoint are not those of the run.
     """
     resolved = resolve_environment(run, device, environment)
-    setup = yield from _without_notices(set_up(run, artifacts, device))
+    steps = set_up(run, artifacts, device)  # its notices are in the run's record already
+    setup: RunSetup = yield from relay(steps, lambda step: isinstance(step, Progress))  # type: ignore[misc]
     loop = make_loop(run, setup, int(resolved["chunk"]))
     loop.resume(checkpoint)
     return Snapshot(loop.cohorts, loop.state, setup.images, loop.done)
-
-
-def _without_notices(steps: Generator[Progress | Notice, None, RunSetup]) -> Work[RunSetup]:
-    """Pass on the progress without notices, which the run's record already has."""
-    while True:
-        try:
-            step = next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
-        if isinstance(step, Progress):
-            yield step
 
 
 def predictions(snapshot: Snapshot) -> Work[Arrays]:

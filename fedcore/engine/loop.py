@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedcore.engine import checkpoint
 from fedcore.engine.cohorts import Cohort, is_mixed, without_samples
 from fedcore.engine.evaluate import Evaluator
@@ -323,13 +325,7 @@ def _join_trained(parts: list[Trained]) -> Trained:
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
     """Turn a scalar, a vector over participants or a matrix over them into rows; NaN and inf are left out."""
-    value = torch.as_tensor(value).detach().double().cpu()
-    if value.dim() == 0:
-        rows = [(name, value.item(), -1, -1)]
-    elif value.dim() == 1:
-        rows = [(name, v, codes[i], -1) for i, v in enumerate(value.tolist())]
-    else:
-        rows = [
-            (name, v, codes[i], codes[j]) for i, row in enumerate(value.tolist()) for j, v in enumerate(row)
-        ]
-    return [Diagnostic(n, v, client_a=a, client_b=b) for n, v, a, b in rows if math.isfinite(v)]
+    values = torch.as_tensor(value).detach().double().cpu().numpy()
+    finite = ((at, float(v)) for at, v in np.ndenumerate(values) if math.isfinite(v))
+    pairs = (([*(codes[i] for i in at), -1, -1], v) for at, v in finite)
+    return [Diagnostic(name, v, client_a=a, client_b=b) for (a, b, *_), v in pairs]

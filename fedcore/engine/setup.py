@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -28,9 +26,7 @@ from fedcore.lazy import torch
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.optional import ClassTexts
-from fedcore.progress import Pace, Progress, Work
-
-_Result = TypeVar("_Result")
+from fedcore.progress import Progress, relay
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,15 @@ def set_up(
         FedLensError: when the data, the weights or the method of the config are not available.
         Stopped: when ``should_stop`` says so, while reading or encoding.
     """
+
+    def going_on(step: Progress) -> bool:
+        if should_stop():
+            raise Stopped
+        return True
+
     if run.method.file:
         registry.load_as_planned(run.method.file, run.method.sha256)
-    images, left_out = yield from _stoppable(prepare_then(lambda: load_images(run)), should_stop)
+    images, left_out = yield from relay(prepare_then(lambda: load_images(run)), going_on)
     yield from (Notice(line) for line in left_out)
     inputs = prepare_inputs(run, images)
     run = resolve(run, inputs.context, "method")
@@ -77,8 +79,8 @@ def set_up(
     federations = {}
     for wanted, backbone in loaded.items():
         reads = cls.reads(config, backbone.spec)
-        encoding = encode(backbone, images, reads, artifacts / "encodings")
-        values = features.read((yield from _stoppable(encoding, should_stop)))
+        encoding = features.encode(backbone, images, reads, artifacts / "encodings")
+        values = features.read((yield from relay(encoding, going_on)))
         federations[wanted] = build_federation(
             images, inputs.assignment, values, backbone, run.seed, run.data.root
         )
@@ -100,23 +102,6 @@ def set_up(
     )
 
 
-def _stoppable(work: Work[_Result], should_stop: Callable[[], bool]) -> Work[_Result]:
-    """Pass the progress of slow work on, and end it when the user asks to stop.
-
-    Raises:
-        Stopped: when ``should_stop`` says so.
-    """
-    with closing(work):
-        while True:
-            try:
-                step = next(work)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # StopIteration.value is untyped
-            if should_stop():
-                raise Stopped
-            yield step
-
-
 _TEXTS_IN_NOTICE = 12
 """Drawn texts that a notice names; notices are read with every list of runs, so the rest is in the log."""
 
@@ -132,22 +117,6 @@ def _drawn_texts_notice(method: Method) -> Iterator[Notice]:
             f"{method.about.title} drew one text per class by the run's seed: {'; '.join(shown)}{more}",
             detail="\n".join(["", *rest]) if rest else "",
         )
-
-
-def encode(backbone: Backbone, images: ImageSet, reads: str, folder: Path) -> Work[Path]:
-    """Encode a data set unless its encoding is cached; the progress shows speed and time left.
-
-    Close the generator if you stop early: it holds the encoding's lock.
-
-    Returns:
-        the encoding's file.
-    """
-    pace = Pace()
-    with closing(features.fill(backbone, images, reads, folder)) as steps:
-        for done, total in steps:
-            speed = pace.text(done, total)
-            yield Progress(f"encoding {images.name}" + (f" ({speed})" if speed else ""), done, total)
-    return features.cache_path(folder, backbone, images, reads)
 
 
 def build_cohorts(run: RunConfig, federations: dict[BackboneConfig, Federation]) -> tuple[Cohort, ...]:

@@ -3,10 +3,10 @@ import pytest
 import torch
 from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
 
-from fedcore.clip import backbone, features
+from fedcore.clip import backbone
 from fedcore.clip.prompts import class_features
 from fedcore.clip.specs import backbone_spec
-from tests.support.clip import SMALL, noise
+from tests.support.clip import SMALL, encoded, noise
 
 
 @pytest.fixture
@@ -88,6 +88,6 @@ def test_the_embedded_models_load_through_the_same_path(name):
 def test_lower_precision_stays_near_and_has_a_key_of_its_own(precision, tmp_path):
     full, low = backbone.load("mini-vit"), backbone.load("mini-vit", precision=precision)
     assert low.fingerprint != full.fingerprint and low.dtype == torch.float32
-    ours, theirs = (features.encode(b, noise(5), "embedding", tmp_path) for b in (low, full))
+    ours, theirs = (encoded(b, noise(5), "embedding", tmp_path) for b in (low, full))
     assert ours.dtype == torch.float32 and not torch.equal(ours, theirs)
     assert torch.nn.functional.cosine_similarity(ours, theirs).min() > 0.999

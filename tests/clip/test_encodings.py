@@ -21,7 +21,7 @@ from fedcore.clip import decoding, encodings, features
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
-from tests.support.clip import noise, pixel_backbone
+from tests.support.clip import encoded, noise, pixel_backbone
 from tests.support.jobs import wait_for
 
 ABOUT = {"key": "k", "data": "d"}
@@ -39,7 +39,7 @@ def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
 @pytest.mark.parametrize("reads", ["embedding", "patches", "layer:1"])
 def test_the_estimate_is_what_the_real_path_writes(tiny_backbone, tmp_path, reads):
     backbone, images = pixel_backbone(tiny_backbone), noise()
-    features.encode(backbone, images, reads, tmp_path)
+    encoded(backbone, images, reads, tmp_path)
     written = features.cache_path(tmp_path, backbone, images, reads).stat().st_size
     assert written == encodings.estimate(backbone.spec, len(images), reads)
 
@@ -75,7 +75,7 @@ def test_an_encoding_over_the_limit_is_refused_before_anything_is_written(
     with pytest.raises(
         FedLensError, match=r"takes 0\.0 GB, the limit is 1e-06 GB.*set FEDLENS_ENCODING_LIMIT_GB"
     ):
-        features.encode(pixel_backbone(tiny_backbone), noise(), "layer:1", tmp_path)
+        encoded(pixel_backbone(tiny_backbone), noise(), "layer:1", tmp_path)
     assert not [p for p in tmp_path.iterdir() if p.suffix != ".lock"]
     monkeypatch.setenv(encodings.LIMIT, "a lot")
     with pytest.raises(FedLensError, match="is 'a lot'; give a number of GB"):
@@ -85,7 +85,7 @@ def test_an_encoding_over_the_limit_is_refused_before_anything_is_written(
 def test_a_disk_without_room_is_told_before_anything_is_written(tiny_backbone, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
     with pytest.raises(FedLensError, match=r"has 1\.0 GB free .*delete encodings"):
-        features.encode(pixel_backbone(tiny_backbone), noise(), "embedding", tmp_path)
+        encoded(pixel_backbone(tiny_backbone), noise(), "embedding", tmp_path)
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -102,7 +102,7 @@ def start(folder: Path, backbone: Backbone, pause: float) -> multiprocessing.Pro
                 file.write(f"{i}\n")
             return plain(i)
 
-        for _ in features.fill(backbone, noise(300, slow), "layer:1", folder, workers=0):
+        for _ in features.encode(backbone, noise(300, slow), "layer:1", folder, workers=0):
             pass
 
     child = multiprocessing.get_context("fork").Process(target=encode)
@@ -120,9 +120,9 @@ def test_an_encoding_killed_in_the_middle_goes_on_with_equal_bits(tiny_backbone,
     child.kill()
     child.join()
     assert child.exitcode == -signal.SIGKILL and not path.exists()
-    steps = list(features.fill(backbone, images, "layer:1", tmp_path, workers=0))
-    assert steps[0][0] >= 128 and min(decoded) == steps[0][0]
-    features.encode(backbone, noise(300), "layer:1", tmp_path / "whole")
+    steps = list(features.encode(backbone, images, "layer:1", tmp_path, workers=0))
+    assert steps[0].done >= 128 and min(decoded) == steps[0].done
+    encoded(backbone, noise(300), "layer:1", tmp_path / "whole")
     assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
 
 
@@ -144,15 +144,16 @@ def test_who_waits_for_another_process_sees_its_progress(tiny_backbone, tmp_path
         other = arrays.ArrayWriter(path, 300, (16,), np.dtype(np.float32), ABOUT)
         other.write(np.zeros((64, 16), np.float32))
         other.flush()
-        waiting = features.fill(backbone, images, "embedding", tmp_path)
-        assert next(waiting) == (64, 300)
+        waiting = features.encode(backbone, images, "embedding", tmp_path)
+        step = next(waiting)
+        assert (step.done, step.total) == (64, 300)
         waiting.close()
 
 
 def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbone, tmp_path):
     backbone, images = pixel_backbone(tiny_backbone), noise()
     path = features.cache_path(tmp_path, backbone, images, "embedding")
-    mapped = features.encode(backbone, images, "embedding", tmp_path)
+    mapped = encoded(backbone, images, "embedding", tmp_path)
     with pytest.raises(FedLensError, match="is in use by a run"):
         arrays.delete(path)
     assert path.exists()
@@ -164,16 +165,16 @@ def test_deleting_takes_all_of_its_files_and_refuses_what_is_in_use(tiny_backbon
     assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
     with pytest.raises(FedLensError, match="was just deleted"):
         features.read(path)
-    assert features.encode(backbone, images, "embedding", tmp_path).shape == (70, 16)
+    assert encoded(backbone, images, "embedding", tmp_path).shape == (70, 16)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_bits_do_not_depend_on_workers_or_neighbours(tiny_backbone, tmp_path, workers):
     backbone, images = pixel_backbone(tiny_backbone), noise(150)
-    found = features.encode(backbone, images, "layer:2", tmp_path / "a", workers=workers)
+    found = encoded(backbone, images, "layer:2", tmp_path / "a", workers=workers)
     for row in (0, 63, 64, 128, 149):  # alone in its batch instead of among others
         alone = noise(1, lambda _, row=row: images.read(row), fingerprint=f"alone {row}")
-        assert torch.equal(features.encode(backbone, alone, "layer:2", tmp_path / "b")[0], found[row])
+        assert torch.equal(encoded(backbone, alone, "layer:2", tmp_path / "b")[0], found[row])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -215,7 +216,7 @@ def most_memory(folder: Path, backbone: Backbone, count: int) -> int:
     ours, theirs = multiprocessing.Pipe()
 
     def encode() -> None:
-        for _ in features.fill(backbone, noise(count), "embedding", folder, workers=2):
+        for _ in features.encode(backbone, noise(count), "embedding", folder, workers=2):
             pass
         theirs.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 

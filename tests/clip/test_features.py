@@ -6,13 +6,13 @@ from PIL import Image
 
 from fedcore.clip import features
 from fedcore.errors import FedLensError
-from tests.support.clip import noise, pixel_backbone
+from tests.support.clip import encoded, noise, pixel_backbone
 
 
 @pytest.mark.parametrize("reads", ["embedding", "layer:2", "patches"])
 def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbone, tmp_path, reads):
     backbone, images = pixel_backbone(tiny_backbone), noise()
-    first = features.encode(backbone, images, reads, tmp_path)
+    first = encoded(backbone, images, reads, tmp_path)
     for row in (0, 63, 64, 69):  # both sides of a batch boundary
         pixels = backbone.preprocess(images.read(row))[None]
         one = {
@@ -25,7 +25,7 @@ def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbo
     def refuse(i: int) -> Image.Image:
         raise AssertionError("an image was read although its encoding is cached")
 
-    again = features.encode(backbone, noise(read=refuse), reads, tmp_path)
+    again = encoded(backbone, noise(read=refuse), reads, tmp_path)
     assert torch.equal(first, again)
 
 
@@ -40,10 +40,10 @@ def test_a_crash_leaves_no_cache_file(tiny_backbone, tmp_path):
 
     backbone = pixel_backbone(tiny_backbone)
     with pytest.raises(OSError, match="disk gone"):
-        features.encode(backbone, noise(read=fail_late), "embedding", tmp_path)
+        encoded(backbone, noise(read=fail_late), "embedding", tmp_path)
     assert set(calls) == set(range(66))
     assert not list(tmp_path.glob("*.npy"))
-    assert features.encode(backbone, noise(), "embedding", tmp_path).shape == (70, 16)
+    assert encoded(backbone, noise(), "embedding", tmp_path).shape == (70, 16)
 
 
 def test_the_cache_tells_data_sets_backbones_and_depths_apart(tiny_backbone, tmp_path):

@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.clip import features
 from fedcore.data import catalog
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.loaders import LOADERS
+from tests.support.clip import encoded
 from tests.support.layouts import WRITE, WRITERS, colour
 
 ONE_EACH = (
@@ -52,11 +52,11 @@ def test_an_image_on_disk_is_the_feature_of_its_row(name: str, tiny_backbone, tm
     backbone = replace(tiny_backbone(dtype=torch.float32), preprocess=small)
     root = WRITE[name](tmp_path / "set")
     images = catalog.load(name, str(root))
-    encoded = features.encode(backbone, images, "embedding", tmp_path / "cache")
+    values = encoded(backbone, images, "embedding", tmp_path / "cache")
     rows = np.linspace(0, len(images) - 1, min(12, len(images))).astype(int)
     with torch.no_grad():
         by_hand = torch.stack([small(on_disk(name, root, images, int(row))) for row in rows])
-        nearest = torch.cdist(encoded[rows], backbone.embed_images(by_hand)).argmin(1).tolist()
+        nearest = torch.cdist(values[rows], backbone.embed_images(by_hand)).argmin(1).tolist()
     shown = [(images.labels[row], images.domain[row]) for row in rows]
     assert [shown[i] for i in nearest] == shown
-    assert len({tuple(x.tolist()) for x in encoded[rows]}) >= len(set(shown))
+    assert len({tuple(x.tolist()) for x in values[rows]}) >= len(set(shown))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
 
+from fedcore.clip import features
 from fedcore.clip.backbone import Backbone
 from fedcore.data.images import ImageSet
+from fedcore.progress import result_of
 
 
 def noise(n: int = 70, read: Callable[[int], Image.Image] | None = None, fingerprint: str = "v1") -> ImageSet:
@@ -46,3 +49,10 @@ SMALL = {
     "vision_cfg": {"image_size": 16, "layers": 2, "width": 16, "head_width": 8, "patch_size": 8},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2},
 }
+
+
+def encoded(
+    backbone: Backbone, images: ImageSet, reads: str, folder: Path, workers: int | None = None
+) -> torch.Tensor:
+    """The encoded samples of a data set, made or found in the folder."""
+    return features.read(result_of(features.encode(backbone, images, reads, folder, workers)))
