@@ -79,12 +79,8 @@ def _gpu(pynvml: ModuleType, index: int) -> Device:
         load: float | None = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
     except pynvml.NVMLError:  # a partitioned GPU does not say
         load = None
-    uuid, name = _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle))
+    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
     return Device(uuid, name, memory.total, memory.used, load)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def accepts(device: str, first_gpu: str | None) -> tuple[str, ...]:

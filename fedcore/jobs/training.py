@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from fedcore.config import RunConfig
 from fedcore.engine.events import Event, Finished
 from fedcore.engine.local import Stopped
 from fedcore.jobs.handlers import Job
 from fedcore.store.run_writer import RunWriter
 
-
-class Engine(Protocol):
-    """The engine as this handler calls it; ``fedcore.engine.train.train`` is the real one."""
-
-    def __call__(
-        self,
-        run: RunConfig,
-        *,
-        artifacts: Path,
-        folder: Path,
-        device: str,
-        resume_from: str | None,
-        environment: dict[str, Any] | None,
-        should_stop: Callable[[], bool],
-    ) -> Iterator[Event]: ...
+Engine = Callable[..., Iterator[Event]]
+"""The engine, with the arguments of ``fedcore.engine.train.train``, which is the real one."""
 
 
 def load_engine() -> Engine:

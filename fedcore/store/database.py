@@ -303,10 +303,6 @@ class DatabaseFile:
         with self.reading() as connection:
             return connection.execute(statement, values or {}).fetchall()
 
-    def run_folder(self, run_id: int) -> Path:
-        """Return the folder of a run's files (see ``run_folder``)."""
-        return run_folder(self.path, run_id)
-
 
 def run_folder(db: str | Path, run_id: int) -> Path:
     """Return ``artifacts/run-<id>-<start of the experiment's uuid>``; it may not exist yet.

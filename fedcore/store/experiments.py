@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
-from fedcore.store.database import DatabaseFile, remove_folder
+from fedcore.store.database import DatabaseFile, remove_folder, run_folder
 from fedcore.store.exchange import experiments_json
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import this_process
@@ -150,7 +150,7 @@ class Experiments:
             FedLensError: while one of its runs is running, and when there is no such experiment.
         """
         rows = self._file.rows("SELECT id FROM runs WHERE experiment_id=:id", {"id": experiment_id})
-        folders = [self._file.run_folder(row["id"]) for row in rows]
+        folders = [run_folder(self._file.path, row["id"]) for row in rows]
         with self._file.writing() as database:
             ((live,),) = database.execute(
                 "SELECT count(*) FROM runs WHERE experiment_id=? AND status IN ('running','stopping')",

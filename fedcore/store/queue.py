@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 from fedcore.errors import FedLensError
 from fedcore.store.database import DatabaseFile
-from fedcore.store.runs import change_runs
 
 Place = Literal["top", "up", "down", "bottom"]
 """Where a run can be moved to within the queue."""
@@ -57,11 +56,6 @@ class Queue:
                 WHERE r.status='queued' ORDER BY r.priority DESC, r.id
                 """)
         ]
-
-    def set_priority(self, run_ids: Iterable[int], priority: int) -> list[int]:
-        """Set the priority of queued runs (default 0, higher starts first); return those that changed."""
-        with self._file.writing() as database:
-            return change_runs(database, run_ids, f"priority={int(priority)}", "status='queued'")
 
     def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:
         """Move queued runs within the queue and keep their order; runs queued later come after all of them.

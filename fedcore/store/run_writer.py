@@ -7,10 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedcore.config import RunConfig
-from fedcore.store.database import DatabaseFile
 from fedcore.store.jobs import Claim
-from fedcore.store.runs import Runs
 from fedcore.store.writer import delete_rounds_after, insert_entities, insert_round, update_summary
 
 if TYPE_CHECKING:
@@ -35,10 +32,6 @@ class RunWriter:
     def run_id(self) -> int:
         """The run's id."""
         return self.claim.id
-
-    def config(self) -> RunConfig:
-        """Read the config to train."""
-        return Runs(DatabaseFile(self.claim.db)).config(self.run_id)
 
     def notice(self, message: str, repeats_exactly: bool) -> None:
         """Keep a notice with the run, once, also when a resumed run repeats it.
@@ -74,10 +67,6 @@ class RunWriter:
         ) as database:
             insert_round(database, self.run_id, event)
             update_summary(database, self.run_id)
-
-    def set_total(self, rounds: int) -> None:
-        """Record how many rounds the run has, where that is known at its end only."""
-        self.claim.update("rounds_total=:rounds", rounds=int(rounds))
 
     def rewind(self, to_round: int | None) -> None:
         """Delete the rounds after ``to_round`` (None: all), because they have no checkpoint."""

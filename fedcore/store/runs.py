@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedcore.config import RunConfig
 from fedcore.config.former_names import current_label
 from fedcore.errors import FedLensError
-from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder
+from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder, run_folder
 from fedcore.store.liveness import state
 from fedcore.store.writer import delete_rounds_after, update_summary
 
@@ -174,7 +174,7 @@ class Runs:
         Raises:
             FedLensError: when there is no such run.
         """
-        return self._file.run_folder(run_id)
+        return run_folder(self._file.path, run_id)
 
     def log_path(self, run_id: int) -> Path:
         """Return the path of a run's log file; it may not exist yet."""

@@ -168,7 +168,9 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
     """A page limit is what a full disk looks like to SQLite."""
     (run_id,) = queued(rounds=2)
     writer = RunWriter(Store(db).jobs.claim(new_owner(), "cpu"))
-    events = list(fake_engine.train(writer.config(), artifacts=db.parent, folder=writer.claim.folder))
+    events = list(
+        fake_engine.train(Store(db).runs.config(run_id), artifacts=db.parent, folder=writer.claim.folder)
+    )
     writer.started(events[1])
     rounds = [e for e in events if hasattr(e, "cells")]
     writer.write_round(rounds[0])

@@ -69,7 +69,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 CHANGES = {
     "experiments": {"create", "create_claimed", "edit", "archive", "delete", "clone"},
     "runs": {"stop", "resume", "retry"},
-    "queue": {"set_priority", "move", "set_slots"},
+    "queue": {"move", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},

@@ -63,7 +63,7 @@ def round_(number: int, cells: list[tuple], **more: object) -> RoundFinished:
 def test_claim_takes_by_priority_then_age_and_only_what_the_device_serves(db, queued):
     a, b, c = queued(seeds=(1, 2, 3))
     (d,) = [*Store(db).experiments.create(Store(db).experiments.all()[0].config, device="GPU-1").run_ids][:1]
-    Store(db).queue.set_priority([c], 5)
+    Store(db).queue.move([c])
     taken = [Store(db).jobs.claim("me", "cpu") for _ in range(3)]
     assert [claimed.id for claimed in taken] == [c, a, b]
     assert {claimed.attempt for claimed in taken} == {1}
@@ -296,6 +296,6 @@ def test_environment_is_stored_for_the_next_attempt(writer):
 
 
 def test_config_survives_the_database(writer, make):
-    assert writer.config() == expand(make(rounds=5))[0]
+    assert Store(writer.claim.db).runs.config(writer.run_id) == expand(make(rounds=5))[0]
     with reading(writer.claim.db) as connection:
         assert json.loads(connection.execute("SELECT config FROM runs").fetchone()[0])["seed"] == 1

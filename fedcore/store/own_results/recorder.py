@@ -178,7 +178,7 @@ class Recorder:
 
     def finish(self) -> None:
         """Mark the run as complete: it shows as ``done``."""
-        self._writer.set_total(self._last)
+        self._claim.update("rounds_total=:rounds", rounds=self._last)
         self._claim.finish("done")
 
     def fail(self, reason: str) -> None:
