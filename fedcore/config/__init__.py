@@ -1,7 +1,6 @@
 """Experiments and their runs: the form, the TOML file, the store and the command line share them."""
 
 from fedcore.config.experiment import dumps, expand, load, loads, parse
-from fedcore.config.grouping import group_hash
 from fedcore.config.models import (
     PARTITION_FIELDS,
     SHARED,
@@ -32,7 +31,6 @@ __all__ = [
     "backbones",
     "dumps",
     "expand",
-    "group_hash",
     "load",
     "loads",
     "parse",

@@ -86,15 +86,8 @@ class Cells:
             {"run": run_id},
         )
         return [
-            EntityRow(
-                entity=r["entity"],
-                kind=r["kind"],
-                name=r["name"],
-                domain=r["domain"],
-                samples=r["samples"],
-                class_counts=tuple(json.loads(r["class_counts"])) if r["class_counts"] else None,
-            )
-            for r in rows
+            EntityRow._make((*values, tuple(json.loads(counts)) if counts else None))
+            for *values, counts in rows
         ]
 
     def heatmap(
@@ -148,31 +141,32 @@ class Cells:
         self, round_by_run: Mapping[int, int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of one round per run, with names: a comparison's tables and heatmaps."""
-        pairs = json.dumps([[int(run), int(round_)] for run, round_ in round_by_run.items()])
-        rows = self._file.rows(
-            f"""
-            SELECT {NAMED_CELL} FROM json_each(:pairs) p
-            CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
-              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]') {NAMES}
-            ORDER BY a.run_id, a.model, a.test_set
-            """,
-            {"pairs": pairs, "split": split, "stage": stage},
-        )
-        return [NamedCell(*row) for row in rows]
+        return self._named(round_by_run.items(), split, stage)
 
     def own_and_domains(
         self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on the domains' test sets."""
-        pairs = json.dumps([[int(run), int(r)] for run, rounds in rounds_by_run.items() for r in rounds])
+        pairs = ((run, round_) for run, rounds in rounds_by_run.items() for round_ in rounds)
+        return self._named(
+            pairs,
+            split,
+            stage,
+            "AND (a.model=a.test_set OR a.model=0)",
+            "WHERE a.model<>0 OR t.kind='domain'",
+        )
+
+    def _named(
+        self, pairs: Iterable[tuple[int, int]], split: int, stage: int, cells: str = "", names: str = ""
+    ) -> list[NamedCell]:
+        """Return the cells of (run, round) pairs, limited by SQL conditions on cells and on their names."""
         rows = self._file.rows(
             f"""
             SELECT {NAMED_CELL} FROM json_each(:pairs) p
             CROSS JOIN accuracy a ON a.run_id=json_extract(p.value, '$[0]') AND a.split=:split
-              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]')
-              AND (a.model=a.test_set OR a.model=0) {NAMES}
-            WHERE a.model<>0 OR t.kind='domain' ORDER BY a.run_id, a.round, a.model, a.test_set
+              AND a.stage=:stage AND a.round=json_extract(p.value, '$[1]') {cells} {NAMES}
+            {names} ORDER BY a.run_id, a.round, a.model, a.test_set
             """,
-            {"pairs": pairs, "split": split, "stage": stage},
+            {"pairs": json.dumps([list(map(int, p)) for p in pairs]), "split": split, "stage": stage},
         )
         return [NamedCell(*row) for row in rows]

@@ -116,7 +116,7 @@ class Experiments:
         tags: Sequence[str] | None = None,
         archived: bool | None = None,
     ) -> None:
-        """Change the description of an experiment; fields that are None stay.
+        """Change the description of an experiment, or hide an archived one; fields that are None stay.
 
         Raises:
             FedLensError: for an empty name, and when there is no such experiment.
@@ -138,10 +138,6 @@ class Experiments:
                 f"UPDATE experiments SET {assignments} WHERE id=:id", {**given, "id": experiment_id}
             )
             _must_exist(cursor.rowcount > 0, experiment_id)
-
-    def archive(self, experiment_id: int, archived: bool = True) -> None:
-        """Hide an experiment from the list, or show it again."""
-        self.edit(experiment_id, archived=archived)
 
     def delete(self, experiment_id: int) -> None:
         """Delete an experiment with its runs, rounds, checkpoints and logs.

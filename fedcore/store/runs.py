@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fedcore.config import RunConfig
 from fedcore.config.former_names import current_label
@@ -94,21 +94,11 @@ class Runs:
 
     def get(self, run_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs with these ids, in order of id; ids that do not exist are left out."""
-        return run_rows(
-            self._file.rows(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.id IN {ID_LIST} ORDER BY r.id",
-                {"ids": as_json(run_ids)},
-            )
-        )
+        return self._with("id", run_ids)
 
     def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs of these experiments, in order of id."""
-        return run_rows(
-            self._file.rows(
-                f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id IN {ID_LIST} ORDER BY r.id",
-                {"ids": as_json(experiment_ids)},
-            )
-        )
+        return self._with("experiment_id", experiment_ids)
 
     def newest_id(self) -> int:
         """Return the highest id of a run, 0 if there is none."""
@@ -122,22 +112,11 @@ class Runs:
 
     def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
         """Return the version of each of these runs."""
-        return _versions(
-            self._file.rows(
-                f"SELECT id, status, rounds_done, attempt, status_text FROM runs WHERE id IN {ID_LIST}",
-                {"ids": as_json(run_ids)},
-            )
-        )
+        return self._versions(f"id IN {ID_LIST}", {"ids": as_json(run_ids)})
 
     def versions_in_experiment(self, experiment_id: int) -> dict[int, RunVersion]:
         """Return the version of each run of an experiment."""
-        return _versions(
-            self._file.rows(
-                "SELECT id, status, rounds_done, attempt, status_text FROM runs WHERE experiment_id=:id "
-                "ORDER BY id",
-                {"id": experiment_id},
-            )
-        )
+        return self._versions("experiment_id=:id", {"id": experiment_id})
 
     def config(self, run_id: int) -> RunConfig:
         """Return the stored config that repeats a run."""
@@ -152,13 +131,11 @@ class Runs:
 
     def environment(self, run_id: int) -> dict[str, Any]:
         """Return versions, device, threads and chunk that a run used; empty before it started."""
-        found: dict[str, Any] = json.loads(self._texts(run_id)["environment"] or "{}")
-        return found
+        return cast("dict[str, Any]", json.loads(self._texts(run_id)["environment"] or "{}"))
 
     def error(self, run_id: int) -> str | None:
         """Return the traceback of a failed run."""
-        found: str | None = self._texts(run_id)["error"]
-        return found
+        return cast("str | None", self._texts(run_id)["error"])
 
     def peak_memory(self, latest: int = 200) -> dict[int, int]:
         """Return the largest memory that runs used, in bytes, for the newest runs that were measured."""
@@ -236,6 +213,15 @@ class Runs:
         with self._file.writing() as database:
             return change_runs(database, run_ids, assignments, condition)
 
+    def _with(self, column: str, ids: Iterable[int]) -> list[RunRow]:
+        statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.{column} IN {ID_LIST} ORDER BY r.id"
+        return run_rows(self._file.rows(statement, {"ids": as_json(ids)}))
+
+    def _versions(self, condition: str, values: dict[str, object]) -> dict[int, RunVersion]:
+        columns = ", ".join(RunVersion._fields)
+        rows = self._file.rows(f"SELECT id, {columns} FROM runs WHERE {condition} ORDER BY id", values)
+        return {run_id: RunVersion(*version) for run_id, *version in rows}
+
     def _texts(self, run_id: int) -> sqlite3.Row:
         rows = self._file.rows("SELECT config, environment, error FROM runs WHERE id=:id", {"id": run_id})
         if not rows:
@@ -262,7 +248,3 @@ def change_runs(database: Database, run_ids: Iterable[int], assignments: str, co
     statement = f"UPDATE runs SET {assignments} WHERE id=:id AND {condition}"
     now = time.time()
     return [i for i in run_ids if database.execute(statement, {"id": int(i), "now": now}).rowcount]
-
-
-def _versions(rows: Iterable[sqlite3.Row]) -> dict[int, RunVersion]:
-    return {r["id"]: RunVersion(r["status"], r["rounds_done"], r["attempt"], r["status_text"]) for r in rows}

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from fedcore.store.cells import Cells
 from fedcore.store.database import Access, DatabaseFile, artifacts_folder, prepare, resolve
-from fedcore.store.diagnostics import Diagnostics
 from fedcore.store.exchange import Imports
 from fedcore.store.experiments import Experiments
 from fedcore.store.jobs import Jobs
 from fedcore.store.queue import Queue
-from fedcore.store.rounds import Rounds
+from fedcore.store.rounds import Diagnostics, Rounds
 from fedcore.store.runs import Runs
 from fedcore.store.tasks import Tasks
 

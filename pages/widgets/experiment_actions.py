@@ -53,7 +53,7 @@ def _ids(items: Items) -> list[str]:
 def _archive(items: Items) -> None:
     shown = all(i.row.archived for i in items)
     for i in items:
-        session.store().experiments.archive(i.row.id, not shown)
+        session.store().experiments.edit(i.row.id, archived=not shown)
     st.rerun()
 
 

@@ -404,7 +404,7 @@ def test_a_link_to_what_is_gone_says_so_and_shows_nothing_else(open_page: Opened
 
 def test_a_link_to_an_archived_experiment_shows_it(open_page: Opened, seeds: Path) -> None:
     fill.done(seeds, fill.an_experiment("Kept", methods=("fedot",), seeds=(1,), rounds=1))
-    Store(seeds).experiments.archive(1)
+    Store(seeds).experiments.edit(1, archived=True)
     app = open_page("compare", ids=["1"])
     chosen = next(m for m in app.multiselect if m.label == "Experiments")
     assert chosen.value == [1] and any("archived" in o for o in chosen.options)

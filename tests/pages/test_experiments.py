@@ -147,7 +147,7 @@ def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> No
 
 def test_archiving_everything_is_no_fresh_start(open_page: Opened, filled: Path) -> None:
     for number in (1, 2):
-        Store(filled).experiments.archive(number, True)
+        Store(filled).experiments.edit(number, archived=True)
     app = open_page()
     assert "All 2 experiments are archived" in app.info[0].value
     assert not [b for b in app.button if b.label == "Try it"]

@@ -173,7 +173,7 @@ def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path
 
 
 def test_an_archived_experiment_opens_by_its_link_alone(open_page: Opened, filled: Path) -> None:
-    Store(filled).experiments.archive(2)
+    Store(filled).experiments.edit(2, archived=True)
     assert widget(open_page("live").selectbox, "live_choice").options == ["Made up (no. 1)"]
     assert widget(open_page("live", id="2").selectbox, "live_choice").value == 2
 

@@ -91,7 +91,7 @@ def test_a_running_run_says_that_it_went_on(open_page: Opened, filled: Path) -> 
 
 def test_an_archived_experiment_is_named_so(open_page: Opened, filled: Path) -> None:
     assert "archived" not in html(open_page("run", id="1"))
-    Store(filled).experiments.archive(1)
+    Store(filled).experiments.edit(1, archived=True)
     assert "<span>archived</span>" in html(open_page("run", id="1"))
 
 

@@ -122,10 +122,10 @@ def test_edit_archive_and_delete(db, queued):
     Store(db).experiments.edit(1, name="better", notes="why", tags=["x", "y"])
     (row,) = Store(db).experiments.all()
     assert (row.name, row.notes, row.tags) == ("better", "why", ("x", "y"))
-    Store(db).experiments.archive(1)
+    Store(db).experiments.edit(1, archived=True)
     assert Store(db).experiments.all() == []
     assert [e.archived for e in Store(db).experiments.all(include_archived=True)] == [True]
-    Store(db).experiments.archive(1, archived=False)
+    Store(db).experiments.edit(1, archived=False)
     folder = Store(db).runs.folder(1)
     assert folder.exists()
     Store(db).experiments.delete(1)

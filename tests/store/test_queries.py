@@ -67,7 +67,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 """A call of every query."""
 
 CHANGES = {
-    "experiments": {"create", "create_claimed", "edit", "archive", "delete", "clone"},
+    "experiments": {"create", "create_claimed", "edit", "delete", "clone"},
     "runs": {"stop", "resume", "retry"},
     "queue": {"move", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},

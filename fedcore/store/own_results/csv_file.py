@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcore.config import MethodEntry
 from fedcore.engine.events import GLOBAL, Cell, Entity, RoundFinished
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 class Row:
     """One line of an imported file."""
 
-    line: int
     method: str
     seed: int
     round: int
@@ -142,7 +141,7 @@ def read_rows(file: Path) -> Iterator[Row]:
     for values in reader:
         line = reader.line_num
         try:
-            row = _row(line, values)
+            row = _row(values)
             if row.key() in seen:
                 raise ValueError(f"repeats line {seen[row.key()]}; give each cell of a round once")
         except ValueError as error:
@@ -153,7 +152,7 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise FedLensError(f"{file} has no rows below its header; give one per cell", "file")
 
 
-def _row(line: int, values: dict[str, str | None]) -> Row:
+def _row(values: dict[str, str | None]) -> Row:
     fields = {key: (values.get(key) or "").strip() for key in (*REQUIRED, *OPTIONAL)}
     empty = [name for name in REQUIRED if not fields[name]]
     if empty:
@@ -166,19 +165,8 @@ def _row(line: int, values: dict[str, str | None]) -> Row:
         raise ValueError(f"no split '{fields['split']}'; there are: {', '.join(SPLIT_CODES)}")
     if fields["point"] not in STAGE_OF:
         raise ValueError(f"no point '{fields['point']}'; there are: local, broadcast")
-    return Row(
-        line=line,
-        method=fields["method"],
-        seed=numbers["seed"],
-        round=numbers["round"],
-        model=fields["model"],
-        test_set=fields["test_set"],
-        correct=numbers["correct"],
-        total=numbers["total"],
-        split=fields["split"],
-        point=fields["point"],
-        domain=fields["domain"],
-    )
+    checked: dict[str, Any] = {**fields, **numbers}
+    return Row(**checked)
 
 
 def _whole(name: str, text: str) -> int:

@@ -127,25 +127,8 @@ class Recorder:
         Raises:
             FedLensError: for counts that cannot be.
         """
-        if number < 0:
-            raise FedLensError(
-                f"round {number} is below 0; round 0 is the evaluation before training", "round"
-            )
-        if split not in SPLIT_CODES:
-            raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
-        if point is not None:
-            warnings.warn(
-                "point=... of Recorder.round is now called stage; 'local' is 'before_aggregation', "
-                "'broadcast' is 'after_aggregation'",
-                FutureWarning,
-                stacklevel=2,
-            )
-            if point not in STAGE_OF:
-                raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
-            stage = STAGE_OF[point]
-        if stage not in STAGES:
-            raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
-        _check(accuracy)
+        stage = _checked_stage(stage, point)
+        _check(number, split, accuracy)
         new = self._name_all(accuracy)
         cells = [
             Cell(
@@ -208,21 +191,37 @@ class Recorder:
         self._models.update(model for model, _ in accuracy)
         names = dict.fromkeys(name for pair in accuracy for name in pair if name not in self._codes)
         new = []
-        for name in names:
-            self._codes[name] = len(self._codes)
-            kind: Literal["domain", "client"] = "domain" if name in self._domain_sets else "client"
-            new.append(
-                Entity(
-                    self._codes[name],
-                    kind,
-                    name,
-                    domain=name if kind == "domain" else self._domains.get(name),
-                )
-            )
+        for code, name in enumerate(names, len(self._codes)):
+            self._codes[name] = code
+            if name in self._domain_sets:
+                new.append(Entity(code, "domain", name, domain=name))
+            else:
+                new.append(Entity(code, "client", name, domain=self._domains.get(name)))
         return new
 
 
-def _check(accuracy: Mapping[tuple[str, str], Counts]) -> None:
+def _checked_stage(stage: Stage, point: str | None) -> Stage:
+    """Return the stage, which scripts of the first releases give as ``point``."""
+    if point is None:
+        if stage not in STAGES:
+            raise FedLensError(f"no stage '{stage}'; there are: {', '.join(STAGES)}", "stage")
+        return stage
+    warnings.warn(
+        "point=... of Recorder.round is now called stage; 'local' is 'before_aggregation', "
+        "'broadcast' is 'after_aggregation'",
+        FutureWarning,
+        stacklevel=3,
+    )
+    if point not in STAGE_OF:
+        raise FedLensError(f"no point '{point}'; there are: local, broadcast", "point")
+    return STAGE_OF[point]
+
+
+def _check(number: int, split: str, accuracy: Mapping[tuple[str, str], Counts]) -> None:
+    if number < 0:
+        raise FedLensError(f"round {number} is below 0; round 0 is the evaluation before training", "round")
+    if split not in SPLIT_CODES:
+        raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
     for (model, test_set), (correct, total) in accuracy.items():
         if total < 1 or not 0 <= correct <= total:
             raise FedLensError(
