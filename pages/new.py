@@ -17,30 +17,34 @@ from fedcore.jobs import devices
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.papers import guide
-from fedcore.papers.experiments import DEMO, preset
+from fedcore.papers.experiments import DEMO, preset, published, title
 from fedcore.plots.partition import partition_picture
 from fedcore.progress import duration
+from fedcore.results import forecast
 from fedcore.results.artifacts import size_text
 from pages.forms import class_texts, cohorts, domains, drafts, fields, inputs, planning, sweep_form
 from pages.forms.fields import Slots
 from pages.widgets import charts, markup, session
+
+MANY_RUNS, LONG_SECONDS = 20, 8 * 3600  # a larger plan is launched only when confirmed
+ABOUT_DEMO = "It takes about 2 minutes on two CPU cores. Data and model are built in: nothing to download."
 
 
 def presets() -> None:
     """Draw a card for the demonstration, and one for the papers' tables and figures."""
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
-        name, about = drafts.about_demo()
-        st.markdown(f"**{markup.md(name)}**")
-        st.caption(markup.md(about))
+        demo = preset(DEMO)
+        st.markdown(f"**{markup.md(demo.name)}**")
+        st.caption(f"{len(demo.methods)} methods, {demo.rounds} rounds. {ABOUT_DEMO}")
         _use_button(DEMO, "preset_demo")
     with right, st.container(border=True, height="stretch"):
         st.markdown("**Reproduce a table or figure of a paper**")
         st.caption(
             "Settings of the published experiments. They need the original data and a full-size CLIP model."
         )
-        tables = drafts.paper_presets()
-        current = drafts.source().removeprefix("preset:")
+        tables = {name: title(name) for name in published()}
+        current = drafts.form().origin.removeprefix("preset:")
         table = st.selectbox(
             "Table",
             tables,
@@ -55,7 +59,7 @@ def presets() -> None:
 
 def _use_button(name: str | None, key: str) -> None:
     """Draw the button that fills the form from a preset; ``name`` is None before one is chosen."""
-    in_form = name is not None and drafts.source() == f"preset:{name}"
+    in_form = name is not None and drafts.form().origin == f"preset:{name}"
     label = "In use" if in_form else "Use"
     if st.button(label, key=key, disabled=name is None or in_form, help="Fill the form with these settings"):
         use_preset(str(name))
@@ -75,19 +79,19 @@ def use_preset(name: str) -> None:
 
 def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[dict[str, object]]:
     """Draw the choice of methods and the hyper-parameters of each; ``data`` is the form's data part."""
-    known = drafts.methods()
+    known = drafts.known_methods()
     st.multiselect(
         "Methods",
         list(known),
         format_func=lambda n: known[n].about.title,
         key=f"{key}.choice",
-        default=list(dict.fromkeys(e.name for e in drafts.method_drafts() if e.name in known)),
+        default=list(dict.fromkeys(e.name for e in drafts.form().methods if e.name in known)),
         on_change=drafts.sync_methods,
         args=(f"{key}.choice",),
         wrap=True,
     )
     slots.place("methods")
-    for i, entry in enumerate(drafts.method_drafts()):
+    for i, entry in enumerate(drafts.form().methods):
         method = known.get(entry.name)
         if method is None:
             slots.place(f"methods.{i}.name")
@@ -111,7 +115,7 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
                 values = ", ".join(f"{field_phrase(k)} {value_text(k, v)}" for k, v in named.items())
                 st.caption(f"Changed from the paper: {markup.md(values)}")
         slots.place(f"methods.{i}")
-    return [e.content() for e in drafts.method_drafts()]
+    return [e.content() for e in drafts.form().methods]
 
 
 def method_form(
@@ -189,11 +193,10 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
 
 def costs(plan: Plan) -> str:
     """Describe the time, disk and memory that a plan needs, as far as they are known."""
-    seconds, memory, disk = (
-        planning.estimated_seconds(plan),
-        planning.estimated_memory(plan),
-        planning.estimated_disk(plan),
-    )
+    store = session.store()
+    known = planning.precedents(store)
+    seconds, memory = forecast.seconds(known, plan.runs), forecast.memory(known, plan.runs)
+    disk = forecast.disk(store.path, known, plan)
     text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
         text += f", {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk"
@@ -204,8 +207,11 @@ def costs(plan: Plan) -> str:
 
 def launch(experiment: Experiment | None, plan: Plan | None) -> None:
     """Draw the Launch button, and before a large plan a box to confirm it."""
-    long = plan is not None and (len(plan.runs) > 20 or (planning.estimated_seconds(plan) or 0) > 8 * 3600)
-    sure = not long or st.checkbox(f"Yes, queue all {len(plan.runs) if plan else 0} runs", key="launch_sure")
+    sure = True
+    if plan is not None:
+        seconds = forecast.seconds(planning.precedents(session.store()), plan.runs) or 0
+        if len(plan.runs) > MANY_RUNS or seconds > LONG_SECONDS:
+            sure = st.checkbox(f"Yes, queue all {len(plan.runs)} runs", key="launch_sure")
     ready = plan is not None and experiment is not None and sure and session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button(
@@ -227,8 +233,8 @@ def name_in_form(field: str) -> str:
     parts = field.split(".")
     if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
         return field_title(field)
-    entry = drafts.method_drafts()[int(parts[1])]
-    known = drafts.methods().get(entry.name)
+    entry = drafts.form().methods[int(parts[1])]
+    known = drafts.known_methods().get(entry.name)
     title = entry.title or (known.about.title if known else entry.name)
     return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
@@ -249,7 +255,7 @@ def toml_box(experiment: Experiment | None) -> None:
             )
             st.caption("To run it on the command line: `fedlens run experiment.toml`")
         upload = st.file_uploader(
-            "Fill the form from a TOML file", type="toml", key=f"toml_{drafts.version()}"
+            "Fill the form from a TOML file", type="toml", key=f"toml_{drafts.form().version}"
         )
         if upload is not None:
             try:
@@ -305,7 +311,7 @@ def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
     st.header("Partition")
     experiment, plan, error = planning.plan_form(values)
     if experiment is not None:
-        drafts.remember(experiment)
+        drafts.form().typed = experiment
     shown = planning.plan_to_draw(
         values["data"], plan if error is None else planning.preview_partition(values, error)
     )
@@ -336,9 +342,9 @@ def page() -> None:
     message = drafts.from_url()
     if message:
         markup.show_error(message)
-    drafts.restore(f"new{drafts.version()}.title")
+    drafts.restore()
     presets()
-    draft, key, slots = drafts.draft(), f"new{drafts.version()}", Slots()
+    draft, key, slots = drafts.form().experiment, f"new{drafts.form().version}", Slots()
     name = st.text_input("Name", value=draft.name, key=f"{key}.title")
     slots.place("name")
     left, right = st.columns([3, 2], gap="large")

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -52,7 +52,11 @@ def with_common_options(command: Callable[..., int]) -> Callable[..., int]:
     def run(*, methods: list[Path] | None, debug: bool, **options: object) -> int:
         try:
             with _warnings_in_one_line():
-                _load(methods or [])
+                if methods:
+                    from fedcore.methods import registry
+
+                    for file in methods:
+                        registry.load_file(file)
                 return command(**options)
         except FedLensError as error:
             return print_error(error.line(), BAD_INPUT, debug)
@@ -80,28 +84,15 @@ def _warnings_in_one_line() -> Iterator[None]:
         show = warnings.showwarning
 
         def show_in_one_line(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
+            message: Warning | str, category: type[Warning], *where: Any, **more: Any
         ) -> None:
             if issubclass(category, FutureWarning):
                 print_note(str(message))
             else:
-                show(message, category, filename, lineno, file, line)
+                show(message, category, *where, **more)
 
         warnings.showwarning = show_in_one_line
         yield
-
-
-def _load(files: list[Path]) -> None:
-    if files:
-        from fedcore.methods import registry
-
-        for file in files:
-            registry.load_file(file)
 
 
 def print_error(line: str, status: int, debug: bool = False) -> int:

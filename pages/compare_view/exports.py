@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -34,25 +35,16 @@ def draw(
     printed = partial(printed_values, experiments=[e.config for e in experiments])
     columns = printed if wanted else nothing_printed
     latex = export.summary_latex(store, ids, rule, unfinished=unfinished, printed=columns)
+    shared: dict[str, Any] = {"unfinished": unfinished, "printed": printed}
+    summary_csv = partial(export.summary_csv, store, ids, (rule,), baseline, test=test, **shared)
+    summary_json = partial(export.summary_json, store, ids, (rule,), **shared)
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
-        (
-            "Summary CSV",
-            "summary",
-            "csv",
-            lambda: export.summary_csv(
-                store, ids, (rule,), baseline, test=test, unfinished=unfinished, printed=printed
-            ),
-        ),
+        ("Summary CSV", "summary", "csv", summary_csv),
         ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(store, ids)),
         ("Clients CSV", "clients", "csv", lambda: export.clients_csv(store, ids)),
         ("LaTeX table", "summary", "tex", lambda: latex),
         ("Whole experiment JSON", "experiment", "json", lambda: store.experiments.to_json(ids)),
-        (
-            "Summary JSON",
-            "summary",
-            "json",
-            lambda: export.summary_json(store, ids, (rule,), unfinished=unfinished, printed=printed),
-        ),
+        ("Summary JSON", "summary", "json", summary_json),
     )
     with st.container(horizontal=True):
         for label, table, suffix, made in files:

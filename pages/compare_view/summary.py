@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -210,13 +210,11 @@ def _parts(groups: Sequence[Group], number: int) -> None:
             st.dataframe(table, hide_index=True, key=f"part_table_{number}")
         else:
             header = [("Method", "wide"), *((n, "num") for n in names)]
-            cells = [_part_row(g, rows, names) for g in groups]
+            cells = [
+                [markup.method_html(g.label, g.method), *(_text(rows[g.key].get(n)) for n in names)]
+                for g in groups
+            ]
             st.html(markup.table_html(header, cells, BREAKDOWNS[part]))
-
-
-def _part_row(group: Group, rows: Mapping[str, Mapping[str, Stat]], names: Sequence[str]) -> list[str]:
-    own = rows[group.key]
-    return [markup.method_html(group.label, group.method), *(_text(own.get(n)) for n in names)]
 
 
 def _text(stat: Stat | None) -> str:

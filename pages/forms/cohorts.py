@@ -28,7 +28,7 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
     Args:
         backbone: the experiment's own backbone, as the form has it.
     """
-    draft, given = drafts.cohorts(), drafts.draft().cohorts
+    draft, given = drafts.form().cohorts, drafts.form().experiment.cohorts
     differ = st.toggle(
         "Clients differ in backbone or budget",
         value=bool(given),

@@ -1,9 +1,9 @@
-"""The draft behind the form: filled from a preset, a clone or a file, then edited by the user."""
+"""What the New page's form holds: filled from a preset, a clone or a file, then edited by the user."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import streamlit as st
 
@@ -16,7 +16,6 @@ from pages.widgets import markup, session
 
 EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "decode")
 """Fields of the data part behind an expander."""
-ABOUT_DEMO = "It takes about 2 minutes on two CPU cores. Data and model are built in: nothing to download."
 
 
 @dataclass
@@ -80,68 +79,84 @@ class Expander:
         return self.is_open
 
 
-def about_demo() -> tuple[str, str]:
-    """Return the name of the demonstration, and two sentences on its size and its cost."""
-    demo = experiments.preset(experiments.DEMO)
-    size = f"{len(demo.methods)} methods, {demo.rounds} rounds."
-    return demo.name, f"{size} {ABOUT_DEMO}"
+@dataclass
+class Form:
+    """The content of the form.
+
+    Attributes:
+        experiment: the one that the form was filled from.
+        origin: where that came from: ``preset:demo``, ``clone:3``, ``run:7``, ``file``, ``folder``.
+        version: how often the form was filled: part of all widgets' keys.
+        methods: the methods in their order.
+        sweep: the swept fields: path -> values.
+        cohorts: the rows of the cohort table under ``rows``; empty before they are first edited.
+        extra: the fields of the data part that are behind an expander.
+        data: name of the data set whose domains ``extra`` holds.
+        typed: the latest valid content; widgets forget theirs when another page is opened.
+    """
+
+    experiment: Experiment
+    origin: str
+    version: int
+    methods: list[MethodDraft]
+    sweep: Expander
+    cohorts: Expander
+    extra: Expander
+    data: str
+    typed: Experiment | None = None
+    _next_uid: int = 0
+
+    def extra_fields(self, data: str) -> Expander:
+        """Return the fields behind the expander; a change of the data set clears the chosen domains."""
+        if self.data != data:
+            self.data = data
+            self.extra.values["domains"] = self.extra.start["domains"] = None
+        return self.extra
+
+    def new_method(self, name: str, **fields: Any) -> MethodDraft:
+        """Return a method with an identity that no other one of this form has had."""
+        self._next_uid += 1
+        return MethodDraft(len(self.experiment.methods) + self._next_uid, name, **fields)
 
 
-def paper_presets() -> dict[str, str]:
-    """Return the papers' presets: name -> title."""
-    return {name: experiments.title(name) for name in experiments.published()}
-
-
-def draft() -> Experiment:
-    """Return the experiment that the form was filled from; at first that of *Try it*."""
-    if "draft" not in st.session_state:
+def form() -> Form:
+    """Return the form's content; at first that of *Try it*."""
+    if "form" not in st.session_state:
         fill(experiments.preset(experiments.DEMO), "preset:demo")
-    return cast(Experiment, st.session_state["draft"])
-
-
-def version() -> int:
-    """Return how often the form was filled; the number is part of all widgets' keys."""
-    return int(st.session_state.get("draft_version", 0))
-
-
-def source() -> str:
-    """Return the origin of the draft: ``preset:demo``, ``clone:3``, ``file``."""
-    return str(st.session_state.get("draft_source", ""))
+    content: Form = st.session_state["form"]
+    return content
 
 
 def fill(experiment: Experiment, origin: str) -> None:
     """Fill the form from an experiment."""
-    st.session_state["draft"] = experiment
-    st.session_state["draft_source"] = origin
-    st.session_state["draft_version"] = version() + 1
-    st.session_state.pop("draft_typed", None)
-    st.session_state["draft_entries"] = [
-        MethodDraft(i, m.name, m.label, dict(m.config), m.file, m.label)
-        for i, m in enumerate(experiment.methods)
-    ]
-    st.session_state["draft_sweep"] = Expander({path: list(v) for path, v in experiment.sweep.items()})
-    st.session_state["draft_cohorts"] = Expander(is_open=bool(experiment.cohorts))
-    st.session_state["draft_more"] = Expander({n: getattr(experiment.data, n) for n in EXTRA_FIELDS})
-    st.session_state["draft_more_of"] = experiment.data.name
+    before: Form | None = st.session_state.get("form")
+    st.session_state["form"] = Form(
+        experiment,
+        origin,
+        version=before.version + 1 if before else 1,
+        methods=[
+            MethodDraft(i, m.name, m.label, dict(m.config), m.file, m.label)
+            for i, m in enumerate(experiment.methods)
+        ],
+        sweep=Expander({path: list(v) for path, v in experiment.sweep.items()}),
+        cohorts=Expander(is_open=bool(experiment.cohorts)),
+        extra=Expander({name: getattr(experiment.data, name) for name in EXTRA_FIELDS}),
+        data=experiment.data.name,
+    )
 
 
-def remember(typed: Experiment) -> None:
-    """Remember what the user typed; widgets forget it when another page is opened."""
-    st.session_state["draft_typed"] = typed
-
-
-def restore(first: str) -> None:
-    """Fill the form as it was left, if its first widget (of this key) has been forgotten meanwhile."""
-    typed = st.session_state.get("draft_typed")
-    if typed is not None and first not in st.session_state:
-        fill(typed, source())
+def restore() -> None:
+    """Fill the form as it was left, if its widgets have been forgotten meanwhile."""
+    typed = form().typed
+    if typed is not None and f"new{form().version}.title" not in st.session_state:
+        fill(typed, form().origin)
 
 
 def from_url() -> FedLensError | None:
     """Fill the form once as the URL says (``?preset=demo``, ``?clone=3``), or return the error."""
     preset, clone = st.query_params.get("preset"), st.query_params.get("clone")
     wanted = f"clone:{clone}" if clone else f"preset:{preset}" if preset else ""
-    if not wanted or wanted == source():
+    if not wanted or wanted == form().origin:
         return None
     try:
         if clone:
@@ -154,7 +169,7 @@ def from_url() -> FedLensError | None:
     return None
 
 
-def methods() -> dict[str, type[Method]]:
+def known_methods() -> dict[str, type[Method]]:
     """Return all methods by name, those of FEDLENS_METHODS included."""
     try:
         return registry.load_all()
@@ -163,78 +178,34 @@ def methods() -> dict[str, type[Method]]:
         return {}
 
 
-def method_drafts() -> list[MethodDraft]:
-    """Return the methods of the form."""
-    draft()
-    return cast(list[MethodDraft], st.session_state["draft_entries"])
-
-
-def sweep() -> Expander:
-    """Return the swept fields of the form: path -> values."""
-    draft()
-    return cast(Expander, st.session_state["draft_sweep"])
-
-
-def cohorts() -> Expander:
-    """Return the rows of the cohort table under ``rows``; empty before they are first edited."""
-    draft()
-    return cast(Expander, st.session_state["draft_cohorts"])
-
-
-def extra_fields(data: str) -> Expander:
-    """Return the fields of the data part that are behind an expander.
-
-    Args:
-        data: the data set's name; a change of it clears the chosen domains.
-    """
-    draft()
-    expander: Expander = st.session_state["draft_more"]
-    if st.session_state["draft_more_of"] != data:
-        st.session_state["draft_more_of"] = data
-        expander.values["domains"] = expander.start["domains"] = None
-    return expander
-
-
 def sync_methods(key: str) -> None:
     """Callback: add and remove method forms after a changed choice of methods."""
-    chosen = st.session_state[key]
-    kept = [e for e in method_drafts() if e.name in chosen]
-    for name in chosen:
-        if name not in {e.name for e in kept}:
-            kept.append(MethodDraft(_next_uid(), name))
-    st.session_state["draft_entries"] = kept
-
-
-def _next_uid() -> int:
-    uid = max(int(st.session_state.get("draft_uid", 99)), 99) + 1
-    st.session_state["draft_uid"] = uid
-    return uid
+    content, chosen = form(), st.session_state[key]
+    kept = [e for e in content.methods if e.name in chosen]
+    there = {e.name for e in kept}
+    content.methods = [*kept, *(content.new_method(name) for name in chosen if name not in there)]
 
 
 def reset(uid: int) -> None:
     """Callback: return to the hyper-parameters of a method's paper."""
-    for entry in method_drafts():
-        if entry.uid == uid:
-            entry.reset()
+    next(e for e in form().methods if e.uid == uid).reset()
 
 
 def add_variant(uid: int) -> None:
     """Callback: add a variant of a method below it."""
-    with_variant = []
-    for entry in method_drafts():
-        with_variant.append(entry)
-        if entry.uid == uid:
-            label = f"{entry.label or methods()[entry.name].about.title} (variant)"
-            with_variant.append(
-                MethodDraft(_next_uid(), entry.name, label, dict(entry.config), entry.file, label)
-            )
-    st.session_state["draft_entries"] = with_variant
+    content = form()
+    at, entry = next((i, e) for i, e in enumerate(content.methods) if e.uid == uid)
+    label = f"{entry.label or known_methods()[entry.name].about.title} (variant)"
+    variant = content.new_method(
+        entry.name, label=label, config=dict(entry.config), file=entry.file, title=label
+    )
+    content.methods.insert(at + 1, variant)
 
 
 def remove(uid: int) -> None:
     """Callback: remove a method from the form."""
-    kept = [e for e in method_drafts() if e.uid != uid]
-    st.session_state["draft_entries"] = kept
-    key = f"new{version()}.choice"
+    content = form()
+    content.methods = [e for e in content.methods if e.uid != uid]
+    key = f"new{content.version}.choice"
     if key in st.session_state:
-        st.session_state[key] = list(dict.fromkeys(e.name for e in kept))
+        st.session_state[key] = list(dict.fromkeys(e.name for e in content.methods))

@@ -112,19 +112,15 @@ def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
                 or None
             )
         else:
-            values["split"] = split_field(drafts.extra_fields(name).values["split"], f"{key}.split")
+            start = drafts.form().extra_fields(name).values["split"]
+            split = DataConfig.model_fields["split"]
+            values["split"] = inputs.field_widget("data.split", split, start, f"{key}.split")
             slots.place("data.split")
     slots.place("data.root")
     if entry is not None and not domains.is_own_data(entry):
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         st.caption(markup.md(". ".join(about) + "."))
     return extra_data_fields(values, entry, key, slots)
-
-
-def split_field(start: str, key: str) -> str:
-    """Draw the choice of the train / validation / test split."""
-    splits = inputs.options_of(DataConfig.model_fields["split"])
-    return str(st.selectbox(field_title("data.split"), splits, index=splits.index(start), key=key))
 
 
 def extra_data_fields(
@@ -135,7 +131,7 @@ def extra_data_fields(
     Args:
         values: the values of the fields above.
     """
-    folded = drafts.extra_fields(str(values["name"]))
+    folded = drafts.form().extra_fields(str(values["name"]))
     folded.values |= {
         name: v for name, v in values.items() if name in drafts.EXTRA_FIELDS
     }  # the split, if above

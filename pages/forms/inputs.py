@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import streamlit as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from fedcore.config.field_names import field_title, value_text
 from pages.widgets import markup
@@ -75,18 +76,13 @@ def _extra(info: FieldInfo) -> dict[str, Any]:
 
 
 def paper_values(config: type[BaseModel]) -> dict[str, Any]:
-    """Return the default of each field as a plain value; None for a field without a default."""
-    return {
-        name: None if info.is_required() else plain_value(info.get_default(call_default_factory=True))
-        for name, info in config.model_fields.items()
-    }
+    """Return the default of each field as TOML and JSON hold it; None for a field without a default."""
+    return {name: default_of(info) for name, info in config.model_fields.items()}
 
 
-def plain_value(value: Any) -> Any:
-    """Return a value as TOML and JSON hold it: tuples as lists, models as dicts."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    return list(value) if isinstance(value, (tuple, set)) else value
+def default_of(info: FieldInfo) -> Any:
+    """Return a field's default as TOML and JSON hold it; None for a field without a default."""
+    return None if info.is_required() else to_jsonable_python(info.get_default(call_default_factory=True))
 
 
 def bounds(info: FieldInfo) -> tuple[float | None, float | None, str]:
@@ -131,8 +127,21 @@ def field_widget(
         if kind is bool:
             return st.checkbox(label, value=bool(value), key=key, help=help_)
         if kind in (int, float):
-            return number_field(label, kind, value, low, high, empty, key, help_)
-    typed = "" if value is None else as_text(value)
+            given = kind(value) if isinstance(value, (int, float)) else None
+            tenth = max(abs(given) / 10, 1e-9) if given else 0.1
+            return st.number_input(
+                label,
+                min_value=None if low is None else kind(low),
+                max_value=None if high is None else kind(high),
+                value=given,
+                step=1 if kind is int else tenth,
+                format="%d" if kind is int else "%g",
+                key=key,
+                help=help_,
+                placeholder=empty,
+            )
+    items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    typed = ", ".join(map(str, items))
     text = st.text_input(label, value=typed, placeholder=empty, key=key, help=help_)
     return from_text(text, kinds, optional)
 
@@ -150,7 +159,7 @@ def help_text(path: str, info: FieldInfo) -> str:
     for option in options_of(info):
         if "_" in str(option):  # files write it so; the form does not
             about = about.replace(option, value_text(path, option))
-    default = None if info.is_required() else plain_value(info.get_default(call_default_factory=True))
+    default = default_of(info)
     if "default:" not in about:
         about += f"{'' if not about or about.endswith('.') else '.'} Default: {value_text(path, default)}"
     sentences = [
@@ -172,43 +181,6 @@ def alternatives(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         return list(get_args(annotation))
     return [annotation]
-
-
-def number_field(
-    label: str,
-    kind: type,
-    value: Any,
-    low: float | None,
-    high: float | None,
-    empty: str | None,
-    key: str,
-    help_: str,
-) -> Any:
-    """Draw a number field; ``empty`` is its meaning where it can be left empty."""
-    whole = kind is int
-    if value is not None and not isinstance(value, (int, float)):
-        value = None
-    given = None if value is None else kind(value)
-    step = 1 if whole else max(abs(given or 0.0) / 10, 1e-9) if given else 0.1
-    low_, high_ = (None if low is None else kind(low)), (None if high is None else kind(high))
-    return st.number_input(
-        label,
-        min_value=low_,
-        max_value=high_,
-        value=given,
-        step=step,
-        format="%d" if whole else "%g",
-        key=key,
-        help=help_,
-        placeholder=empty,
-    )
-
-
-def as_text(value: Any) -> str:
-    """Return a value as a user types it, with commas between the items of a list."""
-    if isinstance(value, (list, tuple)):
-        return ", ".join(str(v) for v in value)
-    return str(value)
 
 
 def from_text(text: str, kinds: list[Any], optional: bool) -> Any:

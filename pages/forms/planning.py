@@ -16,7 +16,7 @@ from fedcore.engine.plan import Plan
 from fedcore.engine.planner import Planner, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.results import forecast
-from pages.widgets import session
+from fedcore.store import Store
 
 WAIT_SECONDS = 1.2
 """Seconds that a page waits for a plan before it is drawn without one."""
@@ -38,9 +38,7 @@ def plan_form(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None
     except FedLensError as error:
         return None, None, error
     answer = _plan(experiment)
-    if isinstance(answer, FedLensError):
-        return experiment, None, answer
-    return experiment, answer, None
+    return (experiment, None, answer) if isinstance(answer, FedLensError) else (experiment, answer, None)
 
 
 def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | None:
@@ -120,21 +118,7 @@ def _watch(request: Future[PlanResult], began: float) -> None:
     )
 
 
-@st.cache_data(show_spinner=False, ttl=20)
-def _precedents(path: str) -> forecast.Precedents:
-    return forecast.precedents(path)
-
-
-def estimated_seconds(plan: Plan) -> float | None:
-    """Estimate the seconds that a plan will take, by the runs recorded on this machine."""
-    return forecast.seconds(_precedents(str(session.store().path)), plan.runs)
-
-
-def estimated_memory(plan: Plan) -> int | None:
-    """Estimate the memory in bytes of the largest run of a plan, by measurements on this machine."""
-    return forecast.memory(_precedents(str(session.store().path)), plan.runs)
-
-
-def estimated_disk(plan: Plan) -> forecast.Disk:
-    """Estimate the bytes that the runs of a plan will write, by what runs of their kind have written."""
-    return forecast.disk(session.store().path, _precedents(str(session.store().path)), plan)
+@st.cache_data(show_spinner=False, ttl=20, hash_funcs={Store: repr})
+def precedents(store: Store) -> forecast.Precedents:
+    """Return what the runs recorded on this machine needed, from which a plan's cost is estimated."""
+    return forecast.precedents(store.path)

@@ -31,7 +31,7 @@ def sweepable_fields(values: dict[str, Any]) -> dict[str, Sweepable]:
 
 
 def _method_fields() -> dict[str, Sweepable]:
-    known, entries = drafts.methods(), drafts.method_drafts()
+    known, entries = drafts.known_methods(), drafts.form().methods
     sweepable: dict[str, Sweepable] = {}
     every: dict[str, list[Sweepable]] = {}
     for entry in (e for e in entries if e.name in known):
@@ -56,7 +56,7 @@ def _method_fields() -> dict[str, Sweepable]:
 
 def sweep_fields(values: dict[str, Any], key: str, slots: Slots) -> dict[str, list[Any]]:
     """Draw the sweep while its expander is open, and return the values of each swept field."""
-    draft, fields_by_path = drafts.sweep(), sweepable_fields(values)
+    draft, fields_by_path = drafts.form().sweep, sweepable_fields(values)
     gone = [p for p in draft.values if p.startswith("methods.") and p not in fields_by_path]
     for path in gone:  # its method was taken out of the experiment
         draft.values.pop(path)
@@ -120,7 +120,7 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
         )
     typed = ", ".join(str(v) for v in start)
     placeholder = "values, separated by commas" + (
-        "" if info is None else f"; default {_default(path, info)}"
+        "" if info is None else f"; default {value_text(path, inputs.default_of(info))}"
     )
     help_ = f"{help_} Separate values with commas.".strip()
     text = st.text_input(label, value=typed, key=key, placeholder=placeholder, help=help_)
@@ -129,7 +129,3 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
 
 def _scalar(text: str) -> Any:
     return {"true": True, "false": False}.get(text.strip().lower(), inputs.scalar(text))
-
-
-def _default(path: str, info: FieldInfo) -> str:
-    return value_text(path, inputs.plain_value(info.get_default(call_default_factory=True)))

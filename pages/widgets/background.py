@@ -25,7 +25,7 @@ def submit(kind: TaskKind, key: str, args: Mapping[str, Any], again: bool = True
 
 
 def show_task(task: TaskRow, title: str) -> None:
-    """Show a running task with its progress bar and a stop button, or the reason why it failed."""
+    """Show a running task's progress bar and stop button, or why it failed until that is dismissed."""
     if not task.ended:
         _progress_bar(task.id, title)
         if st.button(
@@ -33,12 +33,9 @@ def show_task(task: TaskRow, title: str) -> None:
         ):
             session.store().tasks.stop(task.id)
             st.rerun()
-    elif task.status != "done":
-        _show_end(task, title)
-
-
-def _show_end(task: TaskRow, title: str) -> None:
-    """Show why a task failed or stopped, until the user dismisses it."""
+        return
+    if task.status == "done":
+        return
     left, right = st.columns([8, 1], vertical_alignment="center")
     if task.status == "stopped":
         left.info(markup.md(f"{title}: stopped."), icon=":material/stop_circle:")

@@ -86,7 +86,9 @@ def _moves(selected: list[int]) -> None:
     with st.container(horizontal=True):
         for place, icon in MOVES.items():
             if st.button(place.capitalize(), icon=f":material/{icon}:", disabled=idle, key=f"queue_{place}"):
-                _tell(len(selected) - len(store.queue.move(selected, place)))
+                started = len(selected) - len(store.queue.move(selected, place))
+                if started:
+                    st.toast(f"{started} run{'s' * (started != 1)} had already started.")
                 st.rerun()
         if st.button("Stop", icon=":material/stop_circle:", disabled=idle, key="queue_stop"):
             store.runs.stop(selected)
@@ -96,8 +98,3 @@ def _moves(selected: list[int]) -> None:
             "Select runs in the first column (with the keyboard: Shift + Space) to move them, or to stop "
             "them before they start."
         )
-
-
-def _tell(started: int) -> None:
-    if started:
-        st.toast(f"{started} run{'s' * (started != 1)} had already started.")

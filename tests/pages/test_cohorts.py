@@ -59,8 +59,8 @@ def test_cohorts_that_do_not_fit_stand_beside_their_field(open_page: Opened, tmp
 def editor(app: AppTest, **changes: object) -> AppTest:
     """Edit the table of cohorts as the browser does: rows from 0."""
     state = {"edited_rows": {}, "added_rows": [], "deleted_rows": [], **changes}
-    version = app.session_state["draft_cohorts"].version
-    app.session_state[f"new{app.session_state['draft_version']}.cohorts.{version}"] = state
+    form = app.session_state["form"]
+    app.session_state[f"new{form.version}.cohorts.{form.cohorts.version}"] = state
     return app.run()
 
 

@@ -150,7 +150,7 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     assert "**4 images**, 2 classes, 2 domains: photo, sketch" in texts(app.run())
     new = button(app, "New experiment with this data").click().run()
     assert not new.exception
-    draft = new.session_state["draft"]
+    draft = new.session_state["form"].experiment
     assert draft.data.columns == {"label": "species", "domain": "place"}
 
     again = open_page("data", folder=str(manifest))  # another day: the last check's columns stand there
