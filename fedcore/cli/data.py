@@ -97,7 +97,7 @@ def check(
         )
     name, where = (path, root) if built_in else (detect_format(path), path)
     report = track(check_dataset(name, where, columns=_columns(columns)))
-    print(report.to_json() if json else report_text(report))
+    print(report.model_dump_json() if json else report_text(report))
     if report.error:
         raise FedLensError(report.error, "data.root")
     return DONE

@@ -56,11 +56,9 @@ def cached_reasons(files: Sequence[Path]) -> list[str | None]:
 def save(files: Sequence[Path], reasons: Sequence[str | None]) -> None:
     """Store why each file cannot be used, or None, if the cache folder can be written."""
     place = _place(files)
-    part = place.with_suffix(f".part-{os.getpid()}")
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({str(i): r for i, r in enumerate(reasons) if r}), encoding="utf-8")
-        os.replace(part, place)
+        slow_work.write_whole(place, json.dumps({str(i): r for i, r in enumerate(reasons) if r}))
 
 
 def _load(place: Path, count: int) -> list[str | None] | None:
@@ -83,9 +81,7 @@ def _place(files: Sequence[Path]) -> Path:
     content = hashlib.sha256()
     for file in files:
         try:
-            stat = file.stat()
-            line = f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+            content.update(slow_work.version_line(file, str(file)))
         except OSError:
-            line = f"{file}\0gone\n"
-        content.update(line.encode(errors="surrogateescape"))
+            content.update(f"{file}\0gone\n".encode(errors="surrogateescape"))
     return folder() / f"{content.hexdigest()[:32]}.json"

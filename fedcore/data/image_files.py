@@ -93,14 +93,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def unusable_reason(source: Path | bytes) -> str | None:
-    """Return why an image cannot be used, or None; only both ends of a JPEG are read, others are decoded."""
-    return check_file(source, thorough=False).reason
-
-
 def unusable_reasons(files: Iterable[Path | bytes]) -> Iterator[str | None]:
-    """Yield ``unusable_reason`` of every file, in order; several are read at once."""
-    return map_in_threads(unusable_reason, files)
+    """Yield why each image cannot be used, or None, in order; of a JPEG only both ends are read."""
+    return map_in_threads(lambda file: check_file(file, thorough=False).reason, files)
 
 
 def map_in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:

@@ -63,14 +63,15 @@ class ImageSet:
                 f"{self.name}: {n} labels, {len(self.domain)} domains and {len(self.keys)} keys; "
                 "give one of each"
             )
-        if n and (self.labels.min() < 0 or self.labels.max() >= len(self.classes)):
-            raise ValueError(f"{self.name}: a label lies outside 0..{len(self.classes) - 1}")
-        if n and (self.domain.min() < 0 or self.domain.max() >= len(self.domains)):
-            raise ValueError(f"{self.name}: a domain lies outside 0..{len(self.domains) - 1}")
-        if self.split is not None and len(self.split) != n:
-            raise ValueError(f"{self.name}: {len(self.split)} split marks for {n} samples")
-        if self.owner is not None and len(self.owner) != n:
-            raise ValueError(f"{self.name}: {len(self.owner)} owners for {n} samples")
+        for what, codes, known in (
+            ("label", self.labels, self.classes),
+            ("domain", self.domain, self.domains),
+        ):
+            if n and (codes.min() < 0 or codes.max() >= len(known)):
+                raise ValueError(f"{self.name}: a {what} lies outside 0..{len(known) - 1}")
+        for what, marks in (("split marks", self.split), ("owners", self.owner)):
+            if marks is not None and len(marks) != n:
+                raise ValueError(f"{self.name}: {len(marks)} {what} for {n} samples")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -85,6 +85,24 @@ def prepare_then(attempt: Callable[[], _Result]) -> Work[_Result]:
         yield from work()
 
 
+def version_line(path: Path, name: str = "") -> bytes:
+    """Return a line for a hash that changes with a file: its name, size and modification time.
+
+    Raises:
+        OSError: where the file is gone.
+    """
+    stat = path.stat()
+    line = f"{name or path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+    return line.encode(errors="surrogateescape")  # names that are not UTF-8 exist on disks
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, which appears under its name only when it is complete."""
+    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
 def cache_folder() -> Path:
     """Return the folder FEDLENS_CACHE, or ``fedlens`` in the user's cache folder; it may not exist yet."""
     own = os.environ.get("FEDLENS_CACHE")

@@ -97,7 +97,7 @@ def check(job: Job) -> Work[dict[str, Any]]:
 
     args: root; name, where it is one of the catalog's; domains; columns.
 
-    Returns: ``name`` and the ``report`` (``CheckReport.to_dict``). The array ``sheet`` shows sample pictures
+    Returns: ``name`` and the ``report`` (a ``CheckReport``). The array ``sheet`` shows sample pictures
     of a data set that can be used. Shape: (height, width, 3).
     """
     from fedcore.data import catalog
@@ -112,7 +112,7 @@ def check(job: Job) -> Work[dict[str, Any]]:
         yield Progress("drawing samples", report.images, report.images)
         images = catalog.load(name, root, domains, columns=columns)
         job.write_arrays(sheet=np.asarray(contact_sheet(images)))
-    return {"name": name, "report": report.to_dict()}
+    return {"name": name, "report": report.model_dump(mode="json")}
 
 
 def encode(job: Job) -> Work[dict[str, Any]]:

@@ -83,7 +83,7 @@ def column_names(root: str) -> dict[str, str]:
 def show_report(task: TaskRow, root: str) -> None:
     """Show the report of a finished check."""
     result = task.result or {}
-    report = CheckReport.from_dict(result["report"])
+    report = CheckReport.model_validate(result["report"])
     if report.error:
         st.error(
             markup.md(f"This data set cannot be used as it is: {fields.with_field_titles(report.error)}"),

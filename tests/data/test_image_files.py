@@ -93,7 +93,7 @@ def test_a_plain_picture_has_nothing_odd():
 def test_a_jpeg_that_is_broken_in_its_middle_is_found_by_the_thorough_check_only():
     content = bytearray(encoded(noise(), "JPEG"))
     content[len(content) // 2] = 0xFF
-    assert image_files.unusable_reason(bytes(content)) is None
+    assert list(image_files.unusable_reasons([bytes(content)])) == [None]
     check = image_files.check_file(bytes(content))
     assert check.kind == "unreadable" and "broken data stream" in (check.reason or "")
 
@@ -120,7 +120,7 @@ def test_whatever_bytes_are_damaged_nothing_but_a_reason_comes_out(kind: str, tm
 
 
 def test_a_file_that_is_gone_is_unreadable_when_checked_and_named_when_decoded(tmp_path: Path):
-    assert "No such file" in (image_files.unusable_reason(tmp_path / "gone.jpg") or "")
+    assert "No such file" in (next(image_files.unusable_reasons([tmp_path / "gone.jpg"])) or "")
     with pytest.raises(FedLensError, match=r"gone\.jpg: cannot be decoded any more .*; restore or remove it"):
         image_files.decode(tmp_path / "gone.jpg")
 

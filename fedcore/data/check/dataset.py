@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work
 
 _EVERY = 100
+_Result = TypeVar("_Result")
 
 
 def check_dataset(
@@ -43,7 +45,7 @@ def check_dataset(
     yield Progress("listing files", 0, 0)
     if entry.embedded:
         images, notes = catalog.load_checked(name, None, domains)
-        return (yield from _check_pixels(name, "", images, notes))
+        return (yield from _check_pixels("", images, notes))
     if not root or not Path(root).expanduser().exists():
         where = f"of {entry.title}" if entry.classes or entry.class_count else "or file of the data set"
         raise FedLensError(f"no folder {root or ''}; give the folder {where}", "data.root")
@@ -51,7 +53,7 @@ def check_dataset(
     try:
         if entry.loader == "hf":
             images, report = hf.read(path, domains=domains, columns=columns)
-            return (yield from _check_hf(name, path, images, report, columns))
+            return (yield from _check_hf(path, images, report, columns))
         source = yield from prepare_then(lambda: loaders.read_source(entry, root, domains, columns))
     except FedLensError as error:
         return (yield from _check_unusable(name, path, error))
@@ -59,12 +61,12 @@ def check_dataset(
         return (yield from _check_listing(name, path if path.is_dir() else source.root, source))
     images, notes = source
     notes = [*notes, *catalog.count_warnings(entry, images)]
-    return (yield from _check_pixels(name, str(path), images, notes))
+    return (yield from _check_pixels(str(path), images, notes))
 
 
 def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]:
     """Check image files with labels."""
-    checks = yield from _check_files(listing.files)
+    checks = yield from _collect("reading images", map_in_threads(check_file, listing.files), listing.files)
     reasons = [check.reason for check in checks]
     file_check_cache.save(listing.files, reasons)
     findings = FindingCollector(root)
@@ -78,29 +80,26 @@ def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]
     paths = {row: findings.shown(listing.files[row]) for row in usable}
     findings.add_duplicates(digests, paths, listing.labels, listing.domain, listing.split)
     try:
-        images, report = usable_images(listing, name=name, template="{}", reasons=reasons)
+        images, _ = usable_images(listing, name=name, template="{}", reasons=reasons)
     except FedLensError as error:
-        return _unusable_report(name, str(root), findings, error)
-    findings.add_empty_cells(report.empty)
+        return CheckReport(name=name, root=str(root), error=str(error), findings=findings.findings())
     notes = catalog.count_warnings(catalog.entry(name), images)
-    return _report(name, str(root), images, [paths[row] for row in usable], findings, notes)
+    return _report(str(root), images, list(paths.values()), findings, notes)
 
 
-def _check_pixels(name: str, root: str, images: ImageSet, notes: Sequence[str]) -> Work[CheckReport]:
+def _check_pixels(root: str, images: ImageSet, notes: Sequence[str]) -> Work[CheckReport]:
     """Check images that are not files of their own: drawings, or rows of an array."""
-    findings, digests = FindingCollector(None), {}
-    for row, digest in enumerate(map_in_threads(lambda r: _pixel_hash(images, r), range(len(images)))):
+    findings = FindingCollector(None)
+    hashes = map_in_threads(lambda row: _pixel_hash(images, row), range(len(images)))
+    digests = dict(enumerate((yield from _collect("reading images", hashes, images))))
+    for row, digest in digests.items():
         if digest is None:
             findings.add("unreadable", images.keys[row])
-        else:
-            digests[row] = digest
-        if (row + 1) % _EVERY == 0 or row + 1 == len(images):
-            yield Progress("reading images", row + 1, len(images))
-    return _report_by_keys(name, root, images, findings, digests, notes)
+    return _report_by_keys(root, images, findings, digests, notes)
 
 
 def _check_hf(
-    name: str, root: Path, images: ImageSet, report: ReadReport, columns: Mapping[str, str] | None
+    root: Path, images: ImageSet, report: ReadReport, columns: Mapping[str, str] | None
 ) -> Work[CheckReport]:
     """Check the rows of a Hugging Face data set, as they are stored."""
     findings, digests = FindingCollector(None), {}
@@ -108,35 +107,34 @@ def _check_hf(
     for left in report.left_out:
         if left.reason == "no label":
             findings.add("no label", left.path)
-    total = len(images) + len(report.left_out)
     results = map_in_threads(_check_and_hash, hf.contents(root, columns))
-    for done, (key, check, digest) in enumerate(results, 1):
+    rows = [*images.keys, *report.left_out]
+    for key, check, digest in (yield from _collect("reading images", results, rows)):
         if key in row or check.reason:
             findings.add_check(key, check)
         if key in row:
             digests[row[key]] = digest
-        if done % _EVERY == 0 or done == total:
-            yield Progress("reading images", done, total)
-    return _report_by_keys(name, str(root), images, findings, digests, ())
+    return _report_by_keys(str(root), images, findings, digests, ())
 
 
 def _check_unusable(name: str, root: Path, error: FedLensError) -> Work[CheckReport]:
     """Check the image files of a folder that cannot be loaded."""
     findings = FindingCollector(root)
     files = findings.add_folder(root, None) if root.is_dir() else []
-    checks = yield from _check_files(files)
+    checks = yield from _collect("reading images", map_in_threads(check_file, files), files)
     for file, check in zip(files, checks, strict=True):
         findings.add_check(file, check)
-    return _unusable_report(name, str(root), findings, error)
+    return CheckReport(name=name, root=str(root), error=str(error), findings=findings.findings())
 
 
-def _check_files(files: Sequence[Path]) -> Work[list[FileCheck]]:
-    checks: list[FileCheck] = []
-    for check in map_in_threads(check_file, files):
-        checks.append(check)
-        if len(checks) % _EVERY == 0 or len(checks) == len(files):
-            yield Progress("reading images", len(checks), len(files))
-    return checks
+def _collect(message: str, results: Iterable[_Result], whole: Sized) -> Work[list[_Result]]:
+    """Collect results, one for each item of ``whole``, with progress."""
+    collected: list[_Result] = []
+    for result in results:
+        collected.append(result)
+        if len(collected) % _EVERY == 0 or len(collected) == len(whole):
+            yield Progress(message, len(collected), len(whole))
+    return collected
 
 
 def _check_and_hash(item: tuple[str, Path | bytes]) -> tuple[str, FileCheck, str]:
@@ -156,16 +154,10 @@ def _pixel_hash(images: ImageSet, row: int) -> str | None:
 def _file_hashes(files: Sequence[Path], rows: Iterable[int]) -> Work[dict[int, str]]:
     """Hash the content of the files in some rows that have the size of another; others cannot be copies."""
     sizes = {row: files[row].stat().st_size for row in rows}
-    repeated = {size for size, count in Counter(sizes.values()).items() if count > 1}
-    candidates = [row for row, size in sizes.items() if size in repeated]
-    digests: dict[int, str] = {}
-    for row, digest in zip(
-        candidates, map_in_threads(lambda r: _file_hash(files[r]), candidates), strict=True
-    ):
-        digests[row] = digest
-        if len(digests) % _EVERY == 0 or len(digests) == len(candidates):
-            yield Progress("comparing files", len(digests), len(candidates))
-    return digests
+    count = Counter(sizes.values())
+    candidates = [row for row, size in sizes.items() if count[size] > 1]
+    hashes = map_in_threads(lambda row: _file_hash(files[row]), candidates)
+    return dict(zip(candidates, (yield from _collect("comparing files", hashes, candidates)), strict=True))
 
 
 def _file_hash(file: Path) -> str:
@@ -174,28 +166,23 @@ def _file_hash(file: Path) -> str:
 
 
 def _report_by_keys(
-    name: str,
     root: str,
     images: ImageSet,
     findings: FindingCollector,
-    digests: Mapping[int, str],
+    digests: Mapping[int, str | None],
     notes: Sequence[str],
 ) -> CheckReport:
     """Complete the report of a data set whose samples are identified by their keys."""
     split = None if images.split is None else images.split.tolist()
     findings.add_duplicates(digests, images.keys, images.labels.tolist(), images.domain.tolist(), split)
-    findings.add_empty_cells(images.empty_cells())
-    return _report(name, root, images, images.keys, findings, notes)
+    return _report(root, images, images.keys, findings, notes)
 
 
 def _report(
-    name: str,
-    root: str,
-    images: ImageSet,
-    paths: Sequence[str],
-    findings: FindingCollector,
-    notes: Sequence[str],
+    root: str, images: ImageSet, paths: Sequence[str], findings: FindingCollector, notes: Sequence[str]
 ) -> CheckReport:
+    for domain, name in images.empty_cells():
+        findings.add("no images", f"{domain}/{name}")
     samples = {}
     for d, domain in enumerate(images.domains):
         rows = np.flatnonzero(images.domain == d)
@@ -203,27 +190,13 @@ def _report(
         spread = np.unique(np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int))
         samples[domain] = tuple(paths[row] for row in by_class[spread])
     return CheckReport(
-        name=name,
+        name=images.name,
         root=root,
-        error=None,
         images=len(images),
         domains=images.domains,
         classes=images.classes,
-        counts=tuple(tuple(row) for row in images.class_counts().tolist()),
+        counts=tuple(map(tuple, images.class_counts().tolist())),
         samples=samples,
         findings=findings.findings(),
         notes=tuple(notes),
-    )
-
-
-def _unusable_report(name: str, root: str, findings: FindingCollector, error: FedLensError) -> CheckReport:
-    return CheckReport(
-        name=name,
-        root=root,
-        error=str(error),
-        images=0,
-        domains=(),
-        classes=(),
-        counts=(),
-        findings=findings.findings(),
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel
 
 from fedcore.data.image_files import FileCheck
 from fedcore.data.readers.files import SUFFIXES
@@ -60,8 +59,7 @@ SAMPLES = 6
 """Number of sample images of each domain in a report."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(BaseModel, frozen=True):
     """One kind of problem, how often it occurs, and where.
 
     Attributes:
@@ -81,8 +79,7 @@ class Finding:
         return f"{self.count:,} {what} ({treatment}): {'; '.join(self.paths[:3])}{more}"
 
 
-@dataclass(frozen=True)
-class CheckReport:
+class CheckReport(BaseModel, frozen=True):
     """The result of checking a data set.
 
     Attributes:
@@ -96,12 +93,12 @@ class CheckReport:
 
     name: str
     root: str
-    error: str | None
-    images: int
-    domains: tuple[str, ...]
-    classes: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
-    samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    error: str | None = None
+    images: int = 0
+    domains: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    counts: tuple[tuple[int, ...], ...] = ()
+    samples: dict[str, tuple[str, ...]] = {}
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -109,31 +106,6 @@ class CheckReport:
     def left_out(self) -> int:
         """The number of images that are not used."""
         return sum(f.count for f in self.findings if f.kind in LEFT_OUT)
-
-    def finding(self, kind: str) -> Finding | None:
-        """Return the finding of one kind, or None."""
-        return next((f for f in self.findings if f.kind == kind), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> CheckReport:
-        """Read a report from what ``to_dict`` returned, also after a passage through JSON."""
-        values = dict(content)
-        values["findings"] = tuple(
-            Finding(f["kind"], f["count"], tuple(f["paths"])) for f in values["findings"]
-        )
-        values["samples"] = {domain: tuple(paths) for domain, paths in values["samples"].items()}
-        values["counts"] = tuple(map(tuple, values["counts"]))
-        for name in ("domains", "classes", "notes"):
-            values[name] = tuple(values[name])
-        return cls(**values)
-
-    def to_json(self) -> str:
-        """Return the report as a JSON text."""
-        return json.dumps(self.to_dict())
 
 
 _HIDDEN = (".", "__MACOSX", "unpacked-", "converted-", "fedlens-")
@@ -169,11 +141,6 @@ class FindingCollector:
             if is_so:
                 self.add(kind, file)
 
-    def add_empty_cells(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Add pairs of a domain and a class without images."""
-        for domain, name in pairs:
-            self.add("no images", f"{domain}/{name}")
-
     def add_folder(self, root: Path, listing: Listing | None) -> list[Path]:
         """Add links that leave a folder, files that are not images, and images that are not in use.
 
@@ -198,16 +165,17 @@ class FindingCollector:
 
     def add_duplicates(
         self,
-        digests: Mapping[int, str],
+        digests: Mapping[int, str | None],
         paths: Mapping[int, str] | Sequence[str],
         labels: Sequence[int],
         domain: Sequence[int],
         split: Sequence[int] | None,
     ) -> None:
-        """Add groups of identical images, each under its most serious kind only."""
+        """Add groups of identical images, each under its most serious kind only; None is no digest."""
         groups: dict[str, list[int]] = defaultdict(list)
         for row, digest in digests.items():
-            groups[digest].append(row)
+            if digest is not None:
+                groups[digest].append(row)
         for rows in groups.values():
             if len(rows) < 2:
                 continue
@@ -223,9 +191,9 @@ class FindingCollector:
     def findings(self) -> tuple[Finding, ...]:
         """Return all findings, the most serious kinds first."""
         return tuple(
-            Finding(kind, len(self._paths[kind]), tuple(sorted(self._paths[kind])[:MAX_LISTED]))
+            Finding(kind=kind, count=len(paths), paths=tuple(sorted(paths)[:MAX_LISTED]))
             for kind in KINDS
-            if self._paths[kind]
+            if (paths := self._paths[kind])
         )
 
 

@@ -159,19 +159,11 @@ SHAPES = tuple(OUTLINES)
 # Degrees after which a shape looks the same again; a caption about its angle means the angle within half
 # of this.
 PERIODS = {
-    "circle": 0,
-    "ring": 0,
-    "square": 90,
-    "cross": 90,
-    "star": 72,
-    "pentagon": 72,
-    "flower": 72,
+    **dict.fromkeys(("circle", "ring"), 0),
+    **dict.fromkeys(("square", "cross"), 90),
+    **dict.fromkeys(("star", "pentagon", "flower"), 72),
     "hexagon": 60,
-    "diamond": 180,
-    "oval": 180,
-    "rectangle": 180,
-    "leaf": 180,
-    "ladder": 180,
+    **dict.fromkeys(("diamond", "oval", "rectangle", "leaf", "ladder"), 180),
 }
 
 

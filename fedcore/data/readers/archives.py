@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from fedcore.data.slow_work import version_line
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work
 
@@ -46,8 +47,7 @@ def unpacked_folder(archives: Sequence[Path]) -> Path:
     """Return the folder that archives are unpacked into; it is another one when an archive changes."""
     content = hashlib.sha256()
     for path in archives:
-        stat = path.stat()
-        content.update(f"{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode(errors="surrogateescape"))
+        content.update(version_line(path))
     return archives[0].parent / f"unpacked-{content.hexdigest()[:12]}"
 
 

@@ -14,7 +14,6 @@ The thresholds are those of the whole set, whatever domains are in use. Grade 5,
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,10 +21,10 @@ import numpy as np
 from PIL import Image
 
 from fedcore.data.entry import Entry
-from fedcore.data.readers.files import locate, read_lines
+from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
-from fedcore.data.slow_work import require_slow_work, results_folder
+from fedcore.data.slow_work import require_slow_work, results_folder, write_whole
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
@@ -65,9 +64,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     measured = _measurements(root, [(path, key) for path, key, _, _ in rows])
     readable = [m for m in measured if m is not None]
     if not readable:
-        raise FedLensError(
-            f"{root}: none of the images that its txt files name can be read; get the set again", "data.root"
-        )
+        raise damaged(root, "none of the images that its txt files name can be read")
     size_threshold = dividing_value(np.array([m[0] for m in readable]))
     light_threshold = dividing_value(np.array([m[1] for m in readable]))
     if size_threshold is None or light_threshold is None:
@@ -118,10 +115,7 @@ def _graded(path: Path) -> list[tuple[str, str]]:
     for line in read_lines(path):
         image, _, grade = line.rpartition(" ")
         if not image or "/" in image or grade not in tuple("012345"):
-            raise FedLensError(
-                f"{path}: '{line}' is not 'image.jpg grade' with grades 0 to 5; get the set again",
-                "data.root",
-            )
+            raise damaged(path, f"'{line}' is not 'image.jpg grade' with grades 0 to 5")
         result.append((image.strip(), grade))
     return result
 
@@ -173,6 +167,4 @@ def _measure_all(
             rows[key] = [stat.st_size, stat.st_mtime_ns, *(measure(path) or ())]
     finally:
         if folder is not None:
-            part = folder / f"{_MEASUREMENTS}.part-{os.getpid()}"
-            part.write_text(json.dumps(rows), encoding="utf-8")
-            part.replace(folder / _MEASUREMENTS)
+            write_whole(folder / _MEASUREMENTS, json.dumps(rows))

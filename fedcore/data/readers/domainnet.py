@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcore.data.entry import Entry
-from fedcore.data.readers.files import NotInFolder, locate, read_lines
+from fedcore.data.readers.files import NotInFolder, damaged, locate, read_lines
 from fedcore.data.readers.layout import catalog_layout, chosen_domains, prompt_names, refuse_other_classes
 from fedcore.data.readers.listing import Listing, list_images
 from fedcore.data.split_codes import TEST, TRAIN
-from fedcore.errors import FedLensError
 
 _LISTS: tuple[Mapping[str, int | None], ...] = (
     {"{}_list.txt": None},
@@ -71,20 +70,14 @@ def _listed(
             path, _, label = line.rpartition(" ")
             pieces = path.split("/")
             if len(pieces) < 3 or pieces[-3] != domain or ".." in pieces or not label.isdecimal():
-                raise FedLensError(
-                    f"{root / name}: '{line}' is not '{domain}/class/image.jpg number'; get the list again",
-                    "data.root",
-                )
+                raise damaged(root / name, f"'{line}' is not '{domain}/class/image.jpg number'", "list")
             if entry.classes and pieces[-2] not in entry.classes:
                 if part is None:
                     refuse_other_classes(entry, root / name, (*entry.classes, pieces[-2]))
                 continue  # DomainNet's own lists name more classes than DomainNet-126 has
             if number.setdefault(pieces[-2], label) != label:
-                raise FedLensError(
-                    f"{root / name}: class '{pieces[-2]}' has the numbers {number[pieces[-2]]} and {label}; "
-                    "get the lists again",
-                    "data.root",
-                )
+                why = f"class '{pieces[-2]}' has the numbers {number[pieces[-2]]} and {label}"
+                raise damaged(root / name, why, "lists")
             rows.append((result.domains.index(domain), pieces[-2], pieces[-1], part))
     classes = entry.classes or tuple(sorted(number))
     refuse_other_classes(entry, root, tuple(number))

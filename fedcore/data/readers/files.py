@@ -44,7 +44,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FedLensError(f"{path}: damaged ({error}); get the set again", "data.root") from error
+        raise damaged(path, f"damaged ({error})") from error
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
@@ -90,6 +90,16 @@ def images_in(root: Path, folder: Path) -> Iterator[Path]:
                 if entry.is_symlink():
                     _refuse_leaving(root, path)
                 yield path
+
+
+def holds_images(root: Path, folder: Path) -> bool:
+    """Return whether a folder holds an image itself, not only in folders below it."""
+    return any(True for _ in images_in(root, folder))
+
+
+def damaged(path: Path, why: object, again: str = "set") -> FedLensError:
+    """Return the error for a file of a data set that is not as its authors distribute it."""
+    return FedLensError(f"{path}: {why}; get the {again} again", "data.root")
 
 
 def _visible(entry: os.DirEntry[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import existing_folder
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import LeftOut, ReadReport
-from fedcore.data.readers.manifest import PARTS
+from fedcore.data.slow_work import version_line
+from fedcore.data.split_codes import PARTS
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
@@ -54,18 +55,6 @@ class _Part:
     columns: Mapping[str, str]
     split: int | None
     domain: str | None
-
-
-@dataclass
-class _Rows:
-    """The rows of all parts; the lists run in parallel, and ``places`` holds (part, row in it)."""
-
-    labels: list[int] = field(default_factory=list)
-    domain: list[int] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    split: list[int] = field(default_factory=list)
-    owner: list[str] = field(default_factory=list)
 
 
 def is_saved(folder: Path) -> bool:
@@ -108,27 +97,33 @@ def read(
     path = existing_folder(root)
     parts = _parts(path, dict(columns or {}))
     classes, all_domains = _classes(path, parts), _domains(path, parts)
-    rows = _rows(parts, classes, all_domains)
-    usable, left_out = _usable(path, parts, rows)
-    keys, places = [rows.keys[r] for r in usable], [rows.places[r] for r in usable]
-    has_split = len({p.split for p in parts}) > 1
+    places = [(part, i) for part in parts for i in range(len(part.rows))]
+    keys = [_key(part, i) for part, i in places]
+    label_of = {name: i for i, name in enumerate(classes)}
+    domain_of = {name: i for i, name in enumerate(all_domains)}
+    labels = np.array([label_of.get(text, -1) for p in parts for text in _texts(p, "label")], dtype=np.int64)
+    domain = np.array([domain_of[text] for p in parts for text in _texts(p, "domain")], dtype=np.int64)
+    split = np.array([part.split or 0 for part, _ in places], dtype=np.int8)
+    owner = [text for part in parts for text in _texts(part, "client")]
+    rows, left_out = _usable(path, parts, labels, keys)
 
     def read_row(index: int, side: int | None = None) -> Image.Image:
-        return _decode(path, parts[places[index][0]], places[index][1], keys[index], side)
+        return _decode(path, *places[rows[index]], keys[rows[index]], side)
 
+    kept = tuple(keys[r] for r in rows)
     images = ImageSet(
         name=name,
         classes=prompt_names(path, classes),
         domains=all_domains,
         template=template,
-        labels=np.array(rows.labels, dtype=np.int64)[usable],
-        domain=np.array(rows.domain, dtype=np.int64)[usable],
-        keys=tuple(keys),
-        fingerprint=_fingerprint(path, keys, columns),
+        labels=labels[rows],
+        domain=domain[rows],
+        keys=kept,
+        fingerprint=_fingerprint(path, kept, columns),
         read=read_row,
         draft=read_row,
-        split=np.array(rows.split, dtype=np.int8)[usable] if has_split else None,
-        owner=tuple(rows.owner[r] for r in usable) if any(rows.owner) else None,
+        split=split[rows] if len({part.split for part in parts}) > 1 else None,
+        owner=tuple(owner[r] for r in rows) if any(owner) else None,
     ).restrict(select_domains(path, all_domains, domains))
     return images, ReadReport(str(path), len(images), tuple(left_out), images.empty_cells())
 
@@ -247,11 +242,12 @@ def _columns(path: Path, rows: Dataset, named: dict[str, str]) -> dict[str, str]
     return result
 
 
-def _texts(part: _Part, what: str) -> list[str] | None:
-    """Return a column as text, class names in place of their numbers; None if there is no such column."""
+def _texts(part: _Part, what: str) -> list[str]:
+    """Return a column as text, class names in place of their numbers; "" where there is no value."""
     name = part.columns.get(what)
     if name is None:
-        return None
+        missing = (part.domain or ONE_DOMAIN) if what == "domain" else ""
+        return [missing] * len(part.rows)
     classes = getattr(part.rows.features[name], "names", None)
     values = part.rows[name][:]
     if classes is None:
@@ -275,15 +271,13 @@ def _classes(path: Path, parts: list[_Part]) -> tuple[str, ...]:
             "classes names with cast_column(..., ClassLabel(names=[...])) and save it again",
             "data.columns.label",
         )
-    return tuple(sorted({text for p in parts for text in _texts(p, "label") or () if text}))
+    return tuple(sorted({text for p in parts for text in _texts(p, "label") if text}))
 
 
 def _domains(path: Path, parts: list[_Part]) -> tuple[str, ...]:
     """Return the domains, sorted."""
-    domains: set[str] = set()
-    for part in parts:
-        texts = _texts(part, "domain")
-        domains.update({part.domain or ONE_DOMAIN} if texts is None else texts)
+    domains = {part.domain or ONE_DOMAIN for part in parts if "domain" not in part.columns}
+    domains |= {text for part in parts for text in _texts(part, "domain")}
     if "" in domains:
         raise FedLensError(
             f"{path}: rows without a domain; complete the column '{parts[0].columns['domain']}'", "data.root"
@@ -291,32 +285,17 @@ def _domains(path: Path, parts: list[_Part]) -> tuple[str, ...]:
     return tuple(sorted(domains))
 
 
-def _rows(parts: list[_Part], classes: tuple[str, ...], domains: tuple[str, ...]) -> _Rows:
-    result = _Rows()
-    number = {name: i for i, name in enumerate(classes)}
-    place = {name: i for i, name in enumerate(domains)}
-    for p, part in enumerate(parts):
-        labels = _texts(part, "label") or []
-        inside = _texts(part, "domain") or [part.domain or ONE_DOMAIN] * len(labels)
-        owners = _texts(part, "client") or [""] * len(labels)
-        result.labels += [number.get(text, -1) for text in labels]
-        result.domain += [place[text] for text in inside]
-        result.keys += [_key(part, i) for i in range(len(labels))]
-        result.places += [(p, i) for i in range(len(labels))]
-        result.split += [part.split if part.split is not None else 0] * len(labels)
-        result.owner += owners
-    return result
-
-
-def _usable(path: Path, parts: list[_Part], rows: _Rows) -> tuple[list[int], list[LeftOut]]:
+def _usable(
+    path: Path, parts: list[_Part], labels: np.ndarray, keys: list[str]
+) -> tuple[list[int], list[LeftOut]]:
     """Return the rows with a label and a readable image, and the reasons for leaving out the others."""
     usable, left_out = [], []
     cells = (c for p in parts for batch in p.images.iter(_BATCH) for c in batch[p.columns["image"]])
-    reasons = unusable_reasons(_content(path, cell, key) for cell, key in zip(cells, rows.keys, strict=True))
-    for row, (label, reason) in enumerate(zip(rows.labels, reasons, strict=True)):
+    reasons = unusable_reasons(_content(path, cell, key) for cell, key in zip(cells, keys, strict=True))
+    for row, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
         reason = "no label" if label < 0 else reason
         if reason:
-            left_out.append(LeftOut(rows.keys[row], reason))
+            left_out.append(LeftOut(keys[row], reason))
         else:
             usable.append(row)
     if not usable:
@@ -359,11 +338,10 @@ def _decode(path: Path, part: _Part, row: int, key: str, side: int | None) -> Im
         ) from error
 
 
-def _fingerprint(path: Path, keys: list[str], columns: Mapping[str, str] | None) -> str:
+def _fingerprint(path: Path, keys: tuple[str, ...], columns: Mapping[str, str] | None) -> str:
     """Hash the arrow files' names, sizes and modification times, the rows in use and the columns read."""
     content = hashlib.sha256(repr(sorted((columns or {}).items())).encode())
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        stat = file.stat()
-        content.update(f"{file.relative_to(path)}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        content.update(version_line(file, str(file.relative_to(path))))
     content.update("\0".join(keys).encode())
     return content.hexdigest()[:16]

@@ -19,16 +19,10 @@ from fedcore.data.readers.files import (
     NotInFolder,
     existing_folder,
     folders_in,
-    images_in,
+    holds_images,
 )
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.data.split_codes import PARTS
 from fedcore.errors import FedLensError
-
-PARTS = {
-    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
-    "crossval": VALIDATION, "test": TEST, "testing": TEST,
-}  # fmt: skip
-"""Folders that are neither a class nor a domain but a part of the data set's own split."""
 
 WHOLE = "full"
 """The folder beside the parts that holds all images a second time in VLCS' first release."""
@@ -77,7 +71,7 @@ def folder_layout(root: str | Path, domains: Iterable[str] | None = None) -> Lay
         raise NotInFolder(
             f"{root}: no folders in it; expected domain/class/image or class/image", "data.root"
         )
-    flat = [name for name, sources in tops.items() if any(_holds_images(top, s) for s in sources)]
+    flat = [name for name, sources in tops.items() if any(holds_images(top, s.path) for s in sources)]
     if wanted is None and len(flat) == len(tops):
         by_cell = {(ONE_DOMAIN, name): tuple(sources) for name, sources in tops.items()}
         return Layout(root, (ONE_DOMAIN,), tuple(tops), by_cell)
@@ -112,7 +106,7 @@ def catalog_layout(entry: Entry, roots: Sequence[Path], domains: Sequence[str] |
     base = {d: next(b for b in roots if tops[d][0].path.is_relative_to(b)) for d in wanted}
     known = _spellings(entry, entry.classes)
     classes = {d: _classes(base[d], tops[d], known) for d in wanted}
-    flat = [d for d in wanted if any(_holds_images(base[d], s) for s in tops[d])]
+    flat = [d for d in wanted if any(holds_images(base[d], s.path) for s in tops[d])]
     if entry.subset:
         kept = set(entry.classes)
         classes = {d: {c: s for c, s in of.items() if c in kept} for d, of in classes.items()}
@@ -145,7 +139,7 @@ def _unknown_folders(
     for level in sorted({source.path.parent for sources in tops.values() for source in sources}):
         base = next(b for b in roots if level.is_relative_to(b))
         for name in folders_in(base, level):
-            if squash(name) not in known and any(True for _ in images_in(base, level / name)):
+            if squash(name) not in known and holds_images(base, level / name):
                 yield name
 
 
@@ -191,10 +185,6 @@ def prompt_names(root: Path, classes: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _holds_images(root: Path, source: Source) -> bool:
-    return any(True for _ in images_in(root, source.path))
-
-
 def _spellings(entry: Entry, names: Iterable[str]) -> dict[str, str]:
     """Map each squashed spelling to the data set's own name."""
     own = {squash(name): name for name in names}
@@ -230,7 +220,7 @@ def _without_repetitions(sources: list[Source]) -> list[Source]:
     marked = [s for s in sources if s.part is not None]
     if marked or len(sources) == 1:
         return marked or sources
-    full = [s for s in sources if _holds_images(s.path, s) or folders_in(s.path, s.path)]
+    full = [s for s in sources if holds_images(s.path, s.path) or folders_in(s.path, s.path)]
     return (full or sources)[:1]
 
 
@@ -254,25 +244,27 @@ def _top_level(root: Path, wanted: set[str] | None) -> tuple[Path, dict[str, lis
 
 def _holds_domains(root: Path, folder: Path) -> bool:
     """Return whether a folder holds domains of classes, rather than classes or images."""
-    if any(True for _ in images_in(root, folder)):
-        return False
     children = folders_in(root, folder)
-    grandchildren = [folder / c / g for c in children for g in folders_in(root, folder / c)]
-    images = any(True for c in children for _ in images_in(root, folder / c))
-    return bool(grandchildren) and not images
+    return (
+        not holds_images(root, folder)
+        and any(folders_in(root, folder / c) for c in children)
+        and not any(holds_images(root, folder / c) for c in children)
+    )
 
 
 def _classes(root: Path, sources: Sequence[Source], known: Mapping[str, str]) -> dict[str, list[Source]]:
     """Find the class folders of one domain, also below ``images`` or ``train`` and ``test`` folders."""
     classes: dict[str, list[Source]] = {}
+
+    def only_folders(folder: Path) -> bool:
+        return bool(folders_in(root, folder)) and not holds_images(root, folder)
+
     for source in sources:
         names = folders_in(root, source.path)
         parts = [n for n in names if n.lower() in PARTS]
         if parts and all(n in parts or n.lower() == WHOLE for n in names):
             inner = [Source(source.path / n, PARTS[n.lower()]) for n in parts]
-        elif (
-            len(names) == 1 and squash(names[0]) not in known and _only_folders(root, source.path / names[0])
-        ):
+        elif len(names) == 1 and squash(names[0]) not in known and only_folders(source.path / names[0]):
             inner = [Source(source.path / names[0], source.part)]
         else:
             for name in names:
@@ -282,10 +274,6 @@ def _classes(root: Path, sources: Sequence[Source], known: Mapping[str, str]) ->
         for name, more in _classes(root, inner, known).items():
             classes.setdefault(name, []).extend(more)
     return classes
-
-
-def _only_folders(root: Path, folder: Path) -> bool:
-    return bool(folders_in(root, folder)) and not any(True for _ in images_in(root, folder))
 
 
 def _joined(

@@ -22,7 +22,7 @@ from PIL import Image
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import MAX_DEPTH, NotInFolder, folders_in
-from fedcore.data.slow_work import require_slow_work, results_folder
+from fedcore.data.slow_work import require_slow_work, results_folder, version_line
 from fedcore.data.split_codes import SPLITS, TEST, TRAIN
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
@@ -184,8 +184,7 @@ def _json_in(folder: Path) -> list[Path]:
 def _stamp(files: Sequence[tuple[Path, int]]) -> str:
     content = hashlib.sha256()
     for path, part in files:
-        stat = path.stat()
-        content.update(f"{path.name}\0{part}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        content.update(version_line(path, f"{path.name}\0{part}"))
     return content.hexdigest()[:16]
 
 

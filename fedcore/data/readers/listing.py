@@ -16,6 +16,7 @@ from fedcore.data.image_files import decode
 from fedcore.data.images import ImageSet
 from fedcore.data.readers.files import SUFFIXES, images_in
 from fedcore.data.readers.layout import Layout
+from fedcore.data.slow_work import version_line
 from fedcore.data.split_codes import SPLITS
 from fedcore.errors import FedLensError
 
@@ -176,7 +177,5 @@ def _fingerprint(keys: tuple[str, ...], files: list[Path]) -> str:
     """Hash relative paths, sizes and modification times: cheap, and it changes when a file does."""
     content = hashlib.sha256()
     for key, path in zip(keys, files, strict=True):
-        stat = path.stat()
-        line = f"{key}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
-        content.update(line.encode(errors="surrogateescape"))  # names that are not UTF-8 exist on disks
+        content.update(version_line(path, key))
     return content.hexdigest()[:16]

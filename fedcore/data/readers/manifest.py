@@ -11,16 +11,11 @@ from pathlib import Path
 from fedcore.data.entry import ONE_DOMAIN, select_domains
 from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
-from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
+from fedcore.data.split_codes import PARTS
 from fedcore.errors import FedLensError
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""
-
-PARTS = {
-    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
-    "test": TEST, "testing": TEST,
-}  # fmt: skip
 
 _MAX_LISTED = 5
 """Bad rows that an error message lists; the others are counted."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcore.data.entry import Entry
-from fedcore.data.readers.files import folders_in, images_in, locate, read_lines
+from fedcore.data.readers.files import damaged, folders_in, images_in, locate, read_lines
 from fedcore.data.readers.layout import chosen_domains
 from fedcore.data.readers.listing import Listing
 from fedcore.data.split_codes import TEST, TRAIN
-from fedcore.errors import FedLensError
 
 
 def names(entry: Entry, roots: Sequence[Path]) -> tuple[str, ...]:
@@ -41,10 +40,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     present = set(folders_in(root, root / "train"))
     missing = [i for i in ids if i not in present]
     if missing:
-        raise FedLensError(
-            f"{root / 'train'}: no folder '{missing[0]}', which wnids.txt names; get the set again",
-            "data.root",
-        )
+        raise damaged(root / "train", f"no folder '{missing[0]}', which wnids.txt names")
     for label, wnid in enumerate(ids):
         for path in sorted(images_in(root, root / "train" / wnid / "images")):
             result.add(path, f"train/{wnid}/{path.name}", label, part=TRAIN)
@@ -52,9 +48,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     for line in read_lines(listed):
         image, wnid, *_ = [*line.split("\t"), ""]
         if wnid not in number:
-            raise FedLensError(
-                f"{listed}: '{line}' names no class of wnids.txt; get the set again", "data.root"
-            )
+            raise damaged(listed, f"'{line}' names no class of wnids.txt")
         result.add(root / "val" / "images" / image, f"val/{image}", number[wnid], part=TEST)
     return result
 
@@ -71,9 +65,6 @@ def _words(root: Path, ids: list[str]) -> list[str]:
     words = dict(line.split("\t", 1) for line in read_lines(root / "words.txt") if "\t" in line)
     unknown = [i for i in ids if i not in words]
     if unknown:
-        raise FedLensError(
-            f"{root / 'words.txt'}: no words for '{unknown[0]}', which wnids.txt names; get the set again",
-            "data.root",
-        )
+        raise damaged(root / "words.txt", f"no words for '{unknown[0]}', which wnids.txt names")
     first = [words[i].split(",")[0].strip() for i in ids]
     return [words[i].strip() if first.count(name) > 1 else name for i, name in zip(ids, first, strict=True)]

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from PIL import Image
 
 from fedcore.data.entry import ONE_DOMAIN, Entry, squash
 from fedcore.data.images import ImageSet
-from fedcore.data.readers.files import locate, read_lines
+from fedcore.data.readers.files import damaged, locate, read_lines
 from fedcore.data.readers.layout import (
     chosen_domains,
     class_folder_layout,
@@ -30,6 +30,7 @@ from fedcore.data.readers.layout import (
     refuse_other_classes,
 )
 from fedcore.data.readers.listing import Listing, list_images
+from fedcore.data.slow_work import version_line
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 
@@ -73,24 +74,20 @@ def pets(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     Raises:
         FedLensError: ``data.root``, for a missing file or a malformed line.
     """
-    chosen_domains(entry, domains)
-    root = locate(entry, roots, "annotations/trainval.txt", "annotations/test.txt", "images")
-    result = Listing(root, prompts(entry))
     number = {squash(name): i for i, name in enumerate(entry.classes)}
-    for part, name in ((TRAIN, "trainval"), (TEST, "test")):
-        path = root / "annotations" / f"{name}.txt"
-        result.label_files.append(path)
+
+    def rows(path: Path) -> Iterator[tuple[str, int]]:
         for line in read_lines(path):
             image, *fields = line.split()
-            known = number.get(squash(image.rpartition("_")[0]))
-            if len(fields) != 3 or known is None or str(known + 1) != fields[0]:
-                raise FedLensError(
-                    f"{path}: '{line}' is not 'breed_number class species breed' with the class number of "
-                    "the breed; get the annotations again",
-                    "data.root",
-                )
-            result.add(root / "images" / f"{image}.jpg", f"images/{image}.jpg", known, part=part)
-    return result
+            label = number.get(squash(image.rpartition("_")[0]))
+            if len(fields) != 3 or label is None or str(label + 1) != fields[0]:
+                why = f"'{line}' is not 'breed_number class species breed' with the class number of the breed"
+                raise damaged(path, why, "annotations")
+            yield f"{image}.jpg", label
+
+    return _listed(
+        entry, roots, domains, {"annotations/trainval.txt": TRAIN, "annotations/test.txt": TEST}, rows
+    )
 
 
 def food(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
@@ -99,19 +96,59 @@ def food(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     Raises:
         FedLensError: ``data.root``, for a missing or malformed file.
     """
-    chosen_domains(entry, domains)
-    root = locate(entry, roots, "meta/train.json", "meta/test.json", "images")
-    result = Listing(root, prompts(entry))
-    for part, name in ((TRAIN, "train"), (TEST, "test")):
-        path = root / "meta" / f"{name}.json"
-        result.label_files.append(path)
-        listed = _json(path)
-        if not isinstance(listed, dict):
+
+    def rows(path: Path) -> Iterator[tuple[str, int]]:
+        try:
+            images = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise damaged(path, f"damaged ({error})") from error
+        if not isinstance(images, dict):
             raise FedLensError(f"{path}: expected a list of images for each class", "data.root")
-        refuse_other_classes(entry, path, tuple(listed))
+        refuse_other_classes(entry, path, tuple(images))
         for label, class_name in enumerate(entry.classes):
-            for image in listed[class_name]:
-                result.add(root / "images" / f"{image}.jpg", f"images/{image}.jpg", label, part=part)
+            yield from ((f"{image}.jpg", label) for image in images[class_name])
+
+    return _listed(entry, roots, domains, {"meta/train.json": TRAIN, "meta/test.json": TEST}, rows)
+
+
+def dtd(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
+    """List DTD: ``images/banded/banded_0002.jpg``; the first of its ten partitions, as torchvision does.
+
+    Raises:
+        FedLensError: ``data.root``, for a missing file or an unknown class.
+    """
+    number = {name: i for i, name in enumerate(entry.classes)}
+
+    def rows(path: Path) -> Iterator[tuple[str, int]]:
+        for line in read_lines(path):
+            class_name, _, image = line.partition("/")
+            if class_name not in number or not image:
+                raise damaged(path, f"'{line}' names no class of DTD", "labels")
+            yield line, number[class_name]
+
+    parts = {"labels/train1.txt": TRAIN, "labels/val1.txt": VALIDATION, "labels/test1.txt": TEST}
+    return _listed(entry, roots, domains, parts, rows)
+
+
+def _listed(
+    entry: Entry,
+    roots: Sequence[Path],
+    domains: Sequence[str] | None,
+    parts: Mapping[str, int],
+    rows: Callable[[Path], Iterator[tuple[str, int]]],
+) -> Listing:
+    """List the images that label files name, each file one part of the official split.
+
+    Args:
+        parts: label file -> the part that it lists.
+        rows: yields the images of a label file, as paths in the folder ``images``, with their labels.
+    """
+    chosen_domains(entry, domains)
+    root = locate(entry, roots, *parts, "images")
+    result = Listing(root, prompts(entry), label_files=[root / name for name in parts])
+    for name, part in parts.items():
+        for image, label in rows(root / name):
+            result.add(root / "images" / image, f"images/{image}", label, part=part)
     return result
 
 
@@ -125,49 +162,23 @@ def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) 
     root = locate(entry, roots, "imagelabels.mat", "setid.mat")
     images = locate(entry, roots, "jpg") / "jpg"  # may have been unpacked next to the labels
     labels = _mat(root / "imagelabels.mat", "labels")
-    result = Listing(roots[0], prompts(entry))
-    result.label_files += [root / "imagelabels.mat", root / "setid.mat"]
+    files = [root / "imagelabels.mat", root / "setid.mat"]
+    result = Listing(roots[0], prompts(entry), label_files=files)
     for part, name in ((TRAIN, "trnid"), (VALIDATION, "valid"), (TEST, "tstid")):
         for image in _mat(root / "setid.mat", name).tolist():
             if not (1 <= image <= len(labels) and 1 <= labels[image - 1] <= len(entry.classes)):
-                raise FedLensError(
-                    f"{root}: setid.mat names image {image}, for which imagelabels.mat has no class from "
-                    f"1 to {len(entry.classes)}; get both again",
-                    "data.root",
-                )
+                why = f"setid.mat names image {image}, for which imagelabels.mat has no class from 1 to"
+                raise damaged(root, f"{why} {len(entry.classes)}", "files")
             file = f"image_{image:05d}.jpg"
             result.add(images / file, f"jpg/{file}", int(labels[image - 1]) - 1, part=part)
-    return result
-
-
-def dtd(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List DTD: ``images/banded/banded_0002.jpg``; the first of its ten partitions, as torchvision does.
-
-    Raises:
-        FedLensError: ``data.root``, for a missing file or an unknown class.
-    """
-    chosen_domains(entry, domains)
-    root = locate(entry, roots, "labels/train1.txt", "labels/val1.txt", "labels/test1.txt", "images")
-    result = Listing(root, prompts(entry))
-    number = {name: i for i, name in enumerate(entry.classes)}
-    for part, name in ((TRAIN, "train1"), (VALIDATION, "val1"), (TEST, "test1")):
-        path = root / "labels" / f"{name}.txt"
-        result.label_files.append(path)
-        for line in read_lines(path):
-            class_name, _, image = line.partition("/")
-            if class_name not in number or not image:
-                raise FedLensError(
-                    f"{path}: '{line}' names no class of DTD; get the labels again", "data.root"
-                )
-            result.add(root / "images" / class_name / image, f"images/{line}", number[class_name], part=part)
     return result
 
 
 class CifarPixels:
     """Reads images by index; a file of pixels is loaded with the first of its images and stays in memory."""
 
-    def __init__(self, files: Sequence[Path], starts: Sequence[int]) -> None:
-        self._files, self._starts = tuple(files), np.array(starts)
+    def __init__(self, files: Sequence[Path], starts: np.ndarray) -> None:
+        self._files, self._starts = tuple(files), starts
         self._loaded: dict[int, np.ndarray] = {}
 
     def __call__(self, index: int) -> Image.Image:
@@ -188,15 +199,13 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
     chosen_domains(entry, domains)
     meta, key, parts = _CIFAR[entry.name]
     root = locate(entry, roots, meta, *parts)
-    classes = _cifar_file(root / meta).get(key.encode())
-    if classes is None or tuple(_text(n) for n in classes) != entry.classes:
-        raise FedLensError(f"{root / meta}: not the classes of {entry.title}; get the set again", "data.root")
+    classes = _cifar_file(root / meta).get(key.encode(), ())
+    if [n.decode() if isinstance(n, bytes) else n for n in classes] != list(entry.classes):
+        raise damaged(root / meta, f"not the classes of {entry.title}")
     labels: list[int] = []
-    marks: list[int] = []
-    keys: list[str] = []
-    starts: list[int] = []
+    counts = []
     stamp = hashlib.sha256()
-    for name, part in parts.items():
+    for name in parts:
         path = root / name
         content = _cifar_file(path)
         own, pixels = content.get(b"labels", content.get(b"fine_labels")), content.get(b"data", ())
@@ -205,13 +214,10 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
             or np.shape(pixels) != (len(own), 3072)
             or not 0 <= min(own) <= max(own) < len(classes)
         ):
-            raise FedLensError(f"{path}: not a file of CIFAR; get the set again", "data.root")
-        starts.append(len(labels))
+            raise damaged(path, "not a file of CIFAR")
         labels += own
-        marks += [part] * len(own)
-        keys += [f"{name}/{i:05d}" for i in range(len(own))]
-        stat = path.stat()
-        stamp.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        counts.append(len(own))
+        stamp.update(version_line(path, name))
     return ImageSet(
         name=entry.name,
         classes=prompts(entry),
@@ -219,10 +225,12 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
         template=entry.template,
         labels=np.array(labels, dtype=np.int64),
         domain=np.zeros(len(labels), dtype=np.int64),
-        keys=tuple(keys),
+        keys=tuple(
+            f"{name}/{i:05d}" for name, count in zip(parts, counts, strict=True) for i in range(count)
+        ),
         fingerprint=stamp.hexdigest()[:16],
-        read=CifarPixels([root / name for name in parts], starts),
-        split=np.array(marks, dtype=np.int8),
+        read=CifarPixels([root / name for name in parts], np.cumsum([0, *counts[:-1]])),
+        split=np.repeat(np.array(list(parts.values()), dtype=np.int8), counts),
     )
 
 
@@ -253,25 +261,10 @@ def _cifar_file(path: Path) -> dict[bytes, Any]:
         content = _ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except (OSError, EOFError, ValueError, AttributeError, LookupError, TypeError, ImportError,
             pickle.UnpicklingError) as error:  # fmt: skip
-        raise _damaged(path, error) from error
+        raise damaged(path, f"damaged ({error})") from error
     if not isinstance(content, dict):
-        raise _damaged(path, "no table of arrays")
+        raise damaged(path, "damaged (no table of arrays)")
     return {key.encode() if isinstance(key, str) else key: value for key, value in content.items()}
-
-
-def _damaged(path: Path, why: object) -> FedLensError:
-    return FedLensError(f"{path}: damaged ({why}); get the set again", "data.root")
-
-
-def _text(name: bytes | str) -> str:
-    return name.decode() if isinstance(name, bytes) else name
-
-
-def _json(path: Path) -> object:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error) from error
 
 
 def _mat(path: Path, name: str) -> np.ndarray:
@@ -281,4 +274,4 @@ def _mat(path: Path, name: str) -> np.ndarray:
     try:
         return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
     except (OSError, LookupError, ValueError, TypeError, MatReadError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, f"damaged ({error})") from error
