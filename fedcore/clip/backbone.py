@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, backbone_spec, weights_source
-from fedcore.clip.towers import ImageTower, TextTower
+from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 from fedcore.errors import FedLensError, first_line
 from fedcore.lazy import torch
 
@@ -104,6 +104,18 @@ class Backbone:
     def embed_images(self, pixels: Tensor) -> Tensor:
         """Return h = I(x), not normalised. Shape: pixels (images, 3, side, side) -> (images, d)."""
         return self.model.encode_image(pixels, normalize=False)  # CoCa would by default
+
+    def embed_regions(self, pixels: Tensor) -> Tensor:
+        """Return an unnormalised embedding of each region: a ViT's patches, or a ResNet's positions.
+
+        Shape: pixels (images, 3, side, side) -> (images, regions, d).
+
+        Raises:
+            FedLensError: for an image tower that is neither.
+        """
+        if self.spec.vision == "resnet":
+            return resnet_regions(self.model.visual, resnet_map(self.model.visual, pixels))
+        return self.image.regions(self.image.activations(pixels, 0), 0)
 
 
 def weights_fingerprint(name: str, pretrained: str | None) -> str:

@@ -1,6 +1,7 @@
 """Sizes of encodings on disk and the limits on them, known before anything is loaded (no torch).
 
-A method reads images in one of three encodings: ``embedding``, ``patches`` or ``layer:<k>``.
+A method reads images in one of five encodings: ``embedding``, ``regions``, ``patches``, ``layer:<k>`` or
+``pixels``.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ _SPARE = 10**9
 
 
 def layer_of(reads: str) -> int | None:
-    """Return the k of ``layer:<k>``; None for ``embedding`` and ``patches``.
+    """Return the k of ``layer:<k>``; None for the other encodings.
 
     Raises:
         FedLensError: for anything else.
     """
-    if reads in ("embedding", "patches"):
+    if reads in ("embedding", "regions", "patches", "pixels"):
         return None
     kind, _, layer = reads.partition(":")
     if kind != "layer" or not layer.isdigit():
-        raise FedLensError(f"a method reads '{reads}'; it must be 'embedding', 'patches' or 'layer:<k>'")
+        raise FedLensError(
+            f"a method reads '{reads}'; it must be 'embedding', 'regions', 'patches', 'layer:<k>' or 'pixels'"
+        )
     return int(layer)
 
 
@@ -44,11 +47,22 @@ def row_shape(spec: BackboneSpec, reads: str) -> tuple[int, ...]:
     """Return the shape of one encoded image.
 
     Raises:
-        FedLensError: for tokens of an image tower that is no CLIP ViT, or an unknown encoding.
+        FedLensError: for tokens of an image tower that is no CLIP ViT, regions of one that is no CLIP tower,
+            or an unknown encoding.
     """
     layer = layer_of(reads)
     if reads == "embedding":
         return (spec.embed_dim,)
+    if reads == "pixels":
+        return (3, spec.image_size, spec.image_size)
+    if reads == "regions" and spec.patches:
+        return (spec.patches, spec.embed_dim)
+    if reads == "regions":
+        raise FedLensError(
+            f"{spec.name} gives no embeddings of image regions; choose CLIP's own ViT or ResNet, such as "
+            "ViT-B-32",
+            "backbone.name",
+        )
     if spec.vision != "vit":
         raise FedLensError(
             f"{spec.name} has no ViT tokens to encode; choose a ViT such as ViT-B-32", "backbone.name"

@@ -38,9 +38,13 @@ def parse_reads(reads: str) -> Callable[[Backbone, Tensor], Tensor]:
     layer = encodings.layer_of(reads)
     if layer is not None:
         return lambda backbone, pixels: backbone.image.activations(pixels, layer)
-    if reads == "patches":
-        return lambda backbone, pixels: backbone.image.patches(pixels)
-    return lambda backbone, pixels: backbone.embed_images(pixels)
+    passes: dict[str, Callable[[Backbone, Tensor], Tensor]] = {
+        "embedding": lambda backbone, pixels: backbone.embed_images(pixels),
+        "regions": lambda backbone, pixels: backbone.embed_regions(pixels),
+        "patches": lambda backbone, pixels: backbone.image.patches(pixels),
+        "pixels": lambda backbone, pixels: pixels,
+    }
+    return passes[reads]
 
 
 def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -> Path:
@@ -58,8 +62,9 @@ def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
 def read(path: Path) -> Tensor:
     """Memory-map a finished encoding; it cannot be deleted while the tensor lives.
 
-    Shape: -> (samples, d) for ``embedding``, (samples, patches, width) for ``patches``, (samples, tokens,
-    width) for ``layer:k``, on the CPU.
+    Shape: -> (samples, d) for ``embedding``, (samples, patches, d) for ``regions``, (samples, patches, width)
+    for ``patches``, (samples, tokens, width) for ``layer:k``, (samples, 3, side, side) for ``pixels``; on the
+    CPU.
 
     Raises:
         FedLensError: when it was deleted just now.

@@ -32,7 +32,7 @@ class BackboneSpec:
         vision_width: token width of the image tower.
         image_size: side of the input image, pixels.
         prompts: None, or why learned prompts do not fit this text tower.
-        patches: patch tokens of an image (0 if it is no "vit").
+        patches: patch tokens of an image, or positions of a "resnet"'s last feature map; 0 for "other".
     """
 
     name: str
@@ -132,8 +132,13 @@ def backbone_spec(name: str) -> BackboneSpec:
         vision_width=vision.get("width", 768) if family != "other" else 0,
         image_size=side,
         prompts=_prompt_obstacle(config),
-        patches=(side // vision.get("patch_size", 16)) ** 2 if family == "vit" else 0,
+        patches=_patches(family, side, vision),
     )
+
+
+def _patches(family: str, side: int, vision: dict[str, Any]) -> int:
+    steps = {"vit": vision.get("patch_size", 16), "resnet": 32}
+    return (side // steps[family]) ** 2 if family in steps else 0
 
 
 def _family(vision: dict[str, Any]) -> Literal["vit", "resnet", "other"]:

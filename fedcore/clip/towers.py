@@ -105,6 +105,42 @@ class ImageTower:
             return pooled @ projection
         return pooled if self.visual.proj is None else pooled @ self.visual.proj
 
+    def regions(self, hidden: Tensor, start: int) -> Tensor:
+        """Return the unnormalised embedding of every patch, from the activations entering layer ``start``.
+
+        Each patch token goes the way of the class token: through the last layer, norm and projection.
+
+        Shape: hidden (images, tokens, width) -> (images, patches, d).
+        """
+        for block in self.blocks[start:]:
+            hidden = block(hidden)
+        patches = self.visual.ln_post(hidden[:, 1:])
+        return patches if self.visual.proj is None else patches @ self.visual.proj
+
+
+def resnet_map(visual: Any, pixels: Tensor) -> Tensor:
+    """Return the last feature map of a CLIP ResNet. Shape: (images, 3, H, W) -> (images, width, h, w)."""
+    x = visual.stem(pixels)
+    for layer in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
+        x = layer(x)
+    return x
+
+
+def resnet_regions(visual: Any, feature_map: Tensor) -> Tensor:
+    """Return the embedding of every position: what attention pooling gives with that position as its query.
+
+    Shape: feature_map (images, width, h, w) -> (images, h w, d).
+    """
+    pool = visual.attnpool
+    tokens = feature_map.flatten(2).transpose(1, 2)
+    tokens = torch.cat([tokens.mean(1, keepdim=True), tokens], 1) + pool.positional_embedding
+    q, k, v = (
+        layer(tokens).unflatten(-1, (pool.num_heads, -1)).transpose(1, 2)
+        for layer in (pool.q_proj, pool.k_proj, pool.v_proj)
+    )
+    attended = F.scaled_dot_product_attention(q[:, :, 1:], k, v)
+    return pool.c_proj(attended.transpose(1, 2).flatten(2))
+
 
 class TextTower:
     """CLIP's causal text transformer on token embeddings, so that contexts can be learned."""

@@ -17,14 +17,14 @@ from fedcore.methods.optional import predicts_in_batches
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.federation import Federation, Rows
+    from fedcore.federation import Federation, Pool, Rows
 
 Kept = Literal["all", "domains", "own"]
 """Test sets whose cells are kept: all, the client's own and the domains', or only the client's own."""
 Sums = tuple["Tensor", "Tensor", "Tensor"]
 """Correct, total and loss sum, of one shape."""
 _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
-"""Input elements of one forward pass of all models.
+"""Numbers that one forward pass of all models holds: the input, and what the method says beside it.
 
 On a CPU they fit its cache: passes sixteen times as large took twice the time on two cores. On CUDA they fill
 a GPU."""
@@ -216,8 +216,7 @@ class Evaluator:
         """
         pool = self.federation.pool
         models = len(next(iter(params.values()))) if params else 1
-        elements = _ELEMENTS.get(pool.device.type, _ELEMENTS["cpu"])
-        width = max(1, elements // (models * max(1, pool.values[0].numel())))
+        width = samples_at_once(self.method, pool, models)
         if self._in_batches:
             width = max(1, index.shape[1])  # the method cuts its own batches
         hits, losses = [], []
@@ -259,6 +258,12 @@ class Evaluator:
             for c, right, n, lost in zip(clients.tolist(), correct, total, loss, strict=True)
             if n > 0
         ]
+
+
+def samples_at_once(method: Method, pool: Pool, models: int = 1) -> int:
+    """Return how many samples one forward pass of some models takes on this device."""
+    numbers = _ELEMENTS.get(pool.device.type, _ELEMENTS["cpu"])
+    return max(1, numbers // (models * max(1, pool.values[0].numel() + method.numbers_per_sample())))
 
 
 def _one(params: Params, model: int) -> Params:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcore.clip.backbone import Backbone
+from fedcore.clip.features import parse_reads
+from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
 from fedcore.engine.cohorts import Cohort
-from fedcore.engine.evaluate import Evaluator
+from fedcore.engine.evaluate import Evaluator, samples_at_once
 from fedcore.engine.events import GLOBAL
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.engine.train import make_loop, resolve_environment
@@ -54,10 +57,33 @@ class Model:
 
     def predict(self, rows: Tensor) -> Tensor:
         """Predict the classes of samples. Shape: rows (1, samples) of the pool -> (samples,)."""
-        size = rows.shape[1] if predicts_in_batches(self.method) else _CHUNK  # it cuts its own batches
         x = self.federation.pool.x
-        parts = [self.method.logits(self.params, self.head, x(p)).argmax(-1) for p in rows.split(size, 1)]
+        parts = [self.method.logits(self.params, self.head, x(p)).argmax(-1) for p in self._parts(rows)]
         return torch.cat(parts, 1)[0].cpu()
+
+    def features(self, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the features of samples and of the classes, normalised; None if the method compares none.
+
+        Where each image has class features of its own, a class's is their mean direction over the images.
+
+        Shape: rows (1, samples) -> images (samples, d), classes (classes, d), float64 on the CPU.
+        """
+        images, classes = [], []
+        for part in self._parts(rows):
+            pair = self.method.features(self.params, self.head, self.federation.pool.x(part))
+            if pair is None:
+                return None
+            images.append(F.normalize(pair[0][0].double(), dim=-1).cpu())
+            classes.append(F.normalize(pair[1][0].double(), dim=-1).cpu())
+        if classes[0].dim() == 2:
+            return torch.cat(images), classes[0]
+        return torch.cat(images), F.normalize(torch.cat(classes).mean(0), dim=-1)
+
+    def _parts(self, rows: Tensor) -> tuple[Tensor, ...]:
+        if predicts_in_batches(self.method):
+            return (rows,)  # it cuts its own batches
+        size = min(_CHUNK, samples_at_once(self.method, self.federation.pool))
+        return tuple(rows[:, i : i + size] for i in range(0, rows.shape[1], size))
 
 
 @dataclass(frozen=True)
@@ -187,13 +213,13 @@ def feature_space(snapshot: Snapshot, model: int, test_set: int, most: int = 600
     rows = snapshot.test_rows(test_set)[:, :most]
     inspected = snapshot.model(model)
     with torch.no_grad():
-        pair = inspected.method.features(inspected.params, inspected.head, inspected.federation.pool.x(rows))
+        pair = inspected.features(rows)
         if pair is None:
             raise FedLensError(
                 f"{inspected.method.about.title} compares no image features with class features, so it has "
                 "no feature space to show"
             )
-        images, classes = (F.normalize(part[0].double(), dim=-1).cpu() for part in pair)
+        images, classes = pair
         predicted = inspected.predict(rows)
     labels = snapshot.federation.pool.y(rows)[0].cpu()
     present = labels.unique()
@@ -264,17 +290,17 @@ def evidence(snapshot: Snapshot, model: int, test_set: int, count: int = 8) -> W
 def _split(backbone: Backbone, reads: str, pixels: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return the activations of the maps, and the rest of the frozen pass up to what the method reads."""
     with torch.no_grad():
-        if reads == "patches":
-            return backbone.image.patches(pixels), lambda hidden: hidden
-        if reads != "embedding":
-            return backbone.image.activations(pixels, int(reads.partition(":")[2])), lambda hidden: hidden
+        if reads not in ("embedding", "regions"):
+            return parse_reads(reads)(backbone, pixels), lambda hidden: hidden
         visual: Any = backbone.model.visual
-        if hasattr(visual, "attnpool") and hasattr(visual, "layer4"):
-            hidden: Tensor = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
-            return hidden, visual.attnpool
-        tower = backbone.image
-        last = backbone.spec.vision_layers - 1
-        return tower.activations(pixels, last), lambda hidden: tower.tail(hidden[None], last)[0]
+        if backbone.spec.vision == "resnet":
+            pool = visual.attnpool if reads == "embedding" else partial(resnet_regions, visual)
+            return resnet_map(visual, pixels), pool
+        tower, last = backbone.image, backbone.spec.vision_layers - 1
+        hidden = tower.activations(pixels, last)
+        if reads == "regions":
+            return hidden, lambda hidden: tower.regions(hidden, last)
+        return hidden, lambda hidden: tower.tail(hidden[None], last)[0]
 
 
 def _map(hidden: Tensor, gradient: Tensor, side: int) -> np.ndarray:

@@ -264,8 +264,8 @@ class Method(Generic[ConfigT]):
         """Return the cached encoding that the method trains on.
 
         Returns:
-            "embedding", "layer:k" (activations entering layer k), or "patches" (patch tokens before the class
-            and positional embeddings are added).
+            "embedding"; "regions" (an embedding of every patch); "patches" (patch tokens before the class and
+            positional embeddings are added); "layer:k" (activations entering layer k); or "pixels".
         """
         return "embedding"
 
@@ -310,10 +310,19 @@ class Method(Generic[ConfigT]):
         """Return class scores. Shape: x (models, samples, ...) -> (models, samples, classes)."""
         raise FedLensMethodError(f"{type(self).__name__} defines no logits")
 
+    def numbers_per_sample(self) -> int:
+        """Return how many numbers predicting one sample of one model holds at once, beside the sample.
+
+        The engine predicts as many samples at once as it has room for. A method whose class features depend
+        on the image needs many; for all others the sample decides.
+        """
+        return 0
+
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the image and class features that ``logits`` compares, for plots; None if it compares none.
 
-        Shape: x (models, samples, ...) -> images (models, samples, d), classes (models, classes, d).
+        Shape: x (models, samples, ...) -> images (models, samples, d), classes (models, classes, d), or
+        (models, samples, classes, d) where each image has class features of its own.
         """
         return (x, head["text"]) if "text" in head else None
 

@@ -27,7 +27,7 @@ from tests.support.jobs import wait_for
 ABOUT = {"key": "k", "data": "d"}
 
 
-@pytest.mark.parametrize("reads", ["embedding", "patches", "layer:0", "layer:11"])
+@pytest.mark.parametrize("reads", ["embedding", "regions", "patches", "layer:0", "layer:11", "pixels"])
 def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
     row = encodings.row_shape(backbone_spec("mini-vit"), reads)
     file = arrays.ArrayWriter(tmp_path / "x.npy", 7, row, encodings.stored_dtype(7, row, reads), ABOUT)
@@ -36,7 +36,7 @@ def test_the_estimate_is_the_size_of_the_file(tmp_path, reads):
     assert (tmp_path / "x.npy").stat().st_size == encodings.estimate(backbone_spec("mini-vit"), 7, reads)
 
 
-@pytest.mark.parametrize("reads", ["embedding", "patches", "layer:1"])
+@pytest.mark.parametrize("reads", ["embedding", "regions", "patches", "layer:1", "pixels"])
 def test_the_estimate_is_what_the_real_path_writes(tiny_backbone, tmp_path, reads):
     backbone, images = pixel_backbone(tiny_backbone), noise()
     encoded(backbone, images, reads, tmp_path)
@@ -65,6 +65,13 @@ def test_activations_too_large_for_half_precision_are_refused():
 def test_tokens_of_a_tower_without_any_are_refused():
     with pytest.raises(FedLensError, match="RN50 has no ViT tokens to encode") as caught:
         encodings.estimate(backbone_spec("RN50"), 10, "layer:0")
+    assert caught.value.field == "backbone.name"
+
+
+def test_regions_of_a_tower_without_any_are_refused():
+    assert encodings.row_shape(backbone_spec("RN50"), "regions") == (49, 1024)
+    with pytest.raises(FedLensError, match="no embeddings of image regions; choose") as caught:
+        encodings.estimate(backbone_spec("ViT-B-16-SigLIP"), 10, "regions")
     assert caught.value.field == "backbone.name"
 
 

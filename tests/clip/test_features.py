@@ -9,7 +9,7 @@ from fedcore.errors import FedLensError
 from tests.support.clip import encoded, noise, pixel_backbone
 
 
-@pytest.mark.parametrize("reads", ["embedding", "layer:2", "patches"])
+@pytest.mark.parametrize("reads", ["embedding", "regions", "layer:2", "patches", "pixels"])
 def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbone, tmp_path, reads):
     backbone, images = pixel_backbone(tiny_backbone), noise()
     first = encoded(backbone, images, reads, tmp_path)
@@ -18,7 +18,9 @@ def test_rows_follow_their_images_and_the_second_call_reads_no_image(tiny_backbo
         one = {
             "embedding": backbone.embed_images(pixels),
             "layer:2": backbone.image.activations(pixels, 2),
+            "regions": backbone.embed_regions(pixels),
             "patches": backbone.image.patches(pixels),
+            "pixels": pixels,
         }[reads]
         torch.testing.assert_close(first[row], one[0], rtol=1e-5, atol=1e-5)
 

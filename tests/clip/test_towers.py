@@ -5,6 +5,7 @@ import torch
 
 from fedcore.clip.lora import Lora, init_lora
 from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
+from fedcore.clip.towers import resnet_regions
 from fedcore.errors import FedLensError
 from fedcore.seeds import torch_generator
 
@@ -162,3 +163,36 @@ def test_lora_start_is_kaiming_uniform_and_the_product_is_zero():
 def test_a_resnet_has_no_tail(tiny_backbone):
     with pytest.raises(FedLensError, match="choose a ViT"):
         _ = tiny_backbone(vision="resnet").image
+
+
+def test_regions_of_a_vit_are_the_projected_tokens_of_open_clip(tiny_backbone):
+    backbone = tiny_backbone()
+    pixels = torch.randn(3, 3, 16, 16, dtype=torch.float64)
+    visual = backbone.model.visual
+    visual.output_tokens = True
+    _, tokens = visual(pixels)
+    torch.testing.assert_close(backbone.embed_regions(pixels), tokens @ visual.proj)
+
+
+def test_regions_of_a_resnet_are_attention_pooling_asked_at_each_position(tiny_backbone):
+    backbone = tiny_backbone(vision="resnet")
+    visual = backbone.model.visual
+    feature_map = torch.randn(2, visual.attnpool.q_proj.in_features, 1, 1, dtype=torch.float64)
+    pool = visual.attnpool
+    pool.positional_embedding.data[1] = pool.positional_embedding[0]
+    # of a single position the mean is that position: both tokens are the same query over the same keys
+    torch.testing.assert_close(resnet_regions(visual, feature_map)[:, 0], pool(feature_map))
+    wide = torch.randn(2, feature_map.shape[1], 2, 3, dtype=torch.float64)
+    pool.positional_embedding.data = torch.randn(7, wide.shape[1], dtype=torch.float64)
+    tokens = wide.flatten(2).transpose(1, 2)
+    tokens = torch.cat([tokens.mean(1, keepdim=True), tokens], 1) + pool.positional_embedding
+    q, k, v = pool.q_proj(tokens), pool.k_proj(tokens), pool.v_proj(tokens)
+    size = q.shape[-1] // pool.num_heads
+    expected = torch.zeros(2, 6, q.shape[-1], dtype=torch.float64)
+    for image in range(2):
+        for position in range(6):
+            for head in range(pool.num_heads):
+                part = slice(head * size, (head + 1) * size)
+                scores = k[image, :, part] @ q[image, position + 1, part] / size**0.5
+                expected[image, position, part] = scores.softmax(0) @ v[image, :, part]
+    torch.testing.assert_close(resnet_regions(visual, wide), pool.c_proj(expected))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fedcore.engine.evaluate import Evaluator
+from fedcore.engine.evaluate import Evaluator, samples_at_once
 from fedcore.methods.base import Models
 from fedcore.methods.feddeap.config import FedDEAPConfig
 from fedcore.methods.feddeap.method import FedDEAP
@@ -92,3 +92,25 @@ def test_no_validation_samples_give_no_validation_cells(backbone):
     loop = run_rounds(method, federation, 1)
     evaluator = Evaluator(method, replace(federation, validation=empty))
     assert {c.split for c in evaluator.after_aggregation(method.models(loop.state), full=True)} == {2}
+
+
+@pytest.mark.parametrize("numbers", [0, 16, 2**20])
+def test_a_method_that_needs_more_memory_per_sample_predicts_fewer_at_once(backbone, numbers):
+    seen = []
+
+    class Costly(BiasMethod):
+        def numbers_per_sample(self):
+            return numbers
+
+        def logits(self, params, head, x):
+            if not torch.is_grad_enabled():  # not training
+                seen.append(x.shape[:2])
+            return super().logits(params, head, x)
+
+    federation = tiny_federation(backbone)
+    method = Costly(BiasConfig(), federation.problem)
+    run_rounds(method, federation, 1)
+    most = 2**21 // (16 + numbers)
+    assert samples_at_once(method, federation.pool) == most
+    assert all(samples <= max(1, most // models) for models, samples in seen)
+    assert (max(samples for _, samples in seen) > 1) == (numbers < 2**20)

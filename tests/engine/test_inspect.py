@@ -99,6 +99,29 @@ def test_feature_space_holds_images_classes_and_centroids_and_repeats():
     assert (found["predicted"][images:] == -1).all()
 
 
+def test_class_features_of_each_image_are_drawn_as_their_mean_direction():
+    at, _ = looked_at("promptfl", SMALL)
+    model, rows = at.model(0), at.test_rows(4)
+    images, classes = model.features(rows)
+    noise = torch.randn(rows.shape[1], 3, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    place = {tuple(h.tolist()): i for i, h in enumerate(at.federation.pool.x(rows)[0])}
+
+    class OwnClasses(type(model.method)):
+        def features(self, params, head, x):
+            chosen = [place[tuple(h.tolist())] for h in x[0]]
+            return x, (head["text"][:, None] + noise[chosen])
+
+        def numbers_per_sample(self):
+            return 2**20
+
+    object.__setattr__(model, "method", OwnClasses(model.method.config, model.method.problem))
+    own_images, own_classes = model.features(rows)
+    torch.testing.assert_close(own_images, images)
+    each = F.normalize(model.head["text"] + noise, dim=-1)
+    torch.testing.assert_close(own_classes, F.normalize(each.mean(0), dim=-1))
+    assert (own_classes - classes).abs().max() > 1e-3
+
+
 def test_feature_space_takes_at_most_so_many_images():
     at, _ = looked_at("promptfl", SMALL)
     assert int((result_of(inspect.feature_space(at, 0, 4, most=5))["kind"] == 0).sum()) == 5

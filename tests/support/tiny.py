@@ -72,7 +72,7 @@ def tiny_backbone(
         text_layers=text_layers,
         vision_width=24 if vision == "vit" else 8,
         image_size=side,
-        patches=4 if vision == "vit" else 0,
+        patches=4 if vision == "vit" else 1,
     )
     model.requires_grad_(False)
     cpu = torch.device("cpu")
