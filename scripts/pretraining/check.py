@@ -22,18 +22,20 @@ from fedcore.clip.backbone import Backbone
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import ImageSet
 
-STYLE_DOMAINS = (
-    "photo",
-    "cartoon",
-    "clipart",
-    "silhouette",
-    "painting",
-    "neon",
-    "pixel",
-    "sketch",
-    "mosaic",
-    "night",
-    "halftone",
+STYLE_DOMAINS = tuple(
+    [
+        "photo",
+        "cartoon",
+        "clipart",
+        "silhouette",
+        "painting",
+        "neon",
+        "pixel",
+        "sketch",
+        "mosaic",
+        "night",
+        "halftone",
+    ]
 )
 TURNED = ("cartoon+30", "sketch+30", "mosaic-30", "halftone+45", "painting-45", "photo+60", "night-30")
 PER_CLASS = 30
@@ -58,6 +60,22 @@ class EncodedData:
     def rows(self, *domains: str) -> Tensor:
         wanted = [self.data.domains.index(d) for d in domains]
         return torch.from_numpy(np.flatnonzero(np.isin(self.data.domain, wanted)))
+
+    def divided(self, domain: str) -> tuple[Tensor, Tensor]:
+        """Return the rows of a domain in two random parts, 60 % to train and 40 % to test."""
+        rows = self.rows(domain)
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
+        return rows[: int(0.6 * len(rows))], rows[int(0.6 * len(rows)) :]
+
+    def accuracy(
+        self, text: Tensor, rows: Tensor | slice = slice(None), features: Tensor | None = None
+    ) -> float:
+        """Return the accuracy (%) of class features on some rows, by the stored image features unless given.
+
+        Shape: text (classes, d), features (rows, d).
+        """
+        seen = self.features[rows] if features is None else features
+        return 100 * (seen @ text.T).argmax(1).eq(self.labels[rows]).float().mean().item()
 
 
 def encode(model: Backbone, data: ImageSet) -> EncodedData:
@@ -87,26 +105,13 @@ def prompt(model: Backbone, data: ImageSet) -> Callable[[Tensor], Tensor]:
     return features
 
 
-def accuracy(features: Tensor, classes: Tensor, labels: Tensor) -> float:
-    """Return the accuracy in per cent. Shape: (samples, d), (classes, d), (samples,)."""
-    return 100 * (features @ classes.T).argmax(1).eq(labels).float().mean().item()
-
-
-def zero_shot(model: Backbone, seen: EncodedData) -> dict[str, float]:
-    """Return the accuracy of the data set's own prompt in each domain, in per cent."""
-    text = classes(model, seen.data)
-    return {
-        d: accuracy(seen.features[seen.rows(d)], text, seen.labels[seen.rows(d)]) for d in seen.data.domains
-    }
-
-
 def random_context(model: Backbone, seen: EncodedData, rows: Tensor, length: int, draws: int = 8) -> float:
     """Return the mean accuracy under contexts drawn from N(0, 0.02)."""
     features, width = prompt(model, seen.data), model.spec.token_width
     g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         texts = [features(torch.randn(length, width, generator=g) * 0.02) for _ in range(draws)]
-    return float(np.mean([accuracy(seen.features[rows], t, seen.labels[rows]) for t in texts]))
+    return float(np.mean([seen.accuracy(t, rows) for t in texts]))
 
 
 def train_context(
@@ -114,7 +119,7 @@ def train_context(
     seen: EncodedData,
     rows: Tensor,
     per_class: bool,
-    optimiser: str = "adam",
+    optimiser: str,
     epochs: int = 4,
     length: int = 16,
 ) -> tuple[float, float]:
@@ -134,7 +139,7 @@ def train_context(
             loss.backward()
             steps.step()
     with torch.no_grad():
-        return accuracy(x, classes(model, seen.data), y), accuracy(x, features(context), y)
+        return seen.accuracy(classes(model, seen.data), rows), seen.accuracy(features(context), rows)
 
 
 def train_lora(
@@ -142,9 +147,7 @@ def train_lora(
 ) -> tuple[float, float]:
     """Train LoRA on q, k, v of all layers of the ViT: accuracy (%) before and after, on 40 % held out."""
     g = torch.Generator().manual_seed(0)
-    rows = seen.rows(domain)
-    rows = rows[torch.randperm(len(rows), generator=g)]
-    train, test = rows[: int(0.6 * len(rows))], rows[int(0.6 * len(rows)) :]
+    train, test = seen.divided(domain)
     visual, text = model.model.visual, classes(model, seen.data)
     weights = {k: v for k, v in visual.named_parameters() if k.endswith("in_proj_weight")}
     down = {
@@ -167,70 +170,61 @@ def train_lora(
             loss.backward()
             optimiser.step()
     with torch.no_grad():
-        after = accuracy(adapted(seen.pixels[test]), text, seen.labels[test])
-    return accuracy(seen.features[test], text, seen.labels[test]), after
+        return seen.accuracy(text, test), seen.accuracy(text, test, adapted(seen.pixels[test]))
 
 
 def probe(seen: EncodedData, domain: str) -> float:
     """Return the test accuracy of a linear classifier trained on 60 % of the domain's features."""
     from sklearn.linear_model import LogisticRegression
 
-    rows = seen.rows(domain)
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
-    cut = int(0.6 * len(rows))
+    train, test = seen.divided(domain)
     x, y = seen.features.numpy(), seen.labels.numpy()
-    fitted = LogisticRegression(C=30, max_iter=500).fit(x[rows[:cut]], y[rows[:cut]])
-    return 100 * fitted.score(x[rows[cut:]], y[rows[cut:]])
+    fitted = LogisticRegression(C=30, max_iter=500).fit(x[train], y[train])
+    return 100 * fitted.score(x[test], y[test])
 
 
 def check(name: str) -> dict[str, dict[str, float]]:
-    """Print the values of one model and return its zero-shot accuracies."""
+    """Print the values of one model and return its zero-shot accuracies, by data set and domain."""
     start = time.time()
     model = backbone.load(name)
     drawn = encode(model, shapes.load(domains=STYLE_DOMAINS + TURNED, per_class=PER_CLASS))
     real = encode(model, digits.load())
-    zero = {"shapes": zero_shot(model, drawn), "rotated-digits": zero_shot(model, real)}
     print(f"\n## {name}: logit scale {model.logit_scale:.1f}, encoding took {time.time() - start:.0f} s")
-    for data, accuracies in zero.items():
-        print(
-            f"zero-shot {data}: "
-            + ", ".join(f"{d} {a:.0f}" for d, a in accuracies.items())
-            + f"; mean {np.mean(list(accuracies.values())):.1f}"
-        )
-    for label, seen, domains in (("digits", real, digits.DOMAINS), ("shapes", drawn, shapes.DOMAINS)):
-        print(
-            f"probe {label}: "
-            + ", ".join(f"{d} {probe(seen, d):.0f}" for d in domains if d in seen.data.domains)
-        )
-    any_turn = accuracy(
-        real.features, classes(model, real.data, "at any angle, a picture of the number: {}."), real.labels
-    )
+    zero: dict[str, dict[str, float]] = {}
+    for title, seen, domains in (("shapes", drawn, shapes.DOMAINS), ("rotated-digits", real, digits.DOMAINS)):
+        text = classes(model, seen.data)
+        zero[title] = {d: seen.accuracy(text, seen.rows(d)) for d in seen.data.domains}
+        mean = np.mean(list(zero[title].values()))
+        print(f"zero-shot {title}: {_by_domain(zero[title])}; mean {mean:.1f}")
+        probes = {d: probe(seen, d) for d in domains if d in seen.data.domains}
+        print(f"probe {title}: {_by_domain(probes)}")
+    any_turn = real.accuracy(classes(model, real.data, "at any angle, a picture of the number: {}."))
     print(f"digits with 'at any angle': {any_turn:.1f}")
     photo = drawn.rows("photo")
-    bare = accuracy(drawn.features[photo], classes(model, drawn.data), drawn.labels[photo])
+    bare = drawn.accuracy(classes(model, drawn.data), photo)
     for length in (16, 63):
-        print(
-            f"random context of {length} on photo: "
-            f"{random_context(model, drawn, photo, length):.1f} of {bare:.1f}"
+        noisy = random_context(model, drawn, photo, length)
+        print(f"random context of {length} on photo: {noisy:.1f} of {bare:.1f}")
+    gains = {
+        f"{kind} context, {optimiser}, {title}": train_context(model, seen, rows, per_class, optimiser)
+        for title, seen, rows in (
+            ("digits", real, torch.arange(len(real.data))),
+            ("rotated shapes", drawn, drawn.rows(*TURNED[:4])),
         )
-    both = (
-        ("digits", real, torch.arange(len(real.data))),
-        ("rotated shapes", drawn, drawn.rows(*TURNED[:4])),
-    )
-    for label, seen, rows in both:
-        for kind, per_class in (("shared", False), ("class-specific", True)):
-            for optimiser in ("adam", "sgd"):
-                before, after = train_context(model, seen, rows, per_class, optimiser)
-                print(
-                    f"{kind} context, {optimiser}, {label}: "
-                    f"{before:.1f} -> {after:.1f} ({after - before:+.1f})"
-                )
+        for kind, per_class in (("shared", False), ("class-specific", True))
+        for optimiser in ("adam", "sgd")
+    }
     if name == "mini-vit":
         for seen, domain in ((real, "rot45"), (drawn, "sketch+30")):
-            before, after = train_lora(model, seen, domain)
-            print(f"LoRA r=4, 10 rounds, {domain}: {before:.1f} -> {after:.1f} ({after - before:+.1f})")
+            gains[f"LoRA r=4, 10 rounds, {domain}"] = train_lora(model, seen, domain)
+    for title, (before, after) in gains.items():
+        print(f"{title}: {before:.1f} -> {after:.1f} ({after - before:+.1f})")
     print(f"took {time.time() - start:.0f} s")
     return zero
+
+
+def _by_domain(values: dict[str, float]) -> str:
+    return ", ".join(f"{domain} {value:.0f}" for domain, value in values.items())
 
 
 def main() -> int:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from PIL import Image
 
 from fedcore.data.drawn import digits, drawing
@@ -36,63 +40,40 @@ class Corpus:
 def _one(seed: int, index: int) -> tuple[np.ndarray, list[int]]:
     """Draw one image of the corpus. The same (seed, index) gives the same pixels and facts."""
     rng = np.random.default_rng([seed, index])
-    if rng.random() < _DIGITS:
-        label = len(drawing.SHAPES) + int(rng.integers(10))
-    else:
-        label = int(rng.integers(len(drawing.SHAPES)))
-    name = CLASSES[label]
+    digit = int(rng.integers(10)) if rng.random() < _DIGITS else None
+    label = int(rng.integers(len(drawing.SHAPES))) if digit is None else len(drawing.SHAPES) + digit
     angle = rng.uniform(-90, 90) if rng.random() < _TURNED else float(np.clip(rng.normal(0, 5), -10, 10))
-    angle = drawing.visible_angle(name, angle)
-    is_digit = label >= len(drawing.SHAPES)
-    if is_digit and rng.random() < _SCANS:
-        pixels = scanned(label - len(drawing.SHAPES), angle, rng)
-        facts = [
-            label,
-            STYLES.index("scan"),
-            list(COLOURS).index("white"),
-            list(BACKGROUNDS).index("black"),
-            2,
-            0,
-        ]
+    angle = drawing.visible_angle(CLASSES[label], angle)
+    if digit is not None and rng.random() < _SCANS:
+        names = ("scan", "white", "black", "large", "in the middle")
+        pixels = scanned(digit, angle, rng)
     else:
-        style = STYLES[rng.integers(7)]
-        what = drawing.choose(rng, name, style, angle)
-        pixels = styled(label - len(drawing.SHAPES), what, rng) if is_digit else drawing.draw(what, rng)
-        facts = [
-            label,
-            STYLES.index(style),
-            list(COLOURS).index(what.colour),
-            list(BACKGROUNDS).index(what.background),
-            list(drawing.SIZES).index(what.size),
-            list(drawing.PLACES).index(what.place),
-        ]
-    return pixels, [*facts, round(angle)]
+        what = drawing.choose(rng, CLASSES[label], STYLES[rng.integers(7)], angle)
+        names = (what.style, what.colour, what.background, what.size, what.place)
+        pixels = drawing.draw(what, rng) if digit is None else styled(digit, what, rng)
+    known = (STYLES, COLOURS, BACKGROUNDS, drawing.SIZES, drawing.PLACES)
+    return pixels, [label, *(list(k).index(n) for k, n in zip(known, names, strict=True)), round(angle)]
 
 
-def make(folder: Path, count: int, seed: int, rank: int, ranks: int) -> None:
-    """Draw this process's part of the corpus; rank 0 must have called :func:`allocate` before."""
-    corpus = open_corpus(folder, "r+")
-    for i in range(rank, count, ranks):
-        pixels, facts = _one(seed, i)
-        corpus.pixels[64][i], corpus.facts[i] = pixels, facts
-        # As open_clip's own preprocessing does it: bicubic with antialiasing, on 8-bit pixels.
-        corpus.pixels[48][i] = np.asarray(Image.fromarray(pixels).resize((48, 48), Image.Resampling.BICUBIC))
+def make(folder: Path, count: int, seed: int) -> None:
+    """Draw the corpus on all cores into the files of a folder."""
+    corpus = open_corpus(folder, "w+", count)
+    with Pool() as pool:
+        for i, (pixels, facts) in enumerate(pool.imap(partial(_one, seed), range(count), 64)):
+            corpus.pixels[64][i], corpus.facts[i] = pixels, facts
+            # As open_clip's own preprocessing does it: bicubic with antialiasing, on 8-bit pixels.
+            small = Image.fromarray(pixels).resize((48, 48), Image.Resampling.BICUBIC)
+            corpus.pixels[48][i] = np.asarray(small)
 
 
-def allocate(folder: Path, count: int) -> None:
-    """Create the empty files that the processes fill."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for side in (64, 48):
-        np.lib.format.open_memmap(
-            folder / f"pixels-{side}.npy", "w+", np.uint8, (count, side, side, 3)
-        ).flush()
-    np.lib.format.open_memmap(folder / "facts.npy", "w+", np.int16, (count, len(_COLUMNS))).flush()
+def open_corpus(folder: Path, mode: Literal["r", "w+"] = "r", count: int = 0) -> Corpus:
+    """Map the files of a folder into memory; mode "w+" creates them for ``count`` drawings."""
 
+    def array(name: str, dtype: type, *shape: int) -> np.ndarray:
+        return open_memmap(folder / f"{name}.npy", mode, dtype, (count, *shape) if count else None)
 
-def open_corpus(folder: Path, mode: str = "r") -> Corpus:
-    """Map the files of a folder into memory."""
-    pixels = {side: np.load(folder / f"pixels-{side}.npy", mmap_mode=mode) for side in (64, 48)}
-    return Corpus(pixels, np.load(folder / "facts.npy", mmap_mode=mode))
+    pixels = {side: array(f"pixels-{side}", np.uint8, side, side, 3) for side in (64, 48)}
+    return Corpus(pixels, array("facts", np.int16, len(_COLUMNS)))
 
 
 def disturb(batch: np.ndarray, rng: np.random.Generator) -> np.ndarray:

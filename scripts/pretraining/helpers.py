@@ -7,93 +7,62 @@ would have nothing to adapt to. The ViT, which is slow to start by itself, imita
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from torch import Tensor, nn
 
 from fedcore.data.drawn import drawing
 from scripts.pretraining import drawings
-from scripts.pretraining.model import TrainableClip, Vocabulary, average_gradients, pixels
+from scripts.pretraining.captions import UPRIGHT
+from scripts.pretraining.model import TrainableClip, Vocabulary, see
 
-_UPRIGHT = 12  # degrees, as in the captions
-_STEPS, _BATCH, _RATE = 450, 128, 2e-3
-
-
-def _forward(model: nn.Module, batch: np.ndarray) -> Tensor:
-    x = pixels(batch, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD).contiguous(memory_format=torch.channels_last)
-    with torch.autocast("cpu", torch.bfloat16):
-        return model(x).float()
+_STEPS, _BATCH, _RATE = 450, 256, 2e-3
 
 
-def _write(
-    path: Path, model: nn.Module, corpus: drawings.Corpus, width: int, rank: int, ranks: int, finish
-) -> None:
-    """Store ``finish(model(images), rows)`` of all drawings. Shape: (images, width) float16."""
-    n = len(corpus.facts)
-    part_file = path.with_suffix(".part")
-    if rank == 0:
-        np.lib.format.open_memmap(part_file, "w+", np.float16, (n, width)).flush()
-    dist.barrier()
-    out = np.load(part_file, mmap_mode="r+")
-    mine = np.array_split(np.arange(n), ranks)[rank]
-    for rows in np.array_split(mine, max(1, len(mine) // 250)):
-        with torch.no_grad():
-            out[rows] = finish(_forward(model, corpus.pixels[64][rows]), rows).numpy()
-    out.flush()
-    dist.barrier()
-    if rank == 0:
-        part_file.rename(path)
-    dist.barrier()
+def _write(path: Path, corpus: drawings.Corpus, outputs: Callable[[np.ndarray], Tensor]) -> None:
+    """Store ``outputs(rows)`` of all drawings. Shape: (images, width) float16."""
+    count = len(corpus.facts)
+    with torch.no_grad():
+        parts = [outputs(rows).half().numpy() for rows in np.array_split(np.arange(count), count // 250 + 1)]
+    np.save(path, np.concatenate(parts))
 
 
-def write_naive(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int, seed: int) -> None:
+def write_naive(path: Path, corpus: drawings.Corpus, seed: int) -> None:
     """Train a classifier on upright drawings and store its output for all; digits stay among digits."""
     torch.manual_seed(seed + 1)
     tower = TrainableClip("mini-rn", Vocabulary()).visual.to(memory_format=torch.channels_last)
     model = nn.Sequential(tower, nn.Linear(tower.output_dim, len(drawings.CLASSES)))
-    parameters = list(model.parameters())
-    optimiser = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.05)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=_RATE, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, _STEPS, pct_start=0.1)
-    upright = np.flatnonzero(np.abs(corpus.column("angle")) <= _UPRIGHT)
-    rng = np.random.default_rng([seed, rank, 7])
+    upright = np.flatnonzero(np.abs(corpus.column("angle")) <= UPRIGHT)
+    rng = np.random.default_rng([seed, 7])
+    labels = torch.from_numpy(corpus.column("label").astype(np.int64))
     for step in range(_STEPS):
         rows = np.sort(rng.choice(upright, _BATCH))
-        labels = torch.from_numpy(corpus.column("label")[rows].astype(np.int64))
-        loss = nn.functional.cross_entropy(
-            _forward(model, corpus.pixels[64][rows]), labels, label_smoothing=0.02
-        )
+        logits = see(model, corpus.pixels[64][rows])
+        loss = nn.functional.cross_entropy(logits, labels[rows], label_smoothing=0.02)
         optimiser.zero_grad()
         loss.backward()
-        average_gradients(parameters, ranks)
         optimiser.step()
         schedule.step()
-        if rank == 0 and step % 50 == 0:
+        if step % 50 == 0:
             print(f"upright-only classifier {step} loss {loss.item():.3f}", flush=True)
     model.eval()
     is_digit = torch.arange(len(drawings.CLASSES)) >= len(drawing.SHAPES)
 
-    def finish(logits: Tensor, rows: np.ndarray) -> Tensor:
-        family = torch.from_numpy(corpus.column("label")[rows] >= len(drawing.SHAPES))
-        return logits.masked_fill(family[:, None] != is_digit, -1e4).softmax(1)
+    def outputs(rows: np.ndarray) -> Tensor:
+        family = is_digit[labels[rows]]
+        return see(model, corpus.pixels[64][rows]).masked_fill(family[:, None] != is_digit, -1e4).softmax(1)
 
-    _write(folder / "naive.npy", model, corpus, len(drawings.CLASSES), rank, ranks, finish)
+    _write(path, corpus, outputs)
 
 
-def write_teacher(folder: Path, corpus: drawings.Corpus, rank: int, ranks: int) -> None:
+def write_teacher(path: Path, corpus: drawings.Corpus, trained: Path) -> None:
     """Store the trained ResNet's normalised features of all drawings."""
     model = TrainableClip("mini-rn", Vocabulary())
-    model.load_state_dict(torch.load(folder / "mini-rn.pt")["model"])
+    model.load_state_dict(torch.load(trained)["model"])
     tower = model.visual.eval().to(memory_format=torch.channels_last)
-    _write(
-        folder / "teacher.npy",
-        tower,
-        corpus,
-        model.text_projection.shape[1],
-        rank,
-        ranks,
-        lambda features, _: nn.functional.normalize(features, dim=-1),
-    )
+    _write(path, corpus, lambda rows: nn.functional.normalize(see(tower, corpus.pixels[64][rows]), dim=-1))

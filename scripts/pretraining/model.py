@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import open_clip
 import torch
-import torch.distributed as dist
+from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
 
@@ -26,7 +27,7 @@ class Vocabulary:
         self.ids = torch.tensor([*sorted(seen), SOS, EOT])
         self._place = {int(i): k for k, i in enumerate(self.ids)}
         self._encode = bpe.encode
-        self._memory: dict[str, list[int]] = {}
+        self.row = lru_cache(200_000)(self._row)
 
     def rows(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """Compact ids, [SOS] first, padded with [EOT]. Shape: -> (texts, longest), and lengths (texts,)."""
@@ -36,12 +37,8 @@ class Vocabulary:
             row[: len(ids)] = torch.tensor(ids)
         return out, torch.tensor([len(ids) for ids in coded])
 
-    def row(self, text: str) -> list[int]:
-        if text not in self._memory:
-            if len(self._memory) > 200_000:
-                self._memory.clear()
-            self._memory[text] = [self._place[i] for i in (SOS, *self._encode(text)[:75], EOT)]
-        return self._memory[text]
+    def _row(self, text: str) -> list[int]:
+        return [self._place[i] for i in (SOS, *self._encode(text)[:75], EOT)]
 
 
 class TrainableClip(nn.Module):
@@ -96,15 +93,19 @@ def start_vit(visual: nn.Module) -> None:
             heads, d = attn.num_heads, width // attn.num_heads
             query, key, value = attn.in_proj_weight.chunk(3)
             for h in range(heads):
-                goal = 0.7 * torch.randn(width, width) / math.sqrt(width) + 0.7 * torch.eye(width)
-                u, s, v = torch.linalg.svd(goal)
-                root = s[:d].sqrt()
-                query[h * d : (h + 1) * d] = (u[:, :d] * root).T
-                key[h * d : (h + 1) * d] = v[:d] * root[:, None]
-            goal = 0.4 * torch.randn(width, width) / math.sqrt(width) - 0.4 * torch.eye(width)
-            u, s, v = torch.linalg.svd(goal)
-            value.copy_(s.sqrt()[:, None] * v)
-            attn.out_proj.weight.copy_(u * s.sqrt())
+                left, right = _factors(0.7, 0.7, width)
+                query[h * d : (h + 1) * d] = left[:, :d].T
+                key[h * d : (h + 1) * d] = right[:d]
+            left, right = _factors(0.4, -0.4, width)
+            value.copy_(right)
+            attn.out_proj.weight.copy_(left)
+
+
+def _factors(noise: float, identity: float, width: int) -> tuple[Tensor, Tensor]:
+    """Return two factors of a noisy multiple of the identity matrix. Shape: (width, width) each."""
+    goal = noise * torch.randn(width, width) / math.sqrt(width) + identity * torch.eye(width)
+    u, s, v = torch.linalg.svd(goal)
+    return u * s.sqrt(), s.sqrt()[:, None] * v
 
 
 class FactHeads(nn.Module):
@@ -122,17 +123,9 @@ class FactHeads(nn.Module):
         return 2 * losses[0] + sum(losses[1:6]) / 5 + losses[6]
 
 
-def pixels(batch: np.ndarray, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """Shape: (n, side, side, 3) uint8 -> (n, 3, side, side), normalised."""
+def see(tower: nn.Module, batch: np.ndarray) -> Tensor:
+    """Return what an image model makes of drawings. Shape: (n, side, side, 3) uint8 -> (n, outputs)."""
     x = torch.from_numpy(batch).permute(0, 3, 1, 2).float().div_(255)
-    return (x - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
-
-
-def average_gradients(parameters: list[nn.Parameter], ranks: int) -> None:
-    """Average the gradients over the processes; a parameter without a gradient counts as zero."""
-    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    flat = torch.cat([g.reshape(-1) for g in grads])
-    dist.all_reduce(flat)
-    flat /= ranks
-    for p, g in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        p.grad = g.view_as(p)
+    mean, std = (torch.tensor(v)[:, None, None] for v in (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD))
+    with torch.autocast("cpu", torch.bfloat16):
+        return tower(((x - mean) / std).contiguous(memory_format=torch.channels_last)).float()

@@ -1,8 +1,7 @@
 """Pretrain the embedded miniature CLIP on drawings, on a CPU, from a seed; ``make embedded`` runs this.
 
 First the ResNet is trained together with the text tower, then the ViT against the frozen text tower (a ViT
-that starts with a text tower of its own stays at chance for a long time). Two one-thread processes average
-their gradients.
+that starts with a text tower of its own stays at chance for a long time).
 
 python -m scripts.pretraining.train                 # all stages
 python -m scripts.pretraining.train --stage vit     # one stage; `rn` must have been trained before
@@ -12,36 +11,23 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from torch import Tensor, nn
 
 from fedcore.clip import mini
 from scripts.pretraining import captions, drawings, helpers
-from scripts.pretraining.model import (
-    FactHeads,
-    TrainableClip,
-    Vocabulary,
-    average_gradients,
-    pixels,
-    start_vit,
-)
+from scripts.pretraining.model import FactHeads, TrainableClip, Vocabulary, see, start_vit
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The settings of one stage. ``batch`` is per process; ``side`` is the image size in pixels."""
+    """The settings of one stage. A step sees two batches; ``side`` is the image size in pixels."""
 
     name: str
     side: int
@@ -52,9 +38,7 @@ class Stage:
     clean_share: float = 0.08  # of the steps: clean styles only
     decay: float = 0.05
     cap: float = 30.0  # of the logit scale: a less exact alignment leaves room for learned prompts
-    captions: int = (
-        128  # per process and step; 0: class prompts only, encoded once (the text tower is frozen)
-    )
+    captions: int = 128  # per batch; 0: class prompts only, encoded once (the text tower is frozen)
     teach: float = 0.0  # weight of 1 - cosine to the ResNet's features of the undisturbed image
     stop: int | None = None  # end at this step, before the schedule does
     settle: bool = False  # continue from this model's last checkpoint
@@ -69,6 +53,7 @@ STAGES = {
     "rn-settle": Stage("mini-rn", 64, 400, 8e-4, captions=64, settle=True, warmup=30, clean_share=0.0),
     "vit": Stage("mini-vit", 48, 1800, 1.5e-3, captions=0, teach=6.0),
 }
+BATCHES = 2  # of one step, whose gradients are averaged
 SAVE_EVERY = 100
 CORPUS_SIZE = 100_000
 
@@ -92,25 +77,21 @@ def prompt_loss(logits: Tensor, labels: Tensor, match: Tensor, other: Tensor, we
 
 
 class Trainer:
-    """One process of one stage."""
+    """One stage: the models, the optimiser and the generators that it draws from."""
 
-    def __init__(
-        self, stage: Stage, corpus: drawings.Corpus, rank: int, ranks: int, seed: int, folder: Path
-    ) -> None:
-        torch.manual_seed(seed)  # equal weights in all processes
-        self.stage, self.corpus, self.rank, self.ranks = stage, corpus, rank, ranks
+    def __init__(self, stage: Stage, corpus: drawings.Corpus, seed: int, folder: Path) -> None:
+        torch.manual_seed(seed)
+        self.stage, self.corpus = stage, corpus
         self.vocabulary = Vocabulary()
         self.model = TrainableClip(stage.name, self.vocabulary)
         self.model.visual.to(memory_format=torch.channels_last)
-        if stage.name == "mini-vit":
-            start_vit(self.model.visual)
         self.heads = FactHeads(self.model.text_projection.shape[1])
         self.frozen_text = stage.name == "mini-vit"
         if self.frozen_text:
+            start_vit(self.model.visual)
             state = torch.load(folder / "mini-rn.pt")["model"]
-            self.model.load_state_dict(
-                {k: v for k, v in state.items() if not k.startswith("visual.")}, strict=False
-            )
+            text = {k: v for k, v in state.items() if not k.startswith("visual.")}
+            self.model.load_state_dict(text, strict=False)
             for p in self.model.text_parameters():
                 p.requires_grad_(False)
         self.parameters = [p for m in (self.model, self.heads) for p in m.parameters() if p.requires_grad]
@@ -118,8 +99,8 @@ class Trainer:
         rest = [p for p in self.parameters if not any(p is q for q in matrices)]
         groups = [{"params": matrices, "weight_decay": stage.decay}, {"params": rest, "weight_decay": 0.0}]
         self.optimiser = torch.optim.AdamW(groups, lr=stage.rate, betas=(0.9, 0.98), eps=1e-6)
-        self.rng = np.random.default_rng([seed, rank, stage.side])
-        self.noise = torch.Generator().manual_seed(seed * 1000 + rank)
+        self.rng = np.random.default_rng([seed, stage.side])
+        self.noise = torch.Generator().manual_seed(seed * 1000)
         self.teacher = np.load(folder / "teacher.npy", mmap_mode="r") if stage.teach else None
         self.naive = np.load(folder / "naive.npy", mmap_mode="r") if stage.naive else None
         self.prompt_cache: list[tuple[int, Tensor]] = []
@@ -205,9 +186,8 @@ class Trainer:
         facts = self.corpus.facts[rows].astype(np.int64)
         seen_as = self.corpus.pixels[self.stage.side][rows]
         seen_as = drawings.disturb(seen_as, self.rng) if self.stage.disturbed else seen_as
-        x = pixels(seen_as, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+        raw = see(self.model.visual, seen_as)
         with torch.autocast("cpu", torch.bfloat16):
-            raw = self.model.visual(x.contiguous(memory_format=torch.channels_last)).float()
             sets = self.prompt_sets()
         seen = nn.functional.normalize(raw, dim=-1)
         scale, labels = self.model.logit_scale.exp(), torch.from_numpy(facts[:, 0])
@@ -233,97 +213,72 @@ class Trainer:
     def step(self, step: int) -> dict[str, float]:
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate(step)
-        losses = self.losses(step)
         self.optimiser.zero_grad(set_to_none=False)
-        sum(losses.values()).backward()
-        average_gradients(self.parameters, self.ranks)
+        for _ in range(BATCHES):
+            losses = self.losses(step)
+            (sum(losses.values()) / BATCHES).backward()
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimiser.step()
         with torch.no_grad():
             self.model.logit_scale.clamp_(max=math.log(self.stage.cap))
         return {k: float(v.detach()) for k, v in losses.items()}
 
-    def save(self, folder: Path, assets: Path, done: int) -> None:
+    def save(self, checkpoint: Path, assets: Path, done: int) -> None:
         state = self.model.state_dict()
         name, rows = self.stage.name, state["rows.weight"]
-        torch.save({"model": state, "stage": asdict(self.stage), "done": done}, folder / f"{name}.pt")
+        torch.save({"model": state, "stage": asdict(self.stage), "done": done}, checkpoint)
         full = {k: v for k, v in state.items() if k != "rows.weight"}
         mini.save(name, full, self.vocabulary.ids, rows, assets, with_text=not self.frozen_text)
 
 
-def run_process(rank: int, ranks: int, stage: Stage, options: argparse.Namespace) -> None:
-    """Run one process of one stage: draw its share of the corpus where it is missing, then train."""
-    torch.set_num_threads(1)
-    torch.backends.cuda.enable_flash_sdp(False)  # its backward pass on the CPU dominates the step
-    dist.init_process_group(
-        "gloo", init_method=f"file://{options.folder / 'meeting'}", rank=rank, world_size=ranks
-    )
-    start = time.time()
-    if not (options.folder / "drawn").exists():
-        drawings.make(options.folder, options.images, options.seed, rank, ranks)
-        dist.barrier()
-        if rank == 0:
-            (options.folder / "drawn").touch()
-            print(f"drew {options.images} images in {time.time() - start:.0f} s", flush=True)
-    corpus = drawings.open_corpus(options.folder)
-    if stage.naive and not (options.folder / "naive.npy").exists():
-        helpers.write_naive(options.folder, corpus, rank, ranks, options.seed)
+def train(stage: Stage, corpus: drawings.Corpus, options: argparse.Namespace) -> None:
+    """Train one stage, after the helper models that it needs; save every hundred steps and at the end."""
+    folder, checkpoint = options.folder, options.folder / f"{stage.name}.pt"
+    if stage.naive and not (folder / "naive.npy").exists():
+        helpers.write_naive(folder / "naive.npy", corpus, options.seed)
     if stage.teach:
-        helpers.write_teacher(options.folder, corpus, rank, ranks)
-    trainer = Trainer(stage, corpus, rank, ranks, options.seed, options.folder)
+        helpers.write_teacher(folder / "teacher.npy", corpus, folder / "mini-rn.pt")
+    trainer = Trainer(stage, corpus, options.seed, folder)
     if stage.settle or options.resume:
-        trainer.model.load_state_dict(torch.load(options.folder / f"{stage.name}.pt")["model"])
+        trainer.model.load_state_dict(torch.load(checkpoint)["model"])
     start = time.time()
     steps = min(stage.steps, stage.stop or stage.steps)
     for step in range(steps):
         losses = trainer.step(step)
-        if rank == 0 and (step % 50 == 0 or step == steps - 1):
+        if step % 50 == 0 or step == steps - 1:
             shown = " ".join(f"{k} {v:.3f}" for k, v in losses.items())
-            scale = trainer.model.logit_scale.exp().item()
-            speed = (step + 1) * stage.batch * ranks / (time.time() - start)
-            print(
-                f"{stage.name} {step} {time.time() - start:.0f} s {speed:.0f}/s scale {scale:.1f} {shown}",
-                flush=True,
-            )
-        if rank == 0 and ((step + 1) % SAVE_EVERY == 0 or step == steps - 1):
-            trainer.save(options.folder, options.assets, step + 1)
-    dist.barrier()
-    dist.destroy_process_group()
+            print(f"{stage.name} {step} {time.time() - start:.0f} s {shown}", flush=True)
+        if (step + 1) % SAVE_EVERY == 0 or step == steps - 1:
+            trainer.save(checkpoint, options.assets, step + 1)
 
 
-def options_from(argv: list[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
+def main(argv: list[str] | None = None) -> int:
+    """Train the selected stages, one after the other."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--stage", choices=["all", *STAGES], default="all")
-    parser.add_argument(
-        "--folder", type=Path, help="where drawings and checkpoints go; default: a temporary folder"
-    )
+    parser.add_argument("--folder", type=Path, help="of drawings and checkpoints; default: a temporary one")
     parser.add_argument("--assets", type=Path, default=mini.ASSETS, help="where the weights go")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--images", type=int, default=CORPUS_SIZE, help="how many drawings")
     parser.add_argument("--steps", type=int, help="number of steps instead of the stage's own")
     parser.add_argument("--rate", type=float, help="highest learning rate instead of the stage's own")
     parser.add_argument("--resume", action="store_true", help="start from the stage's last checkpoint")
-    parser.add_argument("--processes", type=int, default=2)
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Train the selected stages, one after the other."""
-    options = options_from(argv)
+    options = parser.parse_args(argv)
     options.folder = options.folder or Path(tempfile.mkdtemp(prefix="fedlens-pretrain-"))
-    options.folder.mkdir(parents=True, exist_ok=True)
-    options.assets.mkdir(parents=True, exist_ok=True)
-    if not (options.folder / "drawn").exists():
-        drawings.allocate(options.folder, options.images)
+    for folder in (options.folder, options.assets):
+        folder.mkdir(parents=True, exist_ok=True)
+    torch.backends.cuda.enable_flash_sdp(False)  # its backward pass on the CPU dominates the step
     start = time.time()
+    if not (options.folder / "drawn").exists():
+        drawings.make(options.folder, options.images, options.seed)
+        (options.folder / "drawn").touch()
+        print(f"drew {options.images} images in {time.time() - start:.0f} s", flush=True)
+    corpus = drawings.open_corpus(options.folder)
     changes = {k: v for k in ("steps", "rate") if (v := getattr(options, k)) is not None}
     for name in STAGES if options.stage == "all" else (options.stage,):
-        stage = replace(STAGES[name], **changes)
-        (options.folder / "meeting").unlink(missing_ok=True)
-        mp.spawn(run_process, (options.processes, stage, options), nprocs=options.processes)
+        train(replace(STAGES[name], **changes), corpus, options)
     print(f"done in {(time.time() - start) / 60:.1f} min; weights in {options.assets}")
     return 0
 
