@@ -6,7 +6,6 @@ python -m scripts.bench --no-demo  # without training
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
 import subprocess
 import sys
@@ -14,40 +13,34 @@ import tempfile
 import time
 from pathlib import Path
 
+import typer
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--no-demo", action="store_true", help="do not train the demo")
-    options = parser.parse_args()
+def main(demo: bool = True) -> None:
+    """Measure the time of imports, data and the demo on this machine; print one line per value."""
     measure_imports()
     measure_data()
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
         measure_folder(Path(folder))
-        return 0 if options.no_demo else measure_demo(Path(folder))
+        if demo:
+            measure_demo(Path(folder))
 
 
 def measure_imports() -> None:
-    """Return the seconds in which Python imports what the pages need, and whether that imports torch."""
+    """Print the seconds in which Python imports what the pages need, and whether that imports torch."""
     code = (
         "import sys, fedcore.store, fedcore.data.catalog as c, fedcore.methods.registry as r\n"
         "r.load_all(); c.facts('shapes'); print('torch._C' in sys.modules)"
     )
     start = time.perf_counter()
-    torch = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
-    print(
-        f"forms, store, registry imported: {time.perf_counter() - start:.2f} s, with torch: {torch.strip()}"
-    )
+    torch = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip()
+    print(f"forms, store, registry imported: {time.perf_counter() - start:.2f} s, with torch: {torch}")
 
 
 def measure_data() -> None:
-    """Return seconds to load, split and partition the embedded data, and drawings per second."""
+    """Print the seconds to load, split and partition the embedded data, and drawings per second."""
     from fedcore.data import catalog
     from fedcore.data.partition import partition
     from fedcore.data.splits import split
@@ -64,7 +57,7 @@ def measure_data() -> None:
 
 
 def measure_folder(folder: Path, images: int = 10_000) -> None:
-    """Return seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
+    """Print the seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
     from fedcore.data import catalog
     from scripts.bench_encoding import draw
 
@@ -74,40 +67,35 @@ def measure_folder(folder: Path, images: int = 10_000) -> None:
     print(f"folder of {len(data)} JPEG files checked in {time.perf_counter() - start:.2f} s")
 
 
-def measure_demo(folder: Path) -> int:
-    """Return seconds until the first accuracy row and until the end of ``run --demo``."""
-    db, log = folder / "runs.db", folder / "log"
+def measure_demo(folder: Path) -> None:
+    """Print the seconds until the first accuracy row and until the end of ``run --demo``.
+
+    Raises:
+        subprocess.CalledProcessError: when the demo fails.
+    """
+    db, command = folder / "runs.db", [sys.executable, "-m", "fedcore", "run", "--demo", "--db"]
     start = time.perf_counter()
     first = None
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fedcore", "run", "--demo", "--db", str(db)],
-            cwd=ROOT,
-            stdout=out,
-            stderr=out,
-        )
+    with subprocess.Popen([*command, str(db)], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             time.sleep(0.2)
             if first is None and has_rows(db):
                 first = time.perf_counter() - start
     total = time.perf_counter() - start
-    shown = "not seen" if first is None else f"after {first:.1f} s"
-    print(f"demo: exit status {process.returncode}, {total:.1f} s, first accuracy row {shown}")
     if process.returncode:
-        print(log.read_text()[-2000:], file=sys.stderr)
-    return process.returncode
+        raise subprocess.CalledProcessError(process.returncode, command)
+    shown = "not seen" if first is None else f"after {first:.1f} s"
+    print(f"demo: {total:.1f} s, first accuracy row {shown}")
 
 
 def has_rows(db: Path) -> bool:
     """Return whether the database has an accuracy row yet."""
-    if not db.exists():
-        return False
     try:
         with sqlite3.connect(f"file:{db}?mode=ro", uri=True, timeout=1) as connection:
             return connection.execute("SELECT 1 FROM accuracy LIMIT 1").fetchone() is not None
-    except sqlite3.OperationalError:  # the tables are being created
+    except sqlite3.OperationalError:  # there is no file yet, or its tables are being created
         return False
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -10,7 +10,7 @@ share of 1 / (1/decode + 1/encode), the rate of doing the two one after the othe
 
 from __future__ import annotations
 
-import argparse
+import io
 import os
 import statistics
 import tempfile
@@ -25,6 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in jobs; it has no eff
 
 import numpy as np
 import psutil
+import typer
 from PIL import Image
 
 if TYPE_CHECKING:
@@ -35,50 +36,55 @@ DISTINCT = 200
 """Number of different pictures; the rest are copies, which take the decoder as long."""
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--images", type=int, default=10_000, help="PACS has 9,991")
-    parser.add_argument("--backbone", default="mini-vit", help="any open_clip model")
-    parser.add_argument("--reads", default="embedding", help="'embedding', 'layer:k' or 'patches'")
-    parser.add_argument("--workers", type=int, default=None, help="decoding threads (default: one per core)")
-    parser.add_argument(
-        "--folder", type=Path, default=None, help="folder for the pictures (default: a temporary one)"
-    )
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fedlens-bench-", dir=options.folder) as folder:
-        measure(Path(folder), options)
-    return 0
+def main(
+    images: int = 10_000,
+    backbone: str = "mini-vit",
+    reads: str = "embedding",
+    workers: int | None = None,
+    folder: Path | None = None,
+) -> None:
+    """Compare the rate of encoding with the rates of decoding and of the image tower.
+
+    Args:
+        images: how many; PACS has 9,991.
+        backbone: any model of open_clip.
+        reads: 'embedding', 'layer:k' or 'patches'.
+        workers: decoding threads; one per core unless given.
+        folder: where the pictures go; a temporary folder unless given.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedlens-bench-", dir=folder) as made:
+        measure(Path(made), images, backbone, reads, workers)
 
 
-def measure(folder: Path, options: argparse.Namespace) -> None:
+def measure(folder: Path, count: int, name: str, reads: str, workers: int | None) -> None:
     """Draw the pictures, then measure the parts, the pipeline and a second run."""
+    import torch
+
     from fedcore.clip import decoding, encodings, features
     from fedcore.data import catalog
     from fedcore.progress import result_of
 
-    draw(folder / "set", options.images)
+    draw(folder / "set", count)
     begun = time.perf_counter()
     images = catalog.load("folder", str(folder / "set"))
     listing = time.perf_counter() - begun
-    backbone = load(options.backbone, folder)
-    workers = decoding.default_workers(len(images)) if options.workers is None else options.workers
-    size = encodings.estimate(backbone.spec, len(images), options.reads)
-    print(f"{conditions()}; {workers} decoding threads; load {os.getloadavg()[0]:.1f}")
+    backbone = load(name, folder)
+    workers = decoding.default_workers(len(images)) if workers is None else workers
+    size = encodings.estimate(backbone.spec, len(images), reads)
+    cores, threads = psutil.cpu_count(), torch.get_num_threads()
+    print(f"{cores} cores, torch {torch.__version__} with {threads} threads, {workers} decoding threads")
     print(
         f"{len(images):,} JPEG files of 227 x 227 found and checked in {listing:.1f} s, "
         f"{size / 1e6:.1f} MB to write"
     )
 
-    alone = [(decode_rate(images, backbone, workers), encode_rate(backbone, options.reads, len(images)))]
+    alone = [(decode_rate(images, backbone, workers), encode_rate(backbone, reads, len(images)))]
     with memory() as peak:
         begun = time.perf_counter()
-        for _ in features.encode(backbone, images, options.reads, folder / "cache", workers):
+        for _ in features.encode(backbone, images, reads, folder / "cache", workers):
             pass
         rate = len(images) / (time.perf_counter() - begun)
-    alone.append((decode_rate(images, backbone, workers), encode_rate(backbone, options.reads, len(images))))
+    alone.append((decode_rate(images, backbone, workers), encode_rate(backbone, reads, len(images))))
     decode, encode = (statistics.harmonic_mean(rates) for rates in zip(*alone, strict=True))
     possible = 1 / (1 / decode + 1 / encode)
     for part, rates in zip(("decoding", "encoding"), zip(*alone, strict=True), strict=True):
@@ -92,17 +98,9 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     begun = time.perf_counter()
     again = catalog.load("folder", str(folder / "set"))
     listing = time.perf_counter() - begun
-    result_of(features.encode(backbone, again, options.reads, folder / "cache"))
+    result_of(features.encode(backbone, again, reads, folder / "cache"))
     cached = time.perf_counter() - begun - listing
     print(f"second run: files found again in {listing:.2f} s, their encoding in the cache in {cached:.3f} s")
-
-
-def conditions() -> str:
-    """Return the conditions that the rates depend on."""
-    import torch
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, torch {torch.__version__} with {torch.get_num_threads()} threads"
 
 
 def draw(root: Path, count: int) -> None:
@@ -110,11 +108,9 @@ def draw(root: Path, count: int) -> None:
     contents = []
     for i in range(min(count, DISTINCT)):
         rough = np.random.default_rng(i).integers(0, 256, (29, 29, 3), dtype=np.uint8)
-        path = root / "drawn.jpg"
-        root.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rough).resize((227, 227), Image.Resampling.BICUBIC).save(path, quality=90)
-        contents.append(path.read_bytes())
-        path.unlink()
+        file = io.BytesIO()
+        Image.fromarray(rough).resize((227, 227), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+        contents.append(file.getvalue())
     for i in range(count):
         path = root / f"domain{i % 4}" / f"class{i // 4 % 7}" / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,4 +179,4 @@ def memory() -> Iterator[dict[str, int]]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -6,22 +6,23 @@ records a round of every run every ten seconds as a training run would, and prin
 
 from __future__ import annotations
 
-import argparse
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
+import typer
+from playwright.sync_api import BrowserContext, Page, Playwright
 
 from fedcore.store import Recorder
-from scripts.screenshots import FLAGS, chromium, free_port, start
+from scripts.browsing import FLAGS, browsing, chromium
+from tests.support.browser import free_port
 
 ROUND_SECONDS = 10
 CLIENTS = [f"client {i:02d}" for i in range(20)]
@@ -59,14 +60,8 @@ def fill(db: Path) -> list[Recorder]:
     runs: list[Recorder] = []
     for i in range(RUNS):
         experiment = runs[0].experiment_id if runs else "Bench"
-        run = Recorder(
-            db,
-            method=f"m{i}",
-            seed=1,
-            dataset="rotated-digits",
-            experiment=experiment,
-            rounds_total=TOTAL_ROUNDS,
-        )
+        about = {"method": f"m{i}", "seed": 1, "dataset": "rotated-digits", "rounds_total": TOTAL_ROUNDS}
+        run = Recorder(db, experiment=experiment, **about)
         for round_ in range(FILLED + 1):
             record(run, round_)
         runs.append(run)
@@ -83,7 +78,7 @@ def open_page(context: BrowserContext, url: str, name: str) -> Page:
     return page
 
 
-def time_charts(playwright: Playwright, browser_path: str, url: str) -> None:
+def time_charts(playwright: Playwright, url: str) -> None:
     """Print the seconds until the charts are there, in a fresh browser profile and on later visits.
 
     Playwright connects only when everything is drawn: with a debugger attached, V8 computes the source
@@ -94,7 +89,7 @@ def time_charts(playwright: Playwright, browser_path: str, url: str) -> None:
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-", ignore_cleanup_errors=True) as profile:
         flags = [*FLAGS, f"--remote-debugging-port={port}", f"--user-data-dir={profile}"]
         process = subprocess.Popen(
-            [browser_path, *flags, "--window-size=1440,1600", "about:blank"], stderr=subprocess.DEVNULL
+            [chromium(), *flags, "--window-size=1440,1600", "about:blank"], stderr=subprocess.DEVNULL
         )
         try:
             _answers(f"{here}/json/version")
@@ -134,73 +129,56 @@ def leave_and_return(page: Page) -> None:
     print(f"Live, from another page of the app: charts {time.perf_counter() - began:.2f} s")
 
 
-def browser_seconds() -> float:
-    """Return the processor time of the Chromium that this script started."""
+def processor_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Return the processor time that some processes have used."""
     spent = 0.0
-    for child in psutil.Process().children(recursive=True):
-        try:
-            if "chrom" in child.name():
-                times = child.cpu_times()
-                spent += times.user + times.system
-        except psutil.NoSuchProcess:  # a helper process of the browser that has ended
-            continue
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a helper process of the browser that has ended
+            times = process.cpu_times()
+            spent += times.user + times.system
     return spent
 
 
-def measure(server: psutil.Process, seconds: float, name: str) -> None:
+def measure(server: int, seconds: float, name: str) -> None:
     """Print the processor time of server and browser over some seconds, in per cent of one core."""
-    times = server.cpu_times()
-    before, browser, began = times.user + times.system, browser_seconds(), time.monotonic()
+
+    def spent() -> tuple[float, float]:
+        own = psutil.Process().children(recursive=True)
+        chromium = [p for p in own if p.is_running() and "chrom" in p.name()]
+        return processor_seconds([psutil.Process(server)]), processor_seconds(chromium)
+
+    before, began = spent(), time.monotonic()
     time.sleep(seconds)
     passed = time.monotonic() - began
-    times = server.cpu_times()
-    mine = 100 * (times.user + times.system - before) / passed
-    print(
-        f"{name}: server {mine:.1f} %, browser {100 * (browser_seconds() - browser) / passed:.1f} % of a core"
-    )
+    shares = [100 * (now - then) / passed for now, then in zip(spent(), before, strict=True)]
+    print(f"{name}: server {shares[0]:.1f} %, browser {shares[1]:.1f} % of a core")
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="length of each measurement")
-    options = parser.parse_args()
+def main(seconds: float = 60) -> None:
+    """Measure the Live page; the processor time over this many seconds for each view."""
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
         db = Path(folder) / "runs.db"
-        runs = fill(db)
-        process, url = start(db)
-        over = threading.Event()
+        runs, over = fill(db), threading.Event()
         writer = threading.Thread(target=train, args=(runs, over))
-        try:
-            with sync_playwright() as playwright:
-                path = chromium()
-                browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-                live = f"{url}/live?id={runs[0].experiment_id}"
-                reader = browser.new_context(viewport={"width": 1440, "height": 1600})
-                for name in ("first page of a cold server and browser", "again", "and again"):
-                    page = open_page(reader, live, name)
-                    leave_and_return(page)
-                    page.close()
-                time_charts(playwright, path, live)
-                writer.start()
-                server = psutil.Process(process.pid)
+        with browsing(db) as (server, playwright, browser):
+            live = f"{server.url}/live?id={runs[0].experiment_id}"
+            reader = browser.new_context(viewport={"width": 1440, "height": 1600})
+            for name in ("first page of a cold server and browser", "again", "and again"):
+                page = open_page(reader, live, name)
+                leave_and_return(page)
+                page.close()
+            time_charts(playwright, live)
+            writer.start()
+            try:
                 for view in VIEWS:
                     page = open_page(reader, f"{live}&live_view={view.replace(' ', '+')}", view)
                     time.sleep(5)
-                    measure(
-                        server, options.seconds, f"{view}, {RUNS} heatmaps, a round every {ROUND_SECONDS} s"
-                    )
+                    about = f"{view}, {RUNS} heatmaps, a round every {ROUND_SECONDS} s"
+                    measure(server.process.pid, seconds, about)
                     page.close()
-                browser.close()
-        finally:
-            over.set()
-            if writer.is_alive():
+            finally:
+                over.set()
                 writer.join()
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
-        for run in runs:
-            run.finish()
-    return 0
 
 
 def train(runs: list[Recorder], over: threading.Event) -> None:
@@ -213,4 +191,4 @@ def train(runs: list[Recorder], over: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

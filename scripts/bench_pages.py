@@ -1,12 +1,11 @@
 """Measure the server's time for every page over a million accuracy rows, without the browser's part.
 
-python -m scripts.bench_pages               # writes the store to a temporary folder first
-python -m scripts.bench_pages million.db    # an existing one (see scripts.million)
+python -m scripts.bench_pages                   # writes the store to a temporary folder first
+python -m scripts.bench_pages --db million.db   # an existing one (see scripts.million)
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import statistics
@@ -14,6 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 from unittest import mock
+
+import typer
+from streamlit.testing.v1 import AppTest
 
 from scripts import million
 
@@ -37,7 +39,6 @@ VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
 def measure(db: Path) -> bool:
     """Print each page's median time with cold and warm caches; True when all stay within the limit."""
     import streamlit as st
-    from streamlit.testing.v1 import AppTest
 
     for name in list(logging.root.manager.loggerDict):  # Streamlit warns that there is no browser
         if name.startswith("streamlit"):
@@ -46,10 +47,7 @@ def measure(db: Path) -> bool:
     good = True
     with mock.patch("fedcore.jobs.ensure_worker", return_value=False):
         for name, (page, query) in VISITS.items():
-            app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=120)
-            for key, value in query.items():
-                app.query_params[key] = value
-            app.run()
+            app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=120).run()
             if page != "experiments":
                 app.switch_page(f"pages/{page}.py")
                 for key, value in query.items():
@@ -68,26 +66,21 @@ def measure(db: Path) -> bool:
     return good
 
 
-def timed(app: object) -> float:
+def timed(app: AppTest) -> float:
     """Return the milliseconds of one run of the page's script, including the messages for its elements."""
     start = time.perf_counter()
-    app.run()  # type: ignore[attr-defined]
+    app.run()
     return 1000 * (time.perf_counter() - start)
 
 
-def main() -> int:
-    """Measure; exit status 1 when a page is over the limit."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("db", type=Path, nargs="?", help="a store made by scripts.million")
-    options = parser.parse_args()
+def main(db: Path | None = None) -> None:
+    """Measure every page on a store made by scripts.million; exit status 1 when one is over the limit."""
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
-        db = options.db or Path(folder) / "million.db"
+        db = db or Path(folder) / "million.db"
         if not db.exists():
             print(f"{million.make(db):,} accuracy rows written", flush=True)
-        return 0 if measure(db) else 1
+        raise SystemExit(0 if measure(db) else 1)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -5,10 +5,11 @@ python -m scripts.million million.db    # 4 experiments, 5 methods, 4 seeds, 50 
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
 import time
 from pathlib import Path
+
+import typer
 
 from tests.support import fill
 
@@ -30,21 +31,15 @@ def make(db: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM accuracy").fetchone()[0])
 
 
-def main() -> int:
-    """Write the store and print its size."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("db", type=Path, help="a file that does not exist yet")
-    options = parser.parse_args()
-    if options.db.exists():
-        parser.error(f"{options.db} exists; name a new file")
+def main(db: Path) -> None:
+    """Write a store of a million invented accuracy rows into a new file, and print its size."""
+    if db.exists():
+        raise typer.BadParameter(f"{db} exists; name a new file")
     start = time.perf_counter()
-    rows = make(options.db)
-    size = options.db.stat().st_size / 2**20
-    print(f"{rows:,} accuracy rows, {size:.0f} MB, in {time.perf_counter() - start:.0f} s: {options.db}")
-    return 0
+    rows = make(db)
+    size = db.stat().st_size / 2**20
+    print(f"{rows:,} accuracy rows, {size:.0f} MB, in {time.perf_counter() - start:.0f} s: {db}")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

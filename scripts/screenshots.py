@@ -7,25 +7,21 @@ another database; ``--made-up`` shows invented runs in every state, for work on 
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
 
+import typer
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from fedcore.jobs.analysis import submit
 from fedcore.store import Store
+from scripts.browsing import browsing
+from tests.support import fill
 
 ROOT = Path(__file__).resolve().parents[1]
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 TELEPHONE = "Mozilla/5.0 (Linux; Android 14) AppleWebKit/537.36 Chrome/130 Mobile Safari/537.36"
 CHART = ".js-plotly-plot .main-svg"
 WIDE, NARROW = 1440, 390
@@ -47,46 +43,6 @@ def shots(first: int, second: int, run: int) -> dict[str, tuple[str, str | None]
         "predictions": (f"/run?id={run}&run_tab=Predictions", CHART),
         "feature-space": (f"/run?id={run}&run_tab=Feature+space", CHART),
     }
-
-
-def free_port() -> int:
-    """Return an unused port of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def chromium() -> str:
-    """Return the path of the installed Chromium.
-
-    Raises:
-        SystemExit: when none is installed.
-    """
-    for name in ("chromium", "google-chrome", "chromium-browser"):
-        if path := shutil.which(name):
-            return path
-    raise SystemExit("no Chromium found; install one")
-
-
-def start(db: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """Start the app on a free port; return its process and address."""
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--server.headless", "true"],
-        cwd=ROOT,
-        env={**os.environ, "FEDLENS_DB": str(db)},
-        stdout=subprocess.DEVNULL,
-    )
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(f"{url}/_stcore/health", timeout=2).close()
-            return process, url
-        except OSError:
-            time.sleep(0.1)
-    process.kill()
-    raise SystemExit("the app did not start; run `streamlit run app.py` to see why")
 
 
 def take_picture(browser: Browser, url: str, wanted: str | None, path: Path, width: int, dark: bool) -> None:
@@ -124,67 +80,56 @@ def settle(page: Page) -> None:
     page.wait_for_timeout(1500)
 
 
-def main() -> int:
-    """Take all pictures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--db", type=Path, help="show the two newest experiments of this database")
-    parser.add_argument("--made-up", action="store_true", help="invented runs in every state; not for docs/")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
-    parser.add_argument("--only", nargs="*", help="names of the pictures to take")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+def main(
+    db: Path | None = None,
+    made_up: bool = False,
+    out: Path = ROOT / "docs" / "screenshots",
+    only: list[str] = typer.Option([]),  # noqa: B008
+) -> None:
+    """Take screenshots of the running app.
+
+    Args:
+        db: show the two newest experiments of this database instead of the demonstration.
+        made_up: show invented runs in every state; not for docs/.
+        out: where the pictures go.
+        only: names of the pictures to take.
+    """
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        db = options.db or Path(folder) / "runs.db"
-        if options.made_up:
-            from tests.support import fill
-
-            fill.done(db)
-            fill.mixed(db)
-        elif options.db is None:
-            demo = [sys.executable, "-m", "fedcore", "run", "--demo", "--db", str(db)]
-            subprocess.run(demo, cwd=ROOT, check=True)
-        take(db, options.out, options.only, trained=not options.made_up)
-    return 0
+        shown = db or Path(folder) / "runs.db"
+        if made_up:
+            fill.done(shown)
+            fill.mixed(shown)
+        elif db is None:
+            fedlens("run", "--demo", "--db", str(shown))
+        take(shown, out, only, trained=not made_up)
 
 
-def run_analyses(db: Path, run: int) -> None:
-    """Run the analyses that the pictures show."""
-    from fedcore.jobs import analysis
-
-    for task in (
-        analysis.submit(Store(db), run, "predictions"),
-        analysis.submit(Store(db), run, "feature_space", 1, 1),
-    ):
-        command = [sys.executable, "-m", "fedcore", "task", str(task), "--db", str(db)]
-        subprocess.run(command, cwd=ROOT, check=True)
+def fedlens(*arguments: str) -> None:
+    """Run a command of FedLens."""
+    subprocess.run([sys.executable, "-m", "fedcore", *arguments], cwd=ROOT, check=True)
 
 
-def take(db: Path, out: Path, only: list[str] | None, trained: bool) -> None:
+def take(db: Path, out: Path, only: list[str], trained: bool) -> None:
     """Take a picture of every page of the app on one database; analyses need runs that were trained."""
     experiments = Store(db).experiments.all()
     second, first = experiments[0], experiments[min(1, len(experiments) - 1)]
     run = next(r for r in first.runs if r.method != "zero-shot").id
     if trained:
-        run_analyses(db, run)
-    process, url = start(db)
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-            for name, (address, wanted) in shots(first.id, second.id, run).items():
-                if name in ANALYSES and not trained:
-                    continue
-                for theme, width, dark in (
-                    ("light", WIDE, False),
-                    ("dark", WIDE, True),
-                    ("narrow", NARROW, False),
-                ):
-                    if not only or name in only:
-                        take_picture(browser, url + address, wanted, out / f"{name}-{theme}.png", width, dark)
-            browser.close()
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
+        for analysis in (("predictions",), ("feature_space", 1, 1)):
+            fedlens("task", str(submit(Store(db), run, *analysis)), "--db", str(db))
+    with browsing(db) as (server, _, browser):
+        for name, (address, wanted) in shots(first.id, second.id, run).items():
+            if (only and name not in only) or (name in ANALYSES and not trained):
+                continue
+            for theme, width, dark in (
+                ("light", WIDE, False),
+                ("dark", WIDE, True),
+                ("narrow", NARROW, False),
+            ):
+                path = out / f"{name}-{theme}.png"
+                take_picture(browser, server.url + address, wanted, path, width, dark)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -21,22 +21,9 @@ from fedcore.clip import backbone, mini, prompts
 from fedcore.clip.backbone import Backbone
 from fedcore.data.drawn import digits, shapes
 from fedcore.data.images import ImageSet
+from scripts.pretraining.drawings import STYLES
 
-STYLE_DOMAINS = tuple(
-    [
-        "photo",
-        "cartoon",
-        "clipart",
-        "silhouette",
-        "painting",
-        "neon",
-        "pixel",
-        "sketch",
-        "mosaic",
-        "night",
-        "halftone",
-    ]
-)
+STYLE_DOMAINS = (*STYLES[:-1], "sketch", "mosaic", "night", "halftone")  # without the scans
 TURNED = ("cartoon+30", "sketch+30", "mosaic-30", "halftone+45", "painting-45", "photo+60", "night-30")
 PER_CLASS = 30
 STORED = mini.ASSETS / "mini-zero-shot.json"
