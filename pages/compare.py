@@ -62,7 +62,7 @@ Version = tuple[tuple[int, ...], Rule, bool, Token]
 
 @dataclass(frozen=True)
 class Choice:
-    """What the reader has chosen above the tabs, and the version of the comparison that follows from it."""
+    """The reader's choices above the tabs, and the version of the comparison that follows from them."""
 
     rule: Rule
     metric: Metric
@@ -80,10 +80,10 @@ def comparison(store: Store, of: Version) -> Comparison:
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
-def matrices(store: Store, _found: Comparison, of: Version, setting: str, view: str) -> dict[str, Panel]:
+def matrices(store: Store, _compared: Comparison, of: Version, setting: str, view: str) -> dict[str, Panel]:
     """Return the mean matrices of a view by row; cached by ``of``, which is quicker to hash."""
     if view == "methods":
-        return {"": method_by_domain_panel(store, _found, setting)}
+        return {"": method_by_domain_panel(store, _compared, setting)}
     read = {
         "models": mean_panels,
         "rounds": client_by_round_panels,
@@ -91,14 +91,16 @@ def matrices(store: Store, _found: Comparison, of: Version, setting: str, view: 
         "held_out": held_out_panels,
     }.get(view)
     if read is None:
-        return mean_matrix_panels(store, _found, setting, diagnostics.matrix_charts()[view])
-    return read(store, _found, setting)
+        return mean_matrix_panels(store, _compared, setting, diagnostics.matrix_charts()[view])
+    return read(store, _compared, setting)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def printed_beside(_found: Comparison, _experiments: Sequence[ExperimentRow], of: Version) -> PrintedValues:
+def printed_beside(
+    _compared: Comparison, _experiments: Sequence[ExperimentRow], of: Version
+) -> PrintedValues:
     """Return the values that papers print for the rows of a comparison."""
-    return printed_values(_found, [e.config for e in _experiments])
+    return printed_values(_compared, [e.config for e in _experiments])
 
 
 def choose_experiments(store: Store) -> list[ExperimentRow]:
@@ -129,7 +131,7 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     return [known[i] for i in st.session_state["compare_ids"]]
 
 
-def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
+def controls(store: Store, experiments: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
     """Draw rule, metric, baseline and test to choose, kept in the URL; return them and the comparison."""
     columns = st.columns([3, 3, 3, 2], vertical_alignment="bottom")
     with columns[0]:
@@ -140,8 +142,8 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
         )  # fmt: skip
     with columns[3]:
         unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
-    token = tuple((r.id, r.state, r.rounds_done) for e in found for r in e.runs)
-    version = (tuple(e.id for e in found), rule, unfinished, token)
+    token = tuple((r.id, r.state, r.rounds_done) for e in experiments for r in e.runs)
+    version = (tuple(e.id for e in experiments), rule, unfinished, token)
     shown = comparison(store, version)
     with columns[1]:
         available: list[Metric] = [
@@ -169,7 +171,7 @@ def controls(store: Store, found: Sequence[ExperimentRow]) -> tuple[Choice, Comp
     return Choice(rule, metric, baseline, test, unfinished, version), shown
 
 
-def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
+def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:
     """Draw the matrices of all methods on one colour scale, and their differences from the baseline."""
     own = {n: m for n, m in diagnostics.matrix_charts().items() if n not in VIEWS}
     titles = VIEWS | {n: f"{m.title} ({diagnostics.recording_methods(n)})" for n, m in own.items()}
@@ -184,10 +186,10 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
         )
         fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view in own)
     columns, shown = (1 if session.narrow() else 3), False
-    for i, (setting, title) in enumerate(found.settings.items()):
+    for i, (setting, title) in enumerate(compared.settings.items()):
         by_key = {
             k: p
-            for k, p in matrices(store, found, choice.version, setting, view).items()
+            for k, p in matrices(store, compared, choice.version, setting, view).items()
             if p.rows and p.columns
         }
         if not by_key:
@@ -198,10 +200,10 @@ def heatmap_tab(store: Store, found: Comparison, choice: Choice) -> None:
         wide = 1 if view == "methods" else columns
         chart = heatmaps.heatmap_grid(drawn, session.theme(), wide, fitted, width=session.figure_width())
         grid(chart, by_key, f"compare_heat_{view}_{i}")
-        reference = next((g for g in found.groups_in(setting) if g.label == choice.baseline), None)
+        reference = next((g for g in compared.groups_in(setting) if g.label == choice.baseline), None)
         if reference is not None and reference.key in by_key and view not in own:
             base = by_key[reference.key]
-            others = [g for g in found.groups_in(setting) if g.key in by_key and g.key != reference.key]
+            others = [g for g in compared.groups_in(setting) if g.key in by_key and g.key != reference.key]
             gaps = {
                 g.key: difference_panel(by_key[g.key], base)
                 for g in others
@@ -232,51 +234,51 @@ def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
         st.dataframe(heatmaps.panel_table(panel), hide_index=True)
 
 
-def curve_tab(store: Store, found: Comparison) -> None:
+def curve_tab(store: Store, compared: Comparison) -> None:
     """Draw mean and band over seeds against rounds, seconds or traffic."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        available = [m for m in SCORE_COLUMNS if m in found.metrics]
+        available = [m for m in SCORE_COLUMNS if m in compared.metrics]
         metric = st.selectbox(
             "Accuracy", available, format_func=METRICS.__getitem__, key="curve", bind="query-params"
         )
         axis = st.selectbox(
             "Against", list(curves.AXES), format_func=curves.AXES.__getitem__, key="axis", bind="query-params"
         )
-    for i, (setting, title) in enumerate(found.settings.items()):
-        series = curves.mean_curves(store, found, setting, metric, axis)
+    for i, (setting, title) in enumerate(compared.settings.items()):
+        series = curves.mean_curves(store, compared, setting, metric, axis)
         st.markdown(f"**{markup.md(title)}**")
         chart = line_chart(series, session.theme(), curves.AXES[axis], METRICS[metric], height=460)
         charts.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
 
 
-def config_tab(found: Comparison) -> None:
+def config_tab(compared: Comparison) -> None:
     """Draw the config fields that differ, and those that only some methods have."""
-    differing, partial = config_differences(found.groups), partial_fields(found.groups)
+    differing, partial = config_differences(compared.groups), partial_fields(compared.groups)
     if not differing and not partial:
         st.info("All rows have the same config.")
         return
     if differing:
-        several = len(found.settings) > 1  # labels are unique within a setting only
-        where = {s: f" ({title})" if several else "" for s, title in found.settings.items()}
-        names = [markup.clipped(g.label) + where[g.setting] for g in found.groups]
+        several = len(compared.settings) > 1  # labels are unique within a setting only
+        where = {s: f" ({title})" if several else "" for s, title in compared.settings.items()}
+        names = [markup.clipped(g.label) + where[g.setting] for g in compared.groups]
         header = [("Field", "name"), *((name, "wide") for name in names)]
         rows = [[field_html(f), *(markup.esc(v) or "-" for v in row)] for f, row in differing.items()]
         st.html(markup.table_html(header, rows, "Config fields that differ"))
         if not all(all(row) for row in differing.values()):
-            unsaid = "" if all(g.trained_by_fedlens for g in found.groups) else ", or it was not recorded"
+            unsaid = "" if all(g.trained_by_fedlens for g in compared.groups) else ", or it was not recorded"
             st.caption(f"A dash: the method has no such field{unsaid}.")
     if partial:
         with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):
-            st.html(partial_table(found, partial))
+            st.html(partial_table(compared, partial))
     st.caption(
         "Hyper-parameters left at their defaults are included. Hover over a field for its name in TOML files."
     )
 
 
-def partial_table(found: Comparison, partial: Mapping[tuple[str, ...], Mapping[str, str]]) -> str:
+def partial_table(compared: Comparison, partial: Mapping[tuple[str, ...], Mapping[str, str]]) -> str:
     """Return the fields that only some rows have as an HTML table."""
-    labels = {g.key: g.label for g in found.groups}
+    labels = {g.key: g.label for g in compared.groups}
     rows = []
     for keys, fields in partial.items():
         called = list(dict.fromkeys(markup.clipped(labels[k]) for k in keys))
@@ -293,10 +295,10 @@ def field_html(path: str) -> str:
     return f'<span title="{markup.esc(path)}">{markup.esc(field_title(path))}</span>'
 
 
-def nothing_finished(found: Sequence[ExperimentRow]) -> None:
+def nothing_finished(experiments: Sequence[ExperimentRow]) -> None:
     """Say that no run has finished, and link to the page that shows why."""
-    states = [r.state for e in found for r in e.runs]
-    going = any(not r.ended for e in found for r in e.runs)
+    states = [r.state for e in experiments for r in e.runs]
+    going = any(not r.ended for e in experiments for r in e.runs)
     counts = ", ".join(f"{states.count(s)} {s}" for s in STATUS if s in states)
     word = "No run has finished yet" if going else "No run finished"
     st.info(
@@ -304,7 +306,7 @@ def nothing_finished(found: Sequence[ExperimentRow]) -> None:
         icon=":material/hourglass:" if going else ":material/error:",
     )
     if st.button("Watch them" if going else "See why", icon=":material/monitoring:"):
-        st.switch_page("pages/live.py", query_params={"id": str(found[0].id)})
+        st.switch_page("pages/live.py", query_params={"id": str(experiments[0].id)})
 
 
 def page() -> None:

@@ -55,11 +55,11 @@ store = session.store()
 def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, bytes | None, list[Panel]]:
     """Return the heatmaps of a snapshot; equal snapshots give equal bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
-    found = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.point, until)
+    panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.point, until)
     chart = heatmaps.heatmap_grid(
-        found, settings.theme, settings.columns, settings.fitted, width=settings.width
+        panels, settings.theme, settings.columns, settings.fitted, width=settings.width
     )
-    return chart, live_chart.payload(chart, f"{list(until)} {settings.view}"), found
+    return chart, live_chart.payload(chart, f"{list(until)} {settings.view}"), panels
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
@@ -106,17 +106,17 @@ def snapshot_to_draw(now: Snapshot, paused: bool) -> Snapshot:
 
 
 def is_behind(now: Snapshot) -> bool:
-    """Whether the drawn snapshot is older than the newest one."""
+    """Return whether the drawn snapshot is older than the newest one."""
     key = tuple(t[0] for t in now)
     drawn: Snapshot = st.session_state.get("live_drawn", {}).get(key, (now,))[0]
     return drawn != now
 
 
-def run_rows(found: list[progress.RunProgress], theme: Theme) -> str:
+def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
     """Return the progress of every run as an HTML table."""
     rows = []
-    names = curves.run_labels(p.run for p in found)
-    for p in found:
+    names = curves.run_labels(p.run for p in shown)
+    for p in shown:
         r = p.run
         colour = theme.colour(r.method)
         bar = (
@@ -144,9 +144,9 @@ def run_rows(found: list[progress.RunProgress], theme: Theme) -> str:
     return markup.table_html(header, rows, "Progress of the runs")
 
 
-def poll_seconds(found: list[progress.RunProgress]) -> float:
+def poll_seconds(shown: list[progress.RunProgress]) -> float:
     """Return the seconds between two checks: fewer while a run is in quick first rounds."""
-    running = [p for p in found if p.run.state == "running"]
+    running = [p for p in shown if p.run.state == "running"]
     young = [p for p in running if p.run.rounds_done < YOUNG_ROUNDS]
     quick = any(
         p.seconds_per_round < REDRAW_SECONDS / 2 if p.seconds_per_round else (p.seconds or 0) < YOUNG_SECONDS
@@ -178,12 +178,12 @@ def draw_current(ids: list[int], experiment: int, settings: Settings, paused: bo
         store.jobs.reconcile()
     seen = progress.activity_digest(store, experiment)
     row = store.experiments.get(experiment)
-    found = progress.run_progress(store, [r for r in row.runs if r.id in ids])
+    shown = progress.run_progress(store, [r for r in row.runs if r.id in ids])
     now = progress.newest_snapshot(store, ids)
     with st.container(key="live_watch"):
-        st.html(NO_FADE + status_strip(row) + run_rows(found, settings.theme))
+        st.html(NO_FADE + status_strip(row) + run_rows(shown, settings.theme))
         draw_all(at_round(snapshot_to_draw(now, paused), settings.until), settings)
-    every, flags = poll_seconds(found), button_flags(row)
+    every, flags = poll_seconds(shown), button_flags(row)
     at_work = LONGEST_SECONDS if flags[0] else None
     return flags, (seen, every, every if is_behind(now) else at_work)
 
@@ -218,8 +218,7 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
-    found = lines(store, shown, name, settings.split, settings.point, settings.theme)
-    chart, content, table, note = found
+    chart, content, table, note = lines(store, shown, name, settings.split, settings.point, settings.theme)
     if st.session_state.get("as_tables"):
         st.markdown(f"**{markup.md(CHARTS.get(name, name))}**")
         st.dataframe(table, hide_index=True, key=f"live_{name}_table")
@@ -229,12 +228,14 @@ def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
         st.caption(note)
 
 
-def status_strip(found: ExperimentRow) -> str:
+def status_strip(experiment: ExperimentRow) -> str:
     """Return the counts of runs by state, the data, the backbones and the load of the machine as HTML."""
-    counts = {s: sum(r.state == s for r in found.runs) for s in STATUS}
+    counts = {s: sum(r.state == s for r in experiment.runs) for s in STATUS}
     parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
-    parts.append(markup.faint(f"{found.config.data.name}, {backbone_names(found.config)}"))
-    parts += markup.machine_html() if any(not r.ended for r in found.runs) else []  # else it would be old
+    parts.append(markup.faint(f"{experiment.config.data.name}, {backbone_names(experiment.config)}"))
+    parts += (
+        markup.machine_html() if any(not r.ended for r in experiment.runs) else []
+    )  # else it would be old
     return f'<div class="fl-strip" role="status">{"".join(parts)}</div>'
 
 
@@ -244,13 +245,13 @@ def page() -> None:
     st.title("Live")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         experiment = live_controls.choose()
-        found = live_controls.choose_variant(experiment) if experiment else []
+        runs = live_controls.choose_variant(experiment) if experiment else []
     if experiment is None:
         live_controls.no_experiment()
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         live_controls.buttons(experiment)
-        settings = live_controls.choose_settings(found)
+        settings = live_controls.choose_settings(runs)
         paused = st.toggle(
             "Pause updates",
             key="live_paused",
@@ -259,9 +260,9 @@ def page() -> None:
         )
         charts.table_switch()
     if settings.view == "held_out":
-        found = [r for r in experiment.runs if r.seed == found[0].seed]
-    tick([r.id for r in found], experiment.id, settings, button_flags(experiment), paused)
-    live_controls.log(found)
+        runs = [r for r in experiment.runs if r.seed == runs[0].seed]
+    tick([r.id for r in runs], experiment.id, settings, button_flags(experiment), paused)
+    live_controls.log(runs)
 
 
 page()

@@ -33,14 +33,14 @@ def short_label(run: RunRow) -> str:
 
 def header(run: RunRow) -> None:
     """Draw the title, the status, why the run ended, and its main results."""
-    found = session.store().experiments.get(run.experiment_id)
+    experiment = session.store().experiments.get(run.experiment_id)
     st.title(f"{markup.md(short_label(run))}, seed {run.seed}")
-    name = markup.esc(markup.clipped(found.name))
+    name = markup.esc(markup.clipped(experiment.name))
     parts = [
         markup.status_html(run.state),
         f'in <a href="/live?id={run.experiment_id}" target="_self">{name}</a>',
     ]
-    parts += ["archived"] if found.archived else []
+    parts += ["archived"] if experiment.archived else []
     parts += [f"without {markup.esc(run.held_out)}"] if run.held_out else []
     ran = f"attempt {run.attempt}, {run.device or 'no device yet'}" if run.attempt else "not started yet"
     parts.append(markup.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
@@ -197,10 +197,10 @@ def recorded(run: RunRow) -> None:
     recorded_lines = diagnostics.recorded_charts(store, [run])
     recorded_matrices = diagnostics.recorded_matrix_charts(store, [run]).values()
     columns = st.columns(2)
-    for i, found in enumerate(recorded_lines):
-        series = diagnostics.diagnostic_series(store, until, found)
-        note = diagnostics.chart_note(found, series)
-        curve(columns[i % 2], found.heading, series, found.unit == "%", note)
+    for i, described in enumerate(recorded_lines):
+        series = diagnostics.diagnostic_series(store, until, described)
+        note = diagnostics.chart_note(described, series)
+        curve(columns[i % 2], described.heading, series, described.unit == "%", note)
     for i, matrix in enumerate(recorded_matrices, len(recorded_lines)):
         panel = replace(run_panel(store, run, matrix.name), title=matrix.title)
         with columns[i % 2]:
@@ -246,8 +246,8 @@ def clients(run: RunRow) -> None:
 def page() -> None:
     """Draw the page."""
     requested = st.query_params.get("id", "")
-    found = session.store().runs.get([int(requested)]) if requested.isdecimal() else []
-    if not found:
+    runs = session.store().runs.get([int(requested)]) if requested.isdecimal() else []
+    if not runs:
         st.title("Run")
         text = "Choose an experiment to see its runs."
         if requested:
@@ -256,7 +256,7 @@ def page() -> None:
         if st.button("Experiments", icon=":material/arrow_back:"):
             st.switch_page("pages/experiments.py", query_params={})
         return
-    run = found[0]
+    run = runs[0]
     try:
         header(run)
         actions(run)

@@ -13,15 +13,15 @@ from fedcore.store import Store
 from pages.widgets import charts, markup, session
 
 
-def draw(store: Store, found: Comparison, metric: Metric) -> None:
+def draw(store: Store, compared: Comparison, metric: Metric) -> None:
     """Draw accuracy against cost, with the Pareto front."""
     costs_by: list[CostAxis] = ["megabytes", "seconds"]
     against: CostAxis = st.segmented_control(
         "Against", costs_by, default="megabytes", required=True, key="cost",
         bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
     )  # fmt: skip
-    for i, (setting, title) in enumerate(found.settings.items()):
-        costs = curves.row_costs(store, found, setting, metric)
+    for i, (setting, title) in enumerate(compared.settings.items()):
+        costs = curves.row_costs(store, compared, setting, metric)
         best = curves.pareto_front(costs, against)
         st.markdown(f"**{markup.md(title)}**")
         width = NARROW_COST_PLOT if session.narrow() else WIDE_COST_PLOT

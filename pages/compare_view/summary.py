@@ -36,25 +36,29 @@ MAX_NAMES = 6
 
 
 def draw(
-    found: Comparison, baseline: str | None, metric: Metric, test: Test, printed: PrintedValues | None = None
+    compared: Comparison,
+    baseline: str | None,
+    metric: Metric,
+    test: Test,
+    printed: PrintedValues | None = None,
 ) -> None:
     """Draw mean and spread of every method, a table per setting. printed: the papers' values of its rows."""
     printed = printed or PrintedValues()
-    for i, (setting, title) in enumerate(found.settings.items()):
-        groups = found.groups_in(setting)
+    for i, (setting, title) in enumerate(compared.settings.items()):
+        groups = compared.groups_in(setting)
         reference = next((g for g in groups if g.label == baseline), None)
         st.markdown(f"**{markup.md(title)}**")
-        st.html(_table(found, groups, reference, metric, test, title, printed))
+        st.html(_table(compared, groups, reference, metric, test, title, printed))
         if baseline is not None and reference is None:
             st.caption(f"The baseline {markup.md(markup.clipped(baseline))} has no run in this setting.")
         _parts(groups, i)
-    several = any(len(g.seeds) > 1 for g in found.groups)
+    several = any(len(g.seeds) > 1 for g in compared.groups)
     spread = (
         "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
     )
-    said = dict.fromkeys(m for s in found.settings for m in shown_metrics(found.groups_in(s)))
+    said = dict.fromkeys(m for s in compared.settings for m in shown_metrics(compared.groups_in(s)))
     st.caption(
-        f"Test accuracy, {spread}; reported round: {RULES[found.rule]}. **Bold**: best; underlined: "
+        f"Test accuracy, {spread}; reported round: {RULES[compared.rule]}. **Bold**: best; underlined: "
         "second best. Click a number for its runs. "
         + " ".join(f"*{METRIC_HEADINGS[m]}*: {METRIC_HELP[m]}." for m in said)
     )
@@ -65,11 +69,11 @@ def draw(
             "called significant. Rows with other rounds or participation, or with unfinished runs, are not "
             "compared with the baseline."
         )
-    _printed_sources(found, printed)
-    sources(found)
+    _printed_sources(compared, printed)
+    sources(compared)
 
 
-def _printed_sources(found: Comparison, printed: PrintedValues) -> None:
+def _printed_sources(compared: Comparison, printed: PrintedValues) -> None:
     """Name the papers behind the printed values, and the printed methods that have no row."""
     if not printed.values and not printed.missing:
         return
@@ -77,7 +81,7 @@ def _printed_sources(found: Comparison, printed: PrintedValues) -> None:
     if printed.sources:
         said.append(
             f"*Printed*: {markup.md('; '.join(printed.sources))}, with the round that the paper reports in "
-            f"brackets. Ours: {RULES[found.rule]}; the tab Published shows ours measured as in each paper."
+            f"brackets. Ours: {RULES[compared.rule]}; the tab Published shows ours measured as in each paper."
         )
     for why in dict.fromkeys(printed.missing.values()):
         names = [name for name, reason in printed.missing.items() if reason == why]
@@ -87,7 +91,7 @@ def _printed_sources(found: Comparison, printed: PrintedValues) -> None:
 
 
 def _table(
-    found: Comparison,
+    compared: Comparison,
     groups: Sequence[Group],
     reference: Group | None,
     metric: Metric,
@@ -110,8 +114,8 @@ def _table(
         mark = f' <span title="{markup.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
         cells = [markup.method_html(group.label, group.method) + mark]
         for m in there:
-            cells.append(_cell(found, group, m, marks[m]))
-            cells += [_printed_cell(found, group, m, printed.of(group, m))] if m in printed_metrics else []
+            cells.append(_cell(compared, group, m, marks[m]))
+            cells += [_printed_cell(compared, group, m, printed.of(group, m))] if m in printed_metrics else []
         if reference:
             cells += _against(group, reference, metric, tested.get(group.key))
         counts = sorted({s.n for m in there if (s := group.stats.get(m)) is not None}, reverse=True)
@@ -119,7 +123,7 @@ def _table(
     return markup.table_html(header, rows, f"Summary of {title}")
 
 
-def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> str:
+def _cell(compared: Comparison, group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> str:
     """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
     stat = group.stats.get(metric)
     if stat is None:
@@ -137,11 +141,11 @@ def _cell(found: Comparison, group: Group, metric: Metric, marks: tuple[set[str]
         )
         taken = " / ".join(dict.fromkeys(v.rounds_text for v in runs))
         lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(taken)}")
-    lines.append(f"{RULES[found.rule]}; the run's page has the command that repeats it")
+    lines.append(f"{RULES[compared.rule]}; the run's page has the command that repeats it")
     return f'<details class="fl-cell"><summary>{text}</summary><small>{"<br>".join(lines)}</small></details>'
 
 
-def _printed_cell(found: Comparison, group: Group, metric: Metric, values: Sequence[PrintedValue]) -> str:
+def _printed_cell(compared: Comparison, group: Group, metric: Metric, values: Sequence[PrintedValue]) -> str:
     """Return printed values as HTML that opens to their tables, and to ours where the rule is the same."""
     if not values:
         return markup.faint("not printed")
@@ -149,9 +153,9 @@ def _printed_cell(found: Comparison, group: Group, metric: Metric, values: Seque
     ours, lines = group.stats.get(metric), []
     for f in values:
         line = f"{markup.esc(f.source)}: {markup.esc(f.method)} <b>{f.text()}</b>"
-        if ours is not None and f.rule == found.rule:
+        if ours is not None and f.rule == compared.rule:
             line += f", ours {signed(ours.mean - f.value, 2)}"
-        lines.append(line if f.rule == found.rule else f"{line}, {RULES[f.rule]}")
+        lines.append(line if f.rule == compared.rule else f"{line}, {RULES[f.rule]}")
     return (
         f'<details class="fl-cell"><summary>{" / ".join(texts)}</summary>'
         f"<small>{'<br>'.join(lines)}</small></details>"
@@ -221,14 +225,14 @@ def _text(stat: Stat | None) -> str:
     return "-" if stat is None else stat.text()
 
 
-def sources(found: Comparison) -> None:
+def sources(compared: Comparison) -> None:
     """Draw a table of all runs behind the summary."""
     box = st.expander(
         "All runs behind these numbers", icon=":material/fact_check:", key="compare_runs", on_change="rerun"
     )
     if not box.open:
         return
-    held_out = any(v.run.held_out for g in found.groups for v in g.runs)
+    held_out = any(v.run.held_out for g in compared.groups for v in g.runs)
     header = [("Method", "wide"), ("Run", "num"), ("Experiment", "num"), ("Seed", "num")]
     header += [("Held out", "")] if held_out else []
     header += [("Reported round", ""), ("Personal accuracy, %", "num"), ("State", ""), ("Repeat", "name")]
@@ -244,7 +248,7 @@ def sources(found: Comparison) -> None:
             markup.status_html(v.run.state),
             f"<code>fedlens run run-{v.run.id}.toml</code>",
         ]
-        for group in found.groups
+        for group in compared.groups
         for v in group.runs
     ]
     with box:

@@ -19,9 +19,11 @@ from pages.widgets import charts, markup, session
 MAX_LINES = 12
 
 
-def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric) -> None:
+def draw(compared: Comparison, experiments: Sequence[ExperimentRow], metric: Metric) -> None:
     """Draw all combinations in parallel coordinates, then one method over one field and over two."""
-    families = sweeps.sweep_families(found, metric, [e.config.sweep for e in experiments if e.config.sweep])
+    families = sweeps.sweep_families(
+        compared, metric, [e.config.sweep for e in experiments if e.config.sweep]
+    )
     if not families:
         st.info(
             "No field takes several values in these runs. Sweeps (page New) and variants of one method "
@@ -44,7 +46,7 @@ def draw(found: Comparison, experiments: Sequence[ExperimentRow], metric: Metric
     over_one(family, metric)
     if len(family.fields) > 1:
         over_two(family, metric)
-    st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[found.rule]}.")
+    st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[compared.rule]}.")
 
 
 def _name(families: Sequence[SweepFamily], index: int) -> str:

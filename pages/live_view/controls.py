@@ -31,7 +31,7 @@ RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 
 @dataclass(frozen=True)
 class Settings:
-    """How the charts are drawn. until: the round to go back to, None for the newest. width: pixels."""
+    """The reader's choices for the charts. until: the round to show, None for the newest. width: pixels."""
 
     view: View
     split: int
@@ -91,29 +91,29 @@ def no_experiment() -> None:
         st.switch_page("pages/new.py", query_params={"preset": "demo"})
 
 
-def choose_variant(found: ExperimentRow) -> list[RunRow]:
+def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
     """Return the runs of one seed and held-out domain: a panel for each method."""
-    variants = list(dict.fromkeys((r.seed, r.held_out) for r in found.runs))
+    variants = list(dict.fromkeys((r.seed, r.held_out) for r in experiment.runs))
     if len(variants) <= 1:
-        return list(found.runs)
+        return list(experiment.runs)
     texts = [f"seed {seed}" + (f", without {out}" if out else "") for seed, out in variants]
-    busy = [(r.seed, r.held_out) for r in found.runs if r.state in ("running", "stopping")]
+    busy = [(r.seed, r.held_out) for r in experiment.runs if r.state in ("running", "stopping")]
     chosen = st.selectbox(
         "Seed",
         texts,
         index=variants.index((busy or variants)[0]),
-        key=f"live_variant_{found.id}",
+        key=f"live_variant_{experiment.id}",
         bind="query-params",
     )
     seed, out = variants[texts.index(chosen)]
-    return [r for r in found.runs if (r.seed, r.held_out) == (seed, out)]
+    return [r for r in experiment.runs if (r.seed, r.held_out) == (seed, out)]
 
 
-def choose_settings(found: list[RunRow]) -> Settings:
+def choose_settings(runs: list[RunRow]) -> Settings:
     """Draw the choices for the charts, kept in the URL, and return them."""
     store = session.store()
     with st.popover("View", icon=":material/tune:"):
-        view = _view(found)
+        view = _view(runs)
         split = st.radio(
             "Evaluated on",
             list(SPLITS),
@@ -137,7 +137,7 @@ def choose_settings(found: list[RunRow]) -> Settings:
             help="Colours span the values shown instead of 0 to 100 %",
             bind="query-params",
         )
-        described = diagnostics.recorded_charts(store, found)
+        described = diagnostics.recorded_charts(store, runs)
         titles = {**CHARTS, **{c.key: c.heading for c in described}}
         charts = st.multiselect(
             "Charts",
@@ -150,8 +150,8 @@ def choose_settings(found: list[RunRow]) -> Settings:
         )
     if not charts:
         charts = ["personal", "loss", *(c.key for c in diagnostics.default_charts(described))]
-    in_a_row = _columns(len(found)) if columns == AUTOMATIC else int(columns)
-    until = _until(found, split, point)
+    in_a_row = _columns(len(runs)) if columns == AUTOMATIC else int(columns)
+    until = _until(runs, split, point)
     return Settings(
         view, split, point, fitted, in_a_row, tuple(charts), until, session.theme(), session.figure_width()
     )
@@ -162,16 +162,16 @@ def _columns(panels_: int) -> int:
     return 1 if session.narrow() else 2 if panels_ == 4 else 3
 
 
-def _view(found: list[RunRow]) -> View:
+def _view(runs: list[RunRow]) -> View:
     """Let the reader choose among the heatmaps that these runs have."""
     store = session.store()
-    clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in found]
+    clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in runs]
     views: list[View] = ["matrix", "clients"]
     if any(e.domain for each in clients for e in each):
         views.append("domains")
-    if any(r.held_out is not None for r in found):
+    if any(r.held_out is not None for r in runs):
         views.append("held_out")
-    titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(store, found).values()} | VIEWS
+    titles = {m.name: m.title for m in diagnostics.recorded_matrix_charts(store, runs).values()} | VIEWS
     views += [name for name in titles if name not in VIEWS]
     chosen = st.radio(
         "Heatmaps",
@@ -183,13 +183,13 @@ def _view(found: list[RunRow]) -> View:
     return default_view(max(map(len, clients), default=0)) if chosen == AUTOMATIC else chosen
 
 
-def _until(found: list[RunRow], split: int, point: int) -> int | None:
+def _until(runs: list[RunRow], split: int, point: int) -> int | None:
     """Draw the replay and its slider; return the chosen round, None for the newest."""
-    last = max((r.rounds_total for r in found), default=0)
+    last = max((r.rounds_total for r in runs), default=0)
     if last < 1:
         return None
-    idle = max(r.rounds_done for r in found) < 1
-    at_end = "live" if any(not r.ended for r in found) else "last round"
+    idle = max(r.rounds_done for r in runs) < 1
+    at_end = "live" if any(not r.ended for r in runs) else "last round"
     playing = bool(st.session_state.get("live_playing")) and not idle
     st.button(
         "Pause replay" if playing else "Replay",
@@ -199,7 +199,7 @@ def _until(found: list[RunRow], split: int, point: int) -> int | None:
         disabled=idle,
         help="Replays the training round by round",
         on_click=_play_or_pause,
-        args=([r.id for r in found], split, point),
+        args=([r.id for r in runs], split, point),
     )
     chosen = st.select_slider(
         "Round",
@@ -214,7 +214,7 @@ def _until(found: list[RunRow], split: int, point: int) -> int | None:
     )
     if playing:
         st.session_state["live_armed"] = False
-        st.fragment(_step, run_every=STEP_SECONDS)([r.id for r in found], split, point)
+        st.fragment(_step, run_every=STEP_SECONDS)([r.id for r in runs], split, point)
     return None if chosen == NEWEST else chosen
 
 
@@ -246,19 +246,19 @@ def steps(run_ids: list[int], split: int, point: int) -> list[int]:
     return rounds[: -1 : ceil(len(rounds) / MAX_STEPS)] if rounds else []
 
 
-def button_flags(found: ExperimentRow) -> tuple[bool, bool, bool, int]:
+def button_flags(experiment: ExperimentRow) -> tuple[bool, bool, bool, int]:
     """Return whether runs can be stopped, resumed or killed, and the number of runs with recorded rounds."""
-    states = {r.state for r in found.runs}
-    begun = sum(r.rounds_done > 0 for r in found.runs)
+    states = {r.state for r in experiment.runs}
+    begun = sum(r.rounds_done > 0 for r in experiment.runs)
     return bool(states & STOPPABLE), bool(states & RESUMABLE), "stopping" in states, begun
 
 
-def buttons(found: ExperimentRow) -> None:
+def buttons(experiment: ExperimentRow) -> None:
     """Draw the buttons outside the redrawn part, so that no redraw can swallow a click."""
     store, may = session.store(), session.writable()
-    stoppable = [r for r in found.runs if r.state in ("queued", "running")]
-    stuck = [r for r in found.runs if r.state == "stopping"]
-    resumable = [r for r in found.runs if r.state in RESUMABLE and r.origin == "engine"]
+    stoppable = [r for r in experiment.runs if r.state in ("queued", "running")]
+    stuck = [r for r in experiment.runs if r.state == "stopping"]
+    resumable = [r for r in experiment.runs if r.state in RESUMABLE and r.origin == "engine"]
     st.session_state["live_dialog_open"] = False  # a run of the whole page would close an open dialog
     if st.button("Stop", icon=":material/stop_circle:", disabled=not stoppable or not may, key="live_stop"):
         confirm_stop(stoppable)
@@ -273,13 +273,13 @@ def buttons(found: ExperimentRow) -> None:
         jobs.ensure_worker(store)
         st.rerun()
     if st.button("Compare", icon=":material/compare:", key="live_compare"):
-        st.switch_page("pages/compare.py", query_params={"ids": [str(found.id)]})
+        st.switch_page("pages/compare.py", query_params={"ids": [str(experiment.id)]})
 
 
-def run_names(found: list[RunRow]) -> dict[int, str]:
+def run_names(runs: list[RunRow]) -> dict[int, str]:
     """Return a unique name for every run, by run id."""
     names = {
-        r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "") for r in found
+        r.id: f"{r.label}, seed {r.seed}" + (f", without {r.held_out}" if r.held_out else "") for r in runs
     }
     alike = Counter(names.values())
     return {i: name if alike[name] == 1 else f"{name} (run {i})" for i, name in names.items()}
@@ -317,18 +317,18 @@ def confirm_kill(stuck: list[RunRow]) -> None:
 
 
 @st.fragment
-def log(found: list[RunRow]) -> None:
+def log(runs: list[RunRow]) -> None:
     """Draw the end of a run's log; for a failed run, its whole error."""
     store = session.store()
-    failed = any(r.state == "failed" for r in found)
+    failed = any(r.state == "failed" for r in runs)
     box = st.expander(
         "Log", failed, key=f"live_log_open_{failed}", icon=":material/terminal:", on_change="rerun"
     )
     if not box.open:
         return
     with box:
-        names, by_id = run_names(found), {r.id: r for r in found}
-        telling = [r.id for state in ("failed", "running") for r in found if r.state == state]
+        names, by_id = run_names(runs), {r.id: r for r in runs}
+        telling = [r.id for state in ("failed", "running") for r in runs if r.state == state]
         chosen = st.selectbox(
             "Run",
             list(names),

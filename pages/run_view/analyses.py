@@ -108,7 +108,7 @@ def reason_against_analyses(run: RunRow) -> str:
 
 
 def _has_results(task: TaskRow) -> bool:
-    """Whether the files of a finished analysis still exist; they can be deleted while its row stays."""
+    """Return whether the files of a finished analysis are still there; its row outlives them."""
     return task.args.get("what") == "nearest_words" or bool(task.arrays())
 
 

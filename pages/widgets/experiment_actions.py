@@ -32,7 +32,7 @@ class Action:
     writes: bool = True
 
     def possible(self, items: Items) -> bool:
-        """Whether the action can be run now."""
+        """Return whether the action can be run now."""
         return bool(items) and self.fits(items) and (session.writable() or not self.writes)
 
 
@@ -42,7 +42,7 @@ def run_ids(items: Items, states: Sequence[str]) -> list[int]:
 
 
 def single(items: Items) -> bool:
-    """Whether there is exactly one experiment."""
+    """Return whether there is exactly one experiment."""
     return len(items) == 1
 
 

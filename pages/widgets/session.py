@@ -44,7 +44,7 @@ def store() -> Store:
 
 
 def writable() -> bool:
-    """Whether runs can be started and changed here."""
+    """Return whether runs can be started and changed here."""
     return bool(st.session_state.get("writable"))
 
 
@@ -54,7 +54,7 @@ def theme() -> Theme:
 
 
 def narrow() -> bool:
-    """Whether the reader uses a telephone; panels then stand below each other."""
+    """Return whether the reader uses a telephone; panels then stand below each other."""
     return "Mobi" in (st.context.headers.get("User-Agent") or "")
 
 
