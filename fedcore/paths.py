@@ -1,6 +1,10 @@
-"""The places of FedLens' own files: inside the package, and beside it."""
+"""The places of FedLens' own files, and paths that a user names."""
+
+from __future__ import annotations
 
 from pathlib import Path
+
+from fedcore.errors import FedLensError, first_line
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 _BESIDE = Path(__file__).resolve().parent.parent
@@ -8,3 +12,45 @@ IN_CHECKOUT = (_BESIDE / "pyproject.toml").is_file()
 """Whether the package runs from a checkout; otherwise it was installed."""
 PROJECT = _BESIDE if IN_CHECKOUT else _BESIDE / "fedlens_app"
 """The folder with ``app.py``, ``pages/`` and ``docs/``: the checkout, or the installed ``fedlens_app``."""
+
+
+def named_by_user(path: str | Path, field: str | None = None) -> Path:
+    """Return the absolute path that a user names; ``~`` is the home folder.
+
+    Raises:
+        FedLensError: for a text that cannot be a path: too long, with a null character, an unknown home.
+    """
+    try:
+        named = Path(path).expanduser().resolve()
+        named.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FedLensError(f"{_shown(path)!r} cannot be a path: {reason}; give another", field) from error
+    return named
+
+
+def read_text(path: str | Path, what: str, field: str | None = "file") -> str:
+    """Read a UTF-8 text file; a byte order mark at its start is left out.
+
+    Args:
+        what: kind of file for the message, as in "give the path of {what}".
+
+    Raises:
+        FedLensError: when it is missing, no file (a folder, a device), cannot be read, or is not UTF-8.
+    """
+    named = named_by_user(path, field)
+    try:
+        if named.exists() and not named.is_file():
+            raise FedLensError(f"{path} is not a file; give the path of {what}", field)
+        return named.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FedLensError(f"{path} is not UTF-8 text ({error}); give the path of {what}", field) from error
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        raise FedLensError(f"cannot read {path}: {reason}; give the path of {what}", field) from error
+
+
+def _shown(path: str | Path) -> str:
+    """Return the path as a message quotes it; thousands of characters are cut."""
+    text = str(path)
+    return text if len(text) <= 200 else f"{text[:200]}..."

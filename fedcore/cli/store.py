@@ -11,7 +11,7 @@ from fedcore.cli.options import DONE, Database, with_common_options
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
-    from fedcore.store.exchange import Merged
+    from fedcore.store.exchange.imports import Merged
 
 commands = typer.Typer()
 

@@ -11,7 +11,7 @@ from fedcore.config import Experiment, MethodEntry, RunConfig, expand
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder
-from fedcore.store.exchange import experiments_json
+from fedcore.store.exchange.json_file import experiments_json
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import this_process
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows

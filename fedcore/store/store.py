@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedcore.store.cells import Cells
 from fedcore.store.database import Access, DatabaseFile, artifacts_folder, prepare, resolve
-from fedcore.store.exchange import Imports
+from fedcore.store.exchange.imports import Imports
 from fedcore.store.experiments import Experiments
 from fedcore.store.jobs import Jobs
 from fedcore.store.queue import Queue

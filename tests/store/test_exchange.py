@@ -10,8 +10,9 @@ import pytest
 
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import compare
-from fedcore.store import Store, exchange
+from fedcore.store import Store
 from fedcore.store.database import reading
+from fedcore.store.exchange import json_file
 from fedcore.store.schema import RENAMED, RUN_TABLES
 from tests.support import fill
 
@@ -77,7 +78,7 @@ def test_every_table_comes_over_unchanged(tmp_path, theirs, file):
 def test_a_file_of_the_first_format_comes_over_as_one_of_today_does(tmp_path, file):
     """Before columns were renamed, and the text of a running run had a column of its own."""
     content = json.loads(file.read_text())
-    content["format"] = exchange.FIRST_FORMAT
+    content["format"] = json_file.FIRST_FORMAT
 
     def old(table: str, name: str) -> str:
         return next((k for k, v in RENAMED.get(table, {}).items() if v == name), name)

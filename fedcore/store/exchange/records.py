@@ -1,0 +1,124 @@
+"""All that a database holds of one experiment: read, and checked before it is written elsewhere.
+
+A JSON file and another database are both somebody else's: whatever they hold is checked here, once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+
+from fedcore.config import Experiment, RunConfig
+from fedcore.errors import FedLensError
+from fedcore.store.schema import RUN_TABLES
+from fedcore.store.writer import ExperimentRecord, Table
+
+LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started", "heartbeat_at")
+"""Columns that mean something in one database only."""
+Name = Annotated[str, Field(min_length=1, max_length=1000)]
+Text = Annotated[str, Field(max_length=1_000_000)]
+
+
+class _Notice(BaseModel):
+    message: Text
+    repeats_exactly: bool
+
+
+class _ExperimentChecks(BaseModel):
+    """What the row of an experiment must be, beside what the schema says of its columns."""
+
+    # the start of a uuid names folders, which are deleted with the experiment
+    uuid: Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z]{8,64}$")]
+    config: Experiment
+
+
+class _RunChecks(BaseModel):
+    """What the row of a run must be, beside what the schema says of its columns."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    config: RunConfig
+    method: Name
+    label: Name
+    seed: int
+    held_out: str | None
+    group_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+    origin: Literal["engine", "recorder", "import"]
+    notices: list[_Notice]
+    environment: dict[str, JsonValue] | None
+    rounds_total: int = Field(ge=0)
+    rounds_done: int = Field(ge=0)
+    status_text: Text | None
+    error: Text | None
+
+
+def read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
+    """Read an experiment with its runs and all of their rows.
+
+    Raises:
+        FedLensError: for an id that does not exist.
+    """
+    row = connection.execute("SELECT * FROM experiments WHERE id=?", [experiment_id]).fetchone()
+    if row is None:
+        raise FedLensError(f"no experiment {experiment_id}; `fedlens list` shows them", "id")
+    runs = connection.execute("SELECT * FROM runs WHERE experiment_id=? ORDER BY id", [experiment_id])
+    return ExperimentRecord(
+        _portable(row),
+        [
+            (_portable(run), {name: _table(connection, name, run["id"]) for name in RUN_TABLES})
+            for run in runs.fetchall()
+        ],
+    )
+
+
+def _portable(row: sqlite3.Row) -> dict[str, Any]:
+    return {name: row[name] for name in row.keys() if name not in LOCAL_COLUMNS}  # noqa: SIM118
+
+
+def _table(connection: sqlite3.Connection, name: str, run_id: int) -> Table:
+    cursor = connection.execute(f"SELECT * FROM {name} WHERE run_id=?", [run_id])
+    (place,) = (i for i, column in enumerate(cursor.description) if column[0] == "run_id")
+    columns = tuple(column[0] for i, column in enumerate(cursor.description) if i != place)
+    return Table(columns, [[*row[:place], *row[place + 1 :]] for row in cursor])
+
+
+def check(record: ExperimentRecord) -> None:
+    """Refuse a record that no FedLens can have written.
+
+    Raises:
+        ValueError: (also pydantic's ``ValidationError``) saying which value is wrong; types and ranges of
+            columns are left to the schema of the database that it is written to.
+    """
+    row = record.row
+    described = {**json.loads(row["config"]), "name": row["name"]}
+    _ExperimentChecks.model_validate({**row, "config": described})
+    tags = json.loads(row["tags"])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise ValueError("the tags of an experiment are a list of texts")
+    _check_numbers(row)
+    for run, tables in record.runs:
+        parsed = {name: json.loads(run[name] or "null") for name in ("config", "notices", "environment")}
+        checked = _RunChecks.model_validate({**run, **parsed})
+        config = checked.config
+        if (config.method.name, config.seed, config.held_out) != (
+            run["method"],
+            run["seed"],
+            run["held_out"],
+        ):
+            raise ValueError("the method, seed or held-out domain of a run is not that of its config")
+        _check_numbers(run)
+        for name, table in tables.items():
+            for values in table.rows:
+                _check_numbers(dict(zip(table.columns, values, strict=True)), f"{name}.")
+
+
+def _check_numbers(row: Mapping[str, object], table: str = "") -> None:
+    for name, value in row.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{table}{name} is {value}, not a number")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"{table}{name} has more than 64 bits")
