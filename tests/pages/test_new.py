@@ -121,7 +121,7 @@ def test_memory_is_estimated_from_measured_runs(open_page: Opened, tmp_path: Pat
     created, writers = fill.start(db, demo)
     for writer in writers:
         fill.train(writer, until=1)
-        writer.write_round(fill.a_round(writer.config().method.name, 1, 2, 10), 1_234_000_000)
+        writer.write_round(fill.a_round(fill.config_of(writer).method.name, 1, 2, 10), 1_234_000_000)
         writer.claim.finish("done")
     assert len(Store(db).runs.peak_memory()) == len(created.run_ids)
     assert "up to 1.2 GB of memory" in plan_line(open_page("new", preset="demo"))

@@ -113,7 +113,7 @@ def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs:
         names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b")]
         place = {"device": "cpu", "threads": threads[i % len(threads)], "torch": "2", "platform": "Linux"}
         writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment=place))
-        run = writer.config()
+        run = fill.config_of(writer)
         writer.write_round(own_round(run.method.name, run.seed))
         writer.claim.finish("done")
     return db

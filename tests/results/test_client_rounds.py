@@ -36,7 +36,7 @@ def test_a_client_that_took_no_part_is_a_gap(tmp_path: Path) -> None:
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1, 2), rounds=1))
     for writer, there in zip(writers, ((1, 2, 4, 5, 6), (1, 2, 4, 5)), strict=True):
         fill.train(writer, until=0)
-        row = fill.a_round("fedot", writer.config().seed, 1, 1)
+        row = fill.a_round("fedot", fill.config_of(writer).seed, 1, 1)
         writer.write_round(
             replace(
                 row,

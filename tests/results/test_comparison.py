@@ -334,7 +334,7 @@ def test_nothing_is_claimed_of_unfinished_runs(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "sdfed"), seeds=(1, 2, 3), rounds=4))
     for writer in writers:
-        run = writer.config()
+        run = fill.config_of(writer)
         fill.train(writer, until=2 if (run.method.name, run.seed) == ("sdfed", 2) else None)
     found = compare(Store(db), [1], unfinished=True)
     base, other = found.groups

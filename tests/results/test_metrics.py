@@ -89,7 +89,7 @@ def matrix_of(db: Path, seeds: dict[int, np.ndarray], skip: tuple[int, str] | No
     experiment = fill.an_experiment(methods=("fedot",), seeds=tuple(seeds), rounds=1, held_out=names)
     created, writers = fill.start(db, experiment)
     for writer in writers:
-        run = writer.config()
+        run = fill.config_of(writer)
         if (run.seed, run.held_out) == skip:
             writer.claim.finish("stopped", "not wanted")
             continue

@@ -83,7 +83,7 @@ def test_the_best_method_is_not_chosen_on_test_data(tmp_path: Path, validated: b
     db = tmp_path / "runs.db"
     _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=4))
     for writer in writers:
-        method = writer.config().method.name
+        method = fill.config_of(writer).method.name
         share = {"fedot": 0.3, "promptfl": 0.6}[method]
         writer.started(Started(entities=fill.entities(), rounds_total=4, environment={"device": "cpu"}))
         for round_ in range(5):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcore.config import Experiment, MethodEntry, PartitionConfig
+from fedcore.config import Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.engine.events import Cell, ClientRound, Diagnostic, Entity, RoundFinished, Stage, Started
 from fedcore.methods import registry
 from fedcore.seeds import numpy_generator
@@ -144,11 +144,16 @@ def start(db: Path, experiment: Experiment) -> tuple[Created, list[RunWriter]]:
     return created, writers
 
 
+def config_of(writer: RunWriter) -> RunConfig:
+    """The config of a claimed run."""
+    return Store(writer.claim.db).runs.config(writer.claim.id)
+
+
 def train(
     writer: RunWriter, until: int | None = None, since: int = 0, clients: Sequence[str] = CLIENTS
 ) -> None:
     """Write the rounds of a claimed run; all of them ends it as done."""
-    run = writer.config()
+    run = config_of(writer)
     if since == 0:
         writer.started(
             Started(

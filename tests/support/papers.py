@@ -68,7 +68,7 @@ def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | N
     for _ in created.run_ids:
         writer = RunWriter(Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id))
         writer.claim.begin()
-        run = writer.config()
+        run = fill.config_of(writer)
         if held_out is not None and run.held_out not in held_out:
             writer.claim.finish("stopped", "not wanted")
             continue

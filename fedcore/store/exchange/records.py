@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
@@ -99,7 +99,7 @@ def check(record: ExperimentRecord) -> None:
     tags = json.loads(row["tags"])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError("the tags of an experiment are a list of texts")
-    _check_numbers(row)
+    _check_numbers(row.items())
     for run, tables in record.runs:
         parsed = {name: json.loads(run[name] or "null") for name in ("config", "notices", "environment")}
         checked = _RunChecks.model_validate({**run, **parsed})
@@ -110,14 +110,14 @@ def check(record: ExperimentRecord) -> None:
             run["held_out"],
         ):
             raise ValueError("the method, seed or held-out domain of a run is not that of its config")
-        _check_numbers(run)
+        _check_numbers(run.items())
         for name, table in tables.items():
             for values in table.rows:
-                _check_numbers(dict(zip(table.columns, values, strict=True)), f"{name}.")
+                _check_numbers(zip(table.columns, values, strict=False), f"{name}.")
 
 
-def _check_numbers(row: Mapping[str, object], table: str = "") -> None:
-    for name, value in row.items():
+def _check_numbers(row: Iterable[tuple[str, object]], table: str = "") -> None:
+    for name, value in row:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{table}{name} is {value}, not a number")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
