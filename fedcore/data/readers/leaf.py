@@ -49,18 +49,6 @@ class LeafSamples:
     part: np.ndarray
 
 
-class Pixels:
-    """Reads images by index, with dark ink on white paper as they were written."""
-
-    def __init__(self, pixels: np.ndarray, rows: np.ndarray) -> None:
-        self._pixels, self._rows = pixels, rows
-
-    def __call__(self, index: int) -> Image.Image:
-        """Return the image at an index, RGB."""
-        flat = np.array(self._pixels[self._rows[index]])
-        return Image.fromarray(flat.reshape(SIDE, SIDE)).convert("RGB")
-
-
 def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> ImageSet:
     """Load the chosen writers as domains; without a choice all images are one domain, owned by the writers.
 
@@ -84,6 +72,11 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
         rows = np.flatnonzero(kept & (number[samples.writer] >= 0))
         chosen, domain = tuple(domains), number[samples.writer[rows]]
     part = samples.part[rows]
+
+    def read(index: int) -> Image.Image:  # dark ink on white paper, as it was written
+        flat = np.array(samples.pixels[rows[index]])
+        return Image.fromarray(flat.reshape(SIDE, SIDE)).convert("RGB")
+
     content = hashlib.sha256("\0".join([_stamp(files), entry.name, *chosen]).encode())
     return ImageSet(
         name=entry.name,
@@ -94,7 +87,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
         domain=domain,
         keys=_keys(samples, rows),
         fingerprint=content.hexdigest()[:16],
-        read=Pixels(samples.pixels, rows),
+        read=read,
         split=part.astype(np.int8) if len(part) and part.min() >= 0 else None,
         owner=None if domains else tuple(samples.names[w] for w in samples.writer[rows]),
     )
@@ -115,9 +108,26 @@ def names(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
 
 def _places(entry: Entry, names: tuple[str, ...], domains: Sequence[str]) -> list[int]:
     """Return the chosen writers' places in LEAF's list."""
-    places = [_place(entry, names, name) for name in domains]
-    _refuse_twice(entry, domains, places)
-    return places
+    if not domains:
+        raise FedLensError(f"{entry.name}: no domain chosen; name writers, or omit domains", "data.domains")
+    places: dict[int, str] = {}
+    for wanted in domains:
+        if wanted in names:
+            place = names.index(wanted)
+        elif wanted.isdecimal() and int(wanted) < len(names):
+            place = int(wanted)
+        else:
+            raise FedLensError(
+                f"{entry.name}: no writer '{wanted}'; name one as LEAF does ({names[0]}), or by its place "
+                f"from 0 to {len(names) - 1}",
+                "data.domains",
+            )
+        if place in places:
+            raise FedLensError(
+                f"{entry.name}: '{places[place]}' and '{wanted}' are one writer; drop one", "data.domains"
+            )
+        places[place] = wanted
+    return list(places)
 
 
 def _keys(samples: LeafSamples, rows: np.ndarray) -> tuple[str, ...]:
@@ -132,29 +142,6 @@ def _keys(samples: LeafSamples, rows: np.ndarray) -> tuple[str, ...]:
         f"{a}{samples.names[w]}/{n:04d}"
         for a, w, n in zip(above, samples.writer[rows].tolist(), count[rows].tolist(), strict=True)
     )
-
-
-def _place(entry: Entry, names: tuple[str, ...], wanted: str) -> int:
-    if wanted in names:
-        return names.index(wanted)
-    if wanted.isdecimal() and int(wanted) < len(names):
-        return int(wanted)
-    raise FedLensError(
-        f"{entry.name}: no writer '{wanted}'; name one as LEAF does ({names[0]}), or by its place from 0 to "
-        f"{len(names) - 1}",
-        "data.domains",
-    )
-
-
-def _refuse_twice(entry: Entry, domains: Sequence[str], places: list[int]) -> None:
-    if not domains:
-        raise FedLensError(f"{entry.name}: no domain chosen; name writers, or omit domains", "data.domains")
-    for i, place in enumerate(places):
-        if place in places[:i]:
-            raise FedLensError(
-                f"{entry.name}: '{domains[places.index(place)]}' and '{domains[i]}' are one writer; drop one",
-                "data.domains",
-            )
 
 
 def _files(entry: Entry, roots: Sequence[Path]) -> list[tuple[Path, int]]:

@@ -12,6 +12,7 @@ import io
 import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -174,24 +175,8 @@ def flowers(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) 
     return result
 
 
-class CifarPixels:
-    """Reads images by index; a file of pixels is loaded with the first of its images and stays in memory."""
-
-    def __init__(self, files: Sequence[Path], starts: np.ndarray) -> None:
-        self._files, self._starts = tuple(files), starts
-        self._loaded: dict[int, np.ndarray] = {}
-
-    def __call__(self, index: int) -> Image.Image:
-        """Return the image at an index, RGB."""
-        file = int(np.searchsorted(self._starts, index, side="right")) - 1
-        if file not in self._loaded:
-            self._loaded[file] = _cifar_file(self._files[file])[b"data"]
-        flat = self._loaded[file][index - self._starts[file]]
-        return Image.fromarray(np.ascontiguousarray(flat.reshape(3, 32, 32).transpose(1, 2, 0)))
-
-
 def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> ImageSet:
-    """Load CIFAR-10 or CIFAR-100: pickled arrays of pixels and labels.
+    """Load CIFAR-10 or CIFAR-100: pickled arrays of labels, and of pixels, which stay in memory once read.
 
     Raises:
         FedLensError: ``data.root``, for a missing or damaged file.
@@ -218,6 +203,17 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
         labels += own
         counts.append(len(own))
         stamp.update(version_line(path, name))
+    starts = np.cumsum([0, *counts[:-1]])
+
+    @cache
+    def pixels(file: int) -> np.ndarray:
+        return np.asarray(_cifar_file(root / list(parts)[file])[b"data"])
+
+    def read(index: int) -> Image.Image:
+        file = int(np.searchsorted(starts, index, side="right")) - 1
+        flat = pixels(file)[index - starts[file]]
+        return Image.fromarray(np.ascontiguousarray(flat.reshape(3, 32, 32).transpose(1, 2, 0)))
+
     return ImageSet(
         name=entry.name,
         classes=prompts(entry),
@@ -229,7 +225,7 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
             f"{name}/{i:05d}" for name, count in zip(parts, counts, strict=True) for i in range(count)
         ),
         fingerprint=stamp.hexdigest()[:16],
-        read=CifarPixels([root / name for name in parts], np.cumsum([0, *counts[:-1]])),
+        read=read,
         split=np.repeat(np.array(list(parts.values()), dtype=np.int8), counts),
     )
 

@@ -95,7 +95,8 @@ def test_json_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypatch
     monkeypatch.setattr(leaf, "_content", lambda path: (read.append(path.name), real(path))[1])
     again = catalog.load("femnist", str(root))
     assert read == [] and again.fingerprint == first.fingerprint and again.keys == first.keys
-    assert isinstance(again.read._pixels, np.memmap)
+    samples = leaf._samples(leaf._files(catalog.entry("femnist"), [root]))
+    assert isinstance(samples.pixels, np.memmap), "pixels are not held in memory"
     folder = root / "femnist" / "data" / "all_data"
     leaf_file(folder / "all_data_2.json", {WRITERS[0]: leaf_user([1, 2], 0)})
     changed = catalog.load("femnist", str(root))
