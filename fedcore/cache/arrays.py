@@ -2,8 +2,8 @@
 
 An array ``NAME.npy`` appears under that name only when it is complete. Until then its rows grow in
 ``NAME.part``. After each flush ``NAME.journal`` records how many rows are safely on disk and their checksum,
-so that an interrupted writer can continue from there. ``NAME.json`` describes the content, and the process
-that writes holds a lock on ``NAME.lock``.
+so that an interrupted writer can continue from there. ``NAME.json`` describes the content and, once it is
+complete, holds its digest (``integrity.py``). The process that writes holds a lock on ``NAME.lock``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import xxhash
 
+from fedcore.cache.durable import publish
+from fedcore.cache.integrity import (
+    description_file,
+    description_with_digest,
+    new_digest,
+    write_description,
+)
 from fedcore.errors import FedLensError
 
 HEADER_BYTES = 128
@@ -54,6 +62,7 @@ class ArrayWriter:
         self._row_bytes = math.prod(row_shape) * dtype.itemsize
         self._description = description | {"shape": [rows, *row_shape], "dtype": dtype.name}
         self._header = _npy_header((rows, *row_shape), dtype)
+        self._digest = new_digest(self._header)
         self.done = self._keep_finished_rows()
         self._file = self._open_part()
         self._flushed, self._checksum, self._flushed_at = self.done, 0, time.monotonic()
@@ -73,6 +82,7 @@ class ArrayWriter:
         with self._readable_errors():
             self._file.write(content)
         self._checksum = zlib.crc32(content, self._checksum)
+        self._digest.update(content)
         self.done += len(values)
         if time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
             self.flush()
@@ -104,7 +114,9 @@ class ArrayWriter:
         finally:
             self._file.close()
         if self.done == self.rows:
-            os.replace(_part(self.path), self.path)
+            with self._readable_errors():
+                write_description(self.path, description_with_digest(self._description, self._digest))
+                publish(_part(self.path), self.path)
             _journal(self.path).unlink(missing_ok=True)
 
     @contextmanager
@@ -122,7 +134,7 @@ class ArrayWriter:
         part = _part(self.path)
         if not self.done:
             _journal(self.path).unlink(missing_ok=True)
-            _description_file(self.path).write_text(json.dumps(self._description), encoding="utf-8")
+            write_description(self.path, self._description)
             part.write_bytes(self._header)
         file = part.open("r+b")
         file.truncate(len(self._header) + self.done * self._row_bytes)
@@ -134,16 +146,17 @@ class ArrayWriter:
         done = 0
         kept = []
         with suppress(OSError, ValueError, TypeError):  # no file, or a truncated line: keep those before
-            if json.loads(_description_file(self.path).read_text(encoding="utf-8")) != self._description:
+            if not self._description.items() <= description(self.path).items():
                 return 0
             with _part(self.path).open("rb") as file:
                 if file.read(len(self._header)) != self._header:
                     return 0
                 for line in _journal(self.path).read_text(encoding="utf-8").splitlines():
                     end, expected = json.loads(line)
-                    if _crc32(file, (end - done) * self._row_bytes) != expected:
+                    digest = self._digest.copy()
+                    if _crc32(file, (end - done) * self._row_bytes, digest) != expected:
                         break
-                    done = end
+                    self._digest, done = digest, end
                     kept.append(line + "\n")
         if done:
             _journal(self.path).write_text("".join(kept), encoding="utf-8")
@@ -157,14 +170,15 @@ def _npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return out.getvalue()
 
 
-def _crc32(file: IO[bytes], size: int) -> int | None:
-    """Return CRC-32 of the next ``size`` bytes; None when there are fewer."""
+def _crc32(file: IO[bytes], size: int, digest: xxhash.xxh3_128) -> int | None:
+    """Return CRC-32 of the next ``size`` bytes, which ``digest`` reads too; None when there are fewer."""
     checksum = 0
     while size > 0:
         content = file.read(min(size, 1 << 24))
         if not content:
             return None
         checksum = zlib.crc32(content, checksum)
+        digest.update(content)
         size -= len(content)
     return checksum
 
@@ -175,10 +189,6 @@ def _part(path: Path) -> Path:
 
 def _journal(path: Path) -> Path:
     return path.with_suffix(".journal")
-
-
-def _description_file(path: Path) -> Path:
-    return path.with_suffix(".json")
 
 
 def rows_on_disk(path: Path) -> int:
@@ -198,7 +208,7 @@ def unfinished_bytes(path: Path) -> int:
 def description(path: Path) -> dict[str, object]:
     """Return an array's description with its shape and dtype; empty for files of older releases."""
     try:
-        return dict(json.loads(_description_file(path).read_text(encoding="utf-8")))
+        return dict(json.loads(description_file(path).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
@@ -244,7 +254,7 @@ def delete(path: Path) -> int:
         if not acquired:
             raise FedLensError(f"{path.name} is being written by a run; stop the run first")
         freed = _remove_unused(path) if path.exists() else 0
-        for file in (_part(path), _journal(path), _description_file(path)):
+        for file in (_part(path), _journal(path), description_file(path)):
             if file.exists():
                 freed += file.stat().st_size
                 file.unlink()

@@ -138,7 +138,7 @@ def encode(
         print_note(warning)
     encoder = setup.load_backbone(backbone, pretrained, torch_name(default_device()), precision)
     folder = Store(db or database.default_path()).artifacts / "encodings"
-    track(features.encode(encoder, images, reads, folder))
+    track(features.encode(encoder, images, reads, folder, note=print_note))
     print(f"{len(images)} images of {images.name} encoded with {backbone}")
     return DONE
 

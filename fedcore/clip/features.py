@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.cache import arrays
+from fedcore.cache import arrays, integrity
 from fedcore.clip import encodings
 from fedcore.clip.decoding import batches
 from fedcore.data.images import ImageSet
@@ -73,9 +73,14 @@ def read(path: Path) -> Tensor:
 
 
 def encode(
-    backbone: Backbone, images: ImageSet, reads: str, folder: Path, workers: int | None = None
+    backbone: Backbone,
+    images: ImageSet,
+    reads: str,
+    folder: Path,
+    workers: int | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Work[Path]:
-    """Encode a data set unless its encoding is cached; the progress shows speed and time left.
+    """Encode a data set unless its encoding is cached intact; the progress shows speed and time left.
 
     A cache file appears under its name only when it is complete; what an interrupted call has finished is
     taken up by the next. Of several processes that want the same encoding one makes it, and the others' calls
@@ -83,6 +88,7 @@ def encode(
 
     Args:
         workers: decoding threads, 0 for none; None: one a core for larger sets. They do not change a bit.
+        note: called with a sentence if the cached file is damaged, or could not be checked.
 
     Returns:
         the encoding's file.
@@ -99,15 +105,41 @@ def encode(
         return Progress(f"encoding {images.name}" + (f" ({speed})" if speed else ""), done, len(images))
 
     folder.mkdir(parents=True, exist_ok=True)
-    while not path.exists():
+    expected = _expected(backbone, images, reads)
+    made = False
+    while True:
+        checked = yield from integrity.check(path, expected)
+        if checked.state == "intact":
+            return path
         with arrays.write_lock(path) as acquired:
-            if acquired:
-                written = () if path.exists() else _write(backbone, images, reads, path, workers)
-                yield from map(progress, written)
-                break
+            if acquired and checked.seen == integrity.identity(path):
+                if checked.state == "without digest":
+                    note(
+                        f"the encoding {path.stem} is of an earlier release and had no digest; it is used as "
+                        "it is, and later changes to it will be noticed"
+                    )
+                    integrity.add_digest(path, checked)
+                elif made:
+                    raise FedLensError(
+                        f"{path} does not keep what is written to it: {checked.damage}; check the disk, or "
+                        "keep the database on another one"
+                    )
+                else:
+                    if checked.state == "damaged":
+                        note(f"the encoding {path.stem} was damaged ({checked.damage}) and is made again")
+                        path.unlink()
+                    yield from map(progress, _write(backbone, images, reads, path, workers))
+                    made = True
+                continue
         yield progress(arrays.rows_on_disk(path))
         time.sleep(_POLL_SECONDS)
-    return path
+
+
+def _expected(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, object]:
+    """Return what an encoding's file and description must say."""
+    row = encodings.row_shape(backbone.spec, reads)
+    dtype = encodings.stored_dtype(len(images), row, reads)
+    return {"key": _key(backbone, images, reads), "shape": [len(images), *row], "dtype": dtype.name}
 
 
 def _write(

@@ -79,8 +79,10 @@ def set_up(
     federations = {}
     for wanted, backbone in loaded.items():
         reads = cls.reads(config, backbone.spec)
-        encoding = features.encode(backbone, images, reads, artifacts / "encodings")
+        notes: list[str] = []
+        encoding = features.encode(backbone, images, reads, artifacts / "encodings", note=notes.append)
         values = features.read((yield from relay(encoding, going_on)))
+        yield from map(Notice, notes)
         federations[wanted] = build_federation(
             images, inputs.assignment, values, backbone, run.seed, run.data.root
         )

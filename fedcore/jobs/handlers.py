@@ -142,7 +142,7 @@ def encode(job: Job) -> Work[dict[str, Any]]:
     backbone = setup.load_backbone(job.args["backbone"], job.args.get("pretrained"), job.device, precision)
     yield Progress(f"encoding {images.name}", 0, len(images))
     folder, reads = job.store.artifacts / "encodings", job.args.get("reads") or "embedding"
-    path = yield from features.encode(backbone, images, reads, folder)
+    path = yield from features.encode(backbone, images, reads, folder, note=job.log)
     return {"images": len(images), "file": path.name, "bytes": path.stat().st_size}
 
 

@@ -1,5 +1,6 @@
 """Encodings: their size is known beforehand and limited; they are resumed, shared and deleted."""
 
+import json
 import multiprocessing
 import os
 import resource
@@ -16,11 +17,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fedcore.cache import arrays
+from fedcore.cache import arrays, integrity
 from fedcore.clip import decoding, encodings, features
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
+from fedcore.progress import result_of
 from tests.support.clip import encoded, noise, pixel_backbone
 from tests.support.jobs import wait_for
 
@@ -244,3 +246,54 @@ def test_memory_does_not_grow_with_the_number_of_images(tiny_backbone, tmp_path)
     )
     few, many = (most_memory(tmp_path / str(n), flat, n) for n in (500, 2000))
     assert many - few < 20e6  # the 1,500 images more are 74 MB, as pixels and as rows
+
+
+def _without_digest(path: Path) -> None:
+    about = {k: v for k, v in arrays.description(path).items() if not k.startswith("digest")}
+    path.with_suffix(".json").write_text(json.dumps(about))
+
+
+def _of_another_shape(path: Path) -> None:
+    _without_digest(path)
+    np.save(path, np.load(path)[:-1])
+
+
+DAMAGE = {
+    "a changed byte": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"),
+    "too short": lambda path: os.truncate(path, 300),
+    "empty": lambda path: os.truncate(path, 0),
+    "another shape, of an earlier release": _of_another_shape,
+    "a description that cannot be read": lambda path: path.with_suffix(".json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_encoding_is_made_again_and_says_so(tiny_backbone, tmp_path, damage):
+    backbone, images, notes = pixel_backbone(tiny_backbone), noise(), []
+    whole = encoded(backbone, images, "embedding", tmp_path).clone()
+    path = features.cache_path(tmp_path, backbone, images, "embedding")
+    DAMAGE[damage](path)
+    again = result_of(features.encode(backbone, images, "embedding", tmp_path, note=notes.append))
+    assert torch.equal(features.read(again), whole)
+    assert len(notes) == 1 and notes[0].startswith(f"the encoding {path.stem} was damaged (")
+    assert integrity.verify(path) == []
+
+
+def test_an_encoding_of_an_earlier_release_is_used_and_says_once_that_it_had_no_digest(
+    tiny_backbone, tmp_path
+):
+    backbone, images, notes = pixel_backbone(tiny_backbone), noise(), []
+    encoded(backbone, images, "embedding", tmp_path)
+    path = features.cache_path(tmp_path, backbone, images, "embedding")
+    _without_digest(path)
+    before = integrity.identity(path)[0]
+    for _ in range(2):
+        result_of(features.encode(backbone, images, "embedding", tmp_path, note=notes.append))
+    assert integrity.identity(path)[0] == before, "its values were not made again"
+    assert len(notes) == 1 and "had no digest" in notes[0]
+
+
+def test_a_disk_that_does_not_keep_what_is_written_is_refused(tiny_backbone, tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "publish", lambda part, path: os.truncate(part, 200) or part.rename(path))
+    with pytest.raises(FedLensError, match="does not keep what is written to it"):
+        encoded(pixel_backbone(tiny_backbone), noise(), "embedding", tmp_path)

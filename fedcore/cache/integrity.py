@@ -1,0 +1,173 @@
+"""Digests of array files: an array that has changed on the disk is noticed before anybody reads it.
+
+``NAME.json`` holds the digest of all bytes of ``NAME.npy`` followed by the description itself. Arrays of
+earlier releases have none; they are accepted as they are, and get one when they are first read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tokenize import TokenError
+from typing import Literal
+
+import numpy as np
+import xxhash
+
+from fedcore.cache.durable import publish
+from fedcore.errors import first_line
+from fedcore.progress import Progress, Work, result_of
+
+_DIGEST = "digest"
+_MARK = {"digest_of": "the array's file, then this description without its digest (XXH3, 128 bits)"}
+"""Stands in every description that has a digest, so that a damaged digest is not taken for a missing one."""
+_BLOCK = 1 << 20
+_REPORT_EVERY = 256 * _BLOCK
+Identity = tuple[tuple[int, ...] | None, ...]
+_checked: dict[Path, Identity] = {}
+"""Arrays that this process has read and found intact, as they were then."""
+
+
+def new_digest(content: bytes = b"") -> xxhash.xxh3_128:
+    """Start a digest.
+
+    XXH3 notices every change that a disk makes; it protects against no attacker, who could write another
+    digest as well. It reads 1 GB in 0.1 s, where SHA-256 takes 0.7 s.
+    """
+    return xxhash.xxh3_128(content)
+
+
+def description_file(path: Path) -> Path:
+    """Return the path of an array's description."""
+    return path.with_suffix(".json")
+
+
+def description_with_digest(description: Mapping[str, object], array: xxhash.xxh3_128) -> dict[str, object]:
+    """Return an array's description with the digest of both; ``array`` has read all bytes of the file."""
+    marked: dict[str, object] = {k: v for k, v in description.items() if k != _DIGEST} | _MARK
+    whole = array.copy()
+    whole.update(json.dumps(marked, sort_keys=True).encode())
+    return marked | {_DIGEST: whole.hexdigest()}
+
+
+def write_description(path: Path, description: Mapping[str, object]) -> None:
+    """Write an array's description, whole or not at all."""
+    part = path.with_suffix(".json-part")
+    part.write_text(json.dumps(description), encoding="utf-8")
+    publish(part, description_file(path))
+
+
+def identity(path: Path) -> Identity:
+    """Return what changes when an array or its description is written anew; None for a missing file."""
+    return tuple(_stat(file) for file in (path, description_file(path)))
+
+
+def _stat(file: Path) -> tuple[int, ...] | None:
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What reading an array has shown.
+
+    Attributes:
+        seen: identity of the files that were read.
+        damage: what is wrong with a damaged array.
+        description: of an array without a digest: its description with the digest to write.
+    """
+
+    state: Literal["intact", "damaged", "missing", "without digest"]
+    seen: Identity
+    damage: str = ""
+    description: dict[str, object] = field(default_factory=dict)
+
+
+def check(path: Path, expected: Mapping[str, object] | None = None) -> Work[Checked]:
+    """Read an array in order and compare it with its digest; once per process, unless its files change.
+
+    Args:
+        expected: ``shape`` and ``dtype`` that the array must have, and values of its description.
+    """
+    seen = identity(path)
+    if seen[0] is None:
+        return Checked("missing", seen)
+    try:
+        header, description = _read_header(path), _read_description(path)
+        for name, value in (expected or {}).items():
+            for recorded in (header, description):
+                if recorded.get(name, value) != value:
+                    return Checked("damaged", seen, f"its {name} is {recorded[name]}, not {value}")
+        if _checked.get(path) == seen:
+            return Checked("intact", seen)
+        complete = description_with_digest(header | description, (yield from _read(path)))
+    except (OSError, ValueError, SyntaxError, TokenError) as error:  # the last two: numpy parses the header
+        return Checked("damaged", seen, first_line(error))
+    if {_DIGEST, *_MARK}.isdisjoint(description):
+        return Checked("without digest", seen, description=complete)
+    if description != complete:
+        return Checked("damaged", seen, "its bytes are not those that were written")
+    _checked[path] = seen
+    return Checked("intact", seen)
+
+
+def _read(path: Path) -> Work[xxhash.xxh3_128]:
+    digest, buffer = new_digest(), memoryview(bytearray(_BLOCK))
+    done, total = 0, path.stat().st_size
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(buffer):
+            digest.update(buffer[:size])
+            done += size
+            if done % _REPORT_EVERY == 0:
+                yield Progress(f"checking {path.stem}", done, total)
+    return digest
+
+
+def _read_header(path: Path) -> dict[str, object]:
+    """Return the shape and dtype that an array's file declares.
+
+    Raises:
+        ValueError: for a file that is no array, or is shorter or longer than it declares.
+    """
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        declared = file.tell() + math.prod(shape) * dtype.itemsize
+    size = path.stat().st_size
+    if size != declared:
+        raise ValueError(f"{size:,} bytes where its header declares {declared:,}")
+    return {"shape": list(shape), "dtype": dtype.name}
+
+
+def _read_description(path: Path) -> dict[str, object]:
+    """Return an array's description as it was written; empty if it has none.
+
+    Raises:
+        ValueError: when the file is not exactly as FedLens writes it.
+    """
+    file = description_file(path)
+    if not file.exists():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    description = json.loads(text)
+    if not isinstance(description, dict) or json.dumps(description) != text:
+        raise ValueError(f"{file.name} is damaged")
+    return description
+
+
+def add_digest(path: Path, checked: Checked) -> None:
+    """Write the digest of an array without one; the caller holds the write lock."""
+    write_description(path, checked.description)
+    _checked[path] = identity(path)
+
+
+def verify(path: Path) -> list[str]:
+    """Return what is wrong with a finished array, in one line each; nothing is changed."""
+    checked = result_of(check(path))
+    return [f"{path.name}: {checked.damage}"] if checked.state == "damaged" else []
