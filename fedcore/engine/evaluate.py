@@ -13,11 +13,12 @@ from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
 from fedcore.methods.optional import predicts_in_batches
+from fedcore.seeds import numpy_generator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.federation import Federation, Pool, Rows
+    from fedcore.federation import Federation, Pool, Problem, Rows
 
 Kept = Literal["all", "domains", "own"]
 """Test sets whose cells are kept: all, the client's own and the domains', or only the client's own."""
@@ -30,23 +31,79 @@ On a CPU they fit its cache: passes sixteen times as large took twice the time o
 a GPU."""
 
 
+MAX_EVALUATED_CLIENTS = 200
+"""Up to this many clients, all are evaluated; of more, this many are drawn once per run.
+
+What is evaluated would otherwise grow with the square of the clients. The drawn clients stay the same for the
+whole run, so its rounds can be compared with each other."""
+
+
+def evaluated_clients(problem: Problem) -> Tensor:
+    """Return the clients that are evaluated: all, or a sample drawn from (seed, client names).
+
+    Shape: -> (evaluated,), in client order.
+    """
+    names = problem.clients
+    if len(names) <= MAX_EVALUATED_CLIENTS:
+        return torch.arange(len(names))
+    order = sorted(range(len(names)), key=lambda i: names[i])
+    drawn = numpy_generator(problem.seed, "evaluated clients").choice(
+        len(names), MAX_EVALUATED_CLIENTS, replace=False
+    )
+    return torch.tensor(sorted(order[i] for i in drawn), dtype=torch.int64)
+
+
 @dataclass(frozen=True)
 class Evaluator:
     """Evaluator of a method's models on a federation's samples.
 
     Attributes:
-        clients: the clients whose models are evaluated; None: all of them.
+        sample: the evaluated clients of the run, see ``evaluated_clients``; None: all. Shape: (evaluated,).
+        members: the clients that this method serves, where cohorts differ; None: all.
         scores_global: whether to evaluate the global model; where backbones differ there is no single one.
     """
 
     method: Method
     federation: Federation
-    clients: range | None = None
+    sample: Tensor | None = None
+    members: range | None = None
     scores_global: bool = True
 
     @property
     def _in_batches(self) -> bool:
         return predicts_in_batches(self.method)
+
+    @cached_property
+    def _sampled(self) -> Tensor:
+        """The evaluated clients of the run. Shape: (evaluated,)."""
+        everyone = torch.arange(len(self.federation.problem.clients))
+        return everyone if self.sample is None else self.sample
+
+    @property
+    def _is_sample(self) -> bool:
+        return len(self._sampled) < len(self.federation.problem.clients)
+
+    @cached_property
+    def _clients(self) -> Tensor:
+        """The clients whose models this evaluator evaluates after aggregation. Shape: (clients,)."""
+        members = self.members or range(len(self.federation.problem.clients))
+        return self._sampled[(self._sampled >= members.start) & (self._sampled < members.stop)]
+
+    @cached_property
+    def _sets(self) -> Tensor:
+        """Positions of the test sets: the evaluated clients' own ones and the domains'. Shape: (test sets,)."""
+        clients, sets = len(self.federation.problem.clients), len(self.federation.test.counts)
+        return torch.cat([self._sampled, torch.arange(clients, sets)])
+
+    @cached_property
+    def _test(self) -> Rows:
+        return self.federation.test.select(self._sets)
+
+    @cached_property
+    def _test_rows(self) -> Tensor:
+        """Every test sample once, ascending. Shape: (samples,)."""
+        rows: Tensor = self._test.index[self._test.mask].unique()
+        return rows
 
     def after_aggregation(self, models: Models, full: bool) -> list[Cell]:
         """Evaluate all models after aggregation.
@@ -56,69 +113,67 @@ class Evaluator:
         models on their own, the global model on all clients' ones. If every client predicts with the
         global model, one forward pass serves all.
         """
-        span = self.clients or range(len(self.federation.problem.clients))
-        clients = torch.arange(span.start, span.stop)
+        clients = self._clients
         same = models.global_model is not None and self.method.clients_use_global
         kept: Kept = "all" if full else "domains"
         cells: list[Cell] = []
         if models.global_model is not None and (self.scores_global or same):
             cells += self._common(models.global_model, clients if same else None, kept)
-        if not same:
-            own = {n: v[span.start : span.stop] for n, v in models.clients.items()}
+        if not same and len(clients):
+            own = {n: v[clients.to(v.device)] for n, v in models.clients.items()}
             head = self.method.head(own, self.federation.local_data(clients))
-            cells += self._test("after_aggregation", own, head, clients, kept)
+            cells += self._test_cells("after_aggregation", own, head, clients, kept)
             if self.federation.validation.counts.sum() > 0:
-                result = self._own(own, head, self.federation.validation.select(clients))
-                cells += self._diagonal(VALIDATION, "after_aggregation", clients, *result)
+                sums = self._own(own, head, self.federation.validation.select(clients))
+                cells += self._diagonal(VALIDATION, "after_aggregation", clients + 1, sums)
         return cells
 
     def before_aggregation(self, params: Params, clients: Tensor) -> list[Cell]:
         """Evaluate the participants' models before aggregation, on their own test samples and class sets."""
         head = self.method.head(params, self.federation.local_data(clients))
-        return self._test("before_aggregation", params, head, clients, "own")
+        return self._test_cells("before_aggregation", params, head, clients, "own")
 
     def _common(self, params: Params, clients: Tensor | None, kept: Kept) -> list[Cell]:
         """Evaluate the global model, also as the model of ``clients`` that all predict with it."""
         head = self.method.head(params, None)
+        validation = self.federation.validation.select(self._sampled)
         cells: list[Cell] = []
-        for split, rows in ((TEST, self.federation.test), (VALIDATION, self.federation.validation)):
+        for split, rows, sets in ((TEST, self._test, self._sets), (VALIDATION, validation, self._sampled)):
             if rows.counts.sum() == 0:
                 continue
-            result = self._matrix(params, head, rows)
+            sums = self._matrix(params, head, rows)
             if self.scores_global:
-                cells += self._cells(split, "after_aggregation", [GLOBAL], *result)
+                cells += self._cells(split, "after_aggregation", torch.tensor([GLOBAL]), sets + 1, sums)
             if clients is not None:
-                correct, total, loss = (t.expand(len(clients), -1) for t in result)
+                correct, total, loss = (t.expand(len(clients), -1) for t in sums)
                 own: Kept = "own" if split == VALIDATION else kept
-                cells += self._cells(
-                    split, "after_aggregation", (clients + 1).tolist(), correct, total, loss, kept=own
-                )
+                sums = correct, total, loss
+                cells += self._cells(split, "after_aggregation", clients + 1, sets + 1, sums, own)
         if clients is not None:
             cells += self._class_cells("after_aggregation", params, head, clients)
         return cells
 
-    def _test(self, stage: Stage, params: Params, head: Params, clients: Tensor, kept: Kept) -> list[Cell]:
+    def _test_cells(
+        self, stage: Stage, params: Params, head: Params, clients: Tensor, kept: Kept
+    ) -> list[Cell]:
         """Evaluate some clients' own models on test samples, with the passes that the kept cells need."""
-        test, codes = self.federation.test, (clients + 1).tolist()
-        if self._in_batches or (kept == "own" and self.federation.class_sets is None):
+        own_only = kept == "own" and (self.federation.class_sets is None or self._is_sample)
+        if self._in_batches or own_only:
             if kept == "all":
-                cells = self._cells(TEST, stage, codes, *self._matrix(params, head, test))
+                sums = self._matrix(params, head, self._test)
+                cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums)
             else:
-                cells = self._diagonal(TEST, stage, clients, *self._own(params, head, test.select(clients)))
+                sums = self._own(params, head, self.federation.test.select(clients))
+                cells = self._diagonal(TEST, stage, clients + 1, sums)
             if kept == "domains":
-                first = len(self.federation.problem.clients)
-                domains = test.select(torch.arange(first, len(test.counts)))
-                cells += self._cells(TEST, stage, codes, *self._matrix(params, head, domains), first=first)
+                domains = self._sets[len(self._sampled) :]
+                sums = self._matrix(params, head, self.federation.test.select(domains))
+                cells += self._cells(TEST, stage, clients + 1, domains + 1, sums)
             return cells + self._class_cells(stage, params, head, clients)
         scores = self._score(params, head, self._test_rows[None])
-        cells = self._cells(TEST, stage, codes, *self._sums(scores, self._test_rows, test), kept=kept)
+        sums = self._sums(scores, self._test_rows, self._test)
+        cells = self._cells(TEST, stage, clients + 1, self._sets + 1, sums, kept)
         return cells + self._class_cells(stage, params, head, clients, scores)
-
-    @cached_property
-    def _test_rows(self) -> Tensor:
-        """Every test sample once, ascending. Shape: (samples,)."""
-        rows: Tensor = self.federation.test.index[self.federation.test.mask].unique()
-        return rows
 
     def _matrix(self, params: Params, head: Params, rows: Rows) -> Sums:
         """Evaluate every model on every test set. Shape: -> (models, test sets) each."""
@@ -159,18 +214,19 @@ class Evaluator:
         if self._in_batches:
             result = self._classes_in_batches(params, head, [sets.rows[h[labels]] for h in held])
         else:
-            correct, loss = scores or self._score(params, head, self._test_rows[None])
-            place = torch.searchsorted(self._test_rows, sets.rows)
+            # The class sets of a sample of clients also hold test samples of the others.
+            rows = sets.rows if self._is_sample else self._test_rows
+            known = None if self._is_sample else scores
+            correct, loss = known or self._score(params, head, rows[None])
+            place = torch.searchsorted(rows, sets.rows)
             by_class = torch.zeros(2, len(correct), held.shape[1], dtype=torch.float64)
             by_class[0].index_add_(1, labels, correct[:, place])
             by_class[1].index_add_(1, labels, loss[:, place])
             result = torch.where(held, by_class, 0.0).sum(-1)  # where: an infinite loss of others stays out
-        first = len(self.federation.test_sets) + 1
-        return [
-            _cell(TEST, stage, c + 1, first + c, right, n, lost)
-            for c, right, n, lost in zip(clients.tolist(), result[0], total, result[1], strict=True)
-            if n > 0
-        ]
+        (some,) = (total > 0).nonzero(as_tuple=True)
+        sets_of = clients + len(self.federation.test_sets) + 1
+        sums = result[0][some], total[some], result[1][some]
+        return _make_cells(TEST, stage, clients[some] + 1, sets_of[some], sums)
 
     def _classes_in_batches(self, params: Params, head: Params, rows: list[Tensor]) -> Tensor:
         """Sum hits and losses set by set. Shape: rows (samples,) per client -> (2, clients)."""
@@ -230,34 +286,46 @@ class Evaluator:
         return torch.cat(hits, 1), torch.cat(losses, 1)
 
     def _cells(
-        self,
-        split: int,
-        stage: Stage,
-        models: list[int],
-        correct: Tensor,
-        total: Tensor,
-        loss: Tensor,
-        kept: Kept = "all",
-        first: int = 0,
+        self, split: int, stage: Stage, models: Tensor, sets: Tensor, sums: Sums, kept: Kept = "all"
     ) -> list[Cell]:
-        """Make the cells of a matrix; its test sets begin at ``first`` in entity order (clients, domains)."""
+        """Make the cells of a matrix that are kept and have samples.
+
+        Shape: models (models,) and sets (test sets,) entity codes; sums (models, test sets) each.
+        """
         clients = len(self.federation.problem.clients)
-        return [
-            _cell(split, stage, m, j, correct[i, at], total[i, at], loss[i, at])
-            for i, m in enumerate(models)
-            for at, j in enumerate(range(first + 1, first + 1 + correct.shape[1]))
-            if total[i, at] > 0 and (kept == "all" or j == m or (kept == "domains" and j > clients))
-        ]
+        wanted = sums[1] > 0
+        if kept != "all":
+            own = models[:, None] == sets
+            wanted = wanted & (own | (sets > clients) if kept == "domains" else own)
+        rows, columns = wanted.nonzero(as_tuple=True)
+        return _make_cells(split, stage, models[rows], sets[columns], tuple(t[rows, columns] for t in sums))
 
     @staticmethod
-    def _diagonal(
-        split: int, stage: Stage, clients: Tensor, correct: Tensor, total: Tensor, loss: Tensor
-    ) -> list[Cell]:
-        return [
-            _cell(split, stage, c + 1, c + 1, right, n, lost)
-            for c, right, n, lost in zip(clients.tolist(), correct, total, loss, strict=True)
-            if n > 0
-        ]
+    def _diagonal(split: int, stage: Stage, codes: Tensor, sums: Sums) -> list[Cell]:
+        """Make the cells of models on their own samples. Shape: codes and sums (models,) each."""
+        (held,) = (sums[1] > 0).nonzero(as_tuple=True)
+        return _make_cells(split, stage, codes[held], codes[held], tuple(t[held] for t in sums))
+
+
+def _make_cells(split: int, stage: Stage, models: Tensor, sets: Tensor, sums: tuple[Tensor, ...]) -> list[Cell]:
+    """Make one cell per entry; an infinite loss (a class that the model cannot predict) becomes None.
+
+    Shape: (cells,) each.
+    """
+    correct, total, loss = sums
+    columns = (models, sets, correct.long(), total, loss / total)
+    return [
+        Cell(
+            split=split,
+            stage=stage,
+            model=m,
+            test_set=j,
+            correct=right,
+            total=n,
+            loss=mean if math.isfinite(mean) else None,
+        )
+        for m, j, right, n, mean in zip(*(c.tolist() for c in columns), strict=True)
+    ]
 
 
 def samples_at_once(method: Method, pool: Pool, models: int = 1) -> int:
@@ -269,19 +337,3 @@ def samples_at_once(method: Method, pool: Pool, models: int = 1) -> int:
 def _one(params: Params, model: int) -> Params:
     """Return the parameters of one model, with a model axis of 1."""
     return {name: value[model : model + 1] for name, value in params.items()}
-
-
-def _cell(
-    split: int, stage: Stage, model: int, test_set: int, correct: Tensor, total: Tensor, loss: Tensor
-) -> Cell:
-    """Make a cell; its mean loss is None if it is infinite (a class that the model cannot predict)."""
-    mean = float(loss / total)
-    return Cell(
-        split=split,
-        stage=stage,
-        model=model,
-        test_set=test_set,
-        correct=int(correct),
-        total=int(total),
-        loss=mean if math.isfinite(mean) else None,
-    )

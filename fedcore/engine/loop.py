@@ -13,7 +13,7 @@ import numpy as np
 
 from fedcore.engine import checkpoint
 from fedcore.engine.cohorts import Cohort, is_mixed, without_samples
-from fedcore.engine.evaluate import Evaluator
+from fedcore.engine.evaluate import Evaluator, evaluated_clients
 from fedcore.engine.events import (
     FULL_MATRIX_CLIENTS,
     Cell,
@@ -79,8 +79,9 @@ class Loop:
         self.state = replace(state, rounds_trained=torch.zeros(len(problem.clients), dtype=torch.int64))
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
         self.mixed = is_mixed(self.cohorts)
+        sample = evaluated_clients(problem)
         self.evaluators = [
-            Evaluator(c.method, c.federation, c.clients, scores_global=not self.mixed and i == 0)
+            Evaluator(c.method, c.federation, sample, c.clients, scores_global=not self.mixed and i == 0)
             for i, c in enumerate(self.cohorts)
         ]
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from fedcore.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.methods.base import MethodConfig
+
+_BLOCK = 2**18
+"""Elements that a step updates together on a CPU: they stay in its cache through all of the step's sums."""
 
 
 @dataclass
@@ -28,40 +34,29 @@ class ClientOptimiser:
 
         Shape: value and gradient (active, ...); rows (active,) client positions.
         """
-        if self.config.optimiser == "sgd":
-            return self._sgd(name, value, gradient, rows)
-        return self._adam(name, value, gradient, rows)
+        adam = self.config.optimiser != "sgd"
+        moments = ("first", "second") if adam else ("momentum",) if self.config.momentum else ()
+        slots = [self._slot(f"{name}/{moment}", value) for moment in moments]
+        everyone = len(rows) == self.clients
+        state = slots if everyone else [slot[rows] for slot in slots]
+        if adam:
+            count = self._slot(f"{name}/steps", value.flatten(1)[:, 0] if value.dim() > 1 else value)
+            count[rows] += 1
+            state = [*state, count[rows].view(-1, *[1] * (value.dim() - 1))]
+        moved = torch.empty_like(value)
+        for part in _blocks(value):
+            tensors = (t[part] for t in (value, gradient, moved, *state))
+            (_adam if adam else _sgd)(self.config, *tensors)
+        if not everyone:
+            for slot, values in zip(slots, state, strict=False):
+                slot[rows] = values
+        return moved
 
     def _slot(self, name: str, like: Tensor) -> Tensor:
         """Return a moment of all clients, zero at first. Shape: like (any, ...) -> (clients, ...)."""
         if name not in self.slots:
             self.slots[name] = like.new_zeros(self.clients, *like.shape[1:])
         return self.slots[name]
-
-    def _sgd(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
-        c = self.config
-        gradient = gradient + c.weight_decay * value
-        if c.momentum:
-            slot = self._slot(f"{name}/momentum", value)
-            gradient = c.momentum * slot[rows] + gradient
-            slot[rows] = gradient
-        return value - c.lr * gradient
-
-    def _adam(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
-        c = self.config
-        if c.optimiser == "adamw":
-            value = value * (1 - c.lr * c.weight_decay)
-        else:
-            gradient = gradient + c.weight_decay * value
-        first, second = self._slot(f"{name}/first", value), self._slot(f"{name}/second", value)
-        count = self._slot(f"{name}/steps", value.flatten(1)[:, 0] if value.dim() > 1 else value)
-        b1, b2, eps = c.adam
-        first[rows] = b1 * first[rows] + (1 - b1) * gradient
-        second[rows] = b2 * second[rows] + (1 - b2) * gradient**2
-        count[rows] += 1
-        steps = count[rows].view(-1, *[1] * (value.dim() - 1))
-        denominator = (second[rows] / (1 - b2**steps)).sqrt() + eps
-        return value - c.lr / (1 - b1**steps) * first[rows] / denominator
 
     def select(self, clients: Tensor) -> ClientOptimiser:
         """Return a copy of some clients' optimisers."""
@@ -73,3 +68,41 @@ class ClientOptimiser:
         """Write some clients' optimisers back."""
         for name, values in other.slots.items():
             self._slot(name, values)[clients] = values
+
+
+def _blocks(value: Tensor) -> Iterator[slice]:
+    """Yield slices of the client axis; all clients in one where the device is not a CPU."""
+    clients = max(1, len(value))
+    size = max(1, _BLOCK * clients // max(1, value.numel())) if value.device.type == "cpu" else clients
+    return (slice(start, start + size) for start in range(0, len(value), size))
+
+
+def _sgd(c: MethodConfig, value: Tensor, gradient: Tensor, out: Tensor, momentum: Tensor | None = None) -> None:
+    """Write the value after one step into ``out``, and move the momentum."""
+    torch.mul(value, c.weight_decay, out=out).add_(gradient)
+    if momentum is not None:
+        out.copy_(momentum.mul_(c.momentum).add_(out))
+    torch.sub(value, out.mul_(c.lr), out=out)
+
+
+def _adam(
+    c: MethodConfig,
+    value: Tensor,
+    gradient: Tensor,
+    out: Tensor,
+    first: Tensor,
+    second: Tensor,
+    steps: Tensor,
+) -> None:
+    """Write the value after one step into ``out``, and move both moments."""
+    b1, b2, eps = c.adam
+    if c.optimiser == "adamw":
+        value = value * (1 - c.lr * c.weight_decay)
+        out.copy_(gradient)
+    else:
+        torch.mul(value, c.weight_decay, out=out).add_(gradient)
+    first.mul_(b1).add_(out * (1 - b1))
+    second.mul_(b2).add_(out.square_().mul_(1 - b2))
+    torch.div(second, 1 - b2**steps, out=out).sqrt_().add_(eps)
+    torch.div(first * (c.lr / (1 - b1**steps)), out, out=out)
+    torch.sub(value, out, out=out)
