@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedcore.linalg import solve
+from fedcore.linalg import extreme_eigenvalues, solve
 from fedcore.seeds import torch_generator
 
 
@@ -26,3 +26,23 @@ def test_batched_solutions_solve_their_equations_with_two_threads(two_threads, n
     (gradient,) = torch.autograd.grad(found.sum(), a)
     upstream = torch.linalg.inv(a[0, 0].detach()).T @ torch.ones(n, 7, dtype=dtype)
     torch.testing.assert_close(gradient[0, 0], -upstream @ found[0, 0].detach().T, rtol=1e-3, atol=tolerance)
+
+
+@pytest.mark.parametrize("n", [3, 24, 25, 200])
+def test_extreme_eigenvalues_are_those_of_a_full_decomposition(n):
+    x = torch.randn(4, n, n, generator=torch_generator(n, "x"), dtype=torch.float64)
+    matrix = (x + x.mT) / 2
+    true = torch.linalg.eigvalsh(matrix)
+    low, high = extreme_eigenvalues(matrix.view(2, 2, n, n))
+    width = (true[:, -1] - true[:, 0]).max()
+    torch.testing.assert_close(low.flatten(), true[:, 0], rtol=0, atol=float(2e-2 * width))
+    torch.testing.assert_close(high.flatten(), true[:, -1], rtol=0, atol=float(2e-2 * width))
+
+
+@pytest.mark.parametrize(
+    "diagonal", [[0.0] * 64, [3.0] * 64, [1.0] * 40 + [2.0] * 24, [0.0] * 63 + [1.0], [-1.0] * 2 + [5.0] * 62]
+)
+def test_extreme_eigenvalues_of_few_different_ones_are_exact(diagonal):
+    low, high = extreme_eigenvalues(torch.diag(torch.tensor(diagonal, dtype=torch.float64))[None])
+    assert low.item() == pytest.approx(min(diagonal), abs=1e-9)
+    assert high.item() == pytest.approx(max(diagonal), abs=1e-9)

@@ -109,13 +109,14 @@ class Evaluator:
         """Evaluate all models after aggregation.
 
         On test samples: the global model on every test set; the clients' models on all test sets (``full``)
-        or on their own and the domains' ones, and on their class sets. On validation samples: the clients'
+        or on their own and the domains' ones, and on their class sets; where only a sample of the clients is
+        evaluated and not ``full``, on their own and their class sets. On validation samples: the clients'
         models on their own, the global model on all clients' ones. If every client predicts with the
         global model, one forward pass serves all.
         """
         clients = self._clients
         same = models.global_model is not None and self.method.clients_use_global
-        kept: Kept = "all" if full else "domains"
+        kept: Kept = "all" if full else "own" if self._is_sample else "domains"
         cells: list[Cell] = []
         if models.global_model is not None and (self.scores_global or same):
             cells += self._common(models.global_model, clients if same else None, kept)

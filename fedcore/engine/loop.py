@@ -66,6 +66,7 @@ class Loop:
     mixed: bool = field(init=False)
     state: State = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
+    evaluated: Tensor = field(init=False)
     done: int = field(init=False, default=0)
     resumed: bool = field(init=False, default=False)
 
@@ -79,9 +80,9 @@ class Loop:
         self.state = replace(state, rounds_trained=torch.zeros(len(problem.clients), dtype=torch.int64))
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
         self.mixed = is_mixed(self.cohorts)
-        sample = evaluated_clients(problem)
+        self.evaluated = evaluated_clients(problem)
         self.evaluators = [
-            Evaluator(c.method, c.federation, sample, c.clients, scores_global=not self.mixed and i == 0)
+            Evaluator(c.method, c.federation, self.evaluated, c.clients, scores_global=not self.mixed and i == 0)
             for i, c in enumerate(self.cohorts)
         ]
 
@@ -101,6 +102,12 @@ class Loop:
         Raises:
             Stopped: between two steps, when ``should_stop`` says so; the unfinished round leaves no trace.
         """
+        clients, evaluated = len(self.federation.problem.clients), len(self.evaluated)
+        if evaluated < clients:
+            yield Notice(
+                f"{evaluated} of the {clients:,} clients are evaluated, drawn by the seed once for all rounds; "
+                "means over clients are means over these"
+            )
         if not self.resumed:
             yield self._before_training()
         for round_ in range(self.done + 1, self.rounds + 1):
