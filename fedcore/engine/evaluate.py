@@ -91,7 +91,7 @@ class Evaluator:
 
     @cached_property
     def _sets(self) -> Tensor:
-        """Positions of the test sets: the evaluated clients' own ones and the domains'. Shape: (test sets,)."""
+        """Positions of the evaluated clients' test sets and the domains'. Shape: (test sets,)."""
         clients, sets = len(self.federation.problem.clients), len(self.federation.test.counts)
         return torch.cat([self._sampled, torch.arange(clients, sets)])
 
@@ -308,7 +308,9 @@ class Evaluator:
         return _make_cells(split, stage, codes[held], codes[held], tuple(t[held] for t in sums))
 
 
-def _make_cells(split: int, stage: Stage, models: Tensor, sets: Tensor, sums: tuple[Tensor, ...]) -> list[Cell]:
+def _make_cells(
+    split: int, stage: Stage, models: Tensor, sets: Tensor, sums: tuple[Tensor, ...]
+) -> list[Cell]:
     """Make one cell per entry; an infinite loss (a class that the model cannot predict) becomes None.
 
     Shape: (cells,) each.

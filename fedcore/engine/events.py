@@ -19,8 +19,8 @@ FULL_MATRIX_CLIENTS = 16
 """Up to this many clients every evaluation holds the full matrix of models by test sets.
 
 With more clients the first and the last evaluation hold it. The others hold the row of the global model, and
-every client's model on its own samples and on the domains' test sets. ``engine.evaluate`` draws a sample where
-there are very many clients."""
+every client's model on its own samples and on the domains' test sets. Of very many clients
+``engine.evaluate`` draws a sample."""
 
 Stage = Literal["before_aggregation", "after_aggregation"]
 STAGES: tuple[Stage, ...] = ("before_aggregation", "after_aggregation")

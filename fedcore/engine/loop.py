@@ -82,7 +82,9 @@ class Loop:
         self.mixed = is_mixed(self.cohorts)
         self.evaluated = evaluated_clients(problem)
         self.evaluators = [
-            Evaluator(c.method, c.federation, self.evaluated, c.clients, scores_global=not self.mixed and i == 0)
+            Evaluator(
+                c.method, c.federation, self.evaluated, c.clients, scores_global=not self.mixed and i == 0
+            )
             for i, c in enumerate(self.cohorts)
         ]
 
@@ -105,7 +107,7 @@ class Loop:
         clients, evaluated = len(self.federation.problem.clients), len(self.evaluated)
         if evaluated < clients:
             yield Notice(
-                f"{evaluated} of the {clients:,} clients are evaluated, drawn by the seed once for all rounds; "
+                f"{evaluated} of the {clients:,} clients are evaluated, drawn once for all rounds; "
                 "means over clients are means over these"
             )
         if not self.resumed:

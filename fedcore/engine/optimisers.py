@@ -77,7 +77,9 @@ def _blocks(value: Tensor) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, len(value), size))
 
 
-def _sgd(c: MethodConfig, value: Tensor, gradient: Tensor, out: Tensor, momentum: Tensor | None = None) -> None:
+def _sgd(
+    c: MethodConfig, value: Tensor, gradient: Tensor, out: Tensor, momentum: Tensor | None = None
+) -> None:
     """Write the value after one step into ``out``, and move the momentum."""
     torch.mul(value, c.weight_decay, out=out).add_(gradient)
     if momentum is not None:

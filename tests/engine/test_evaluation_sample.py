@@ -57,7 +57,8 @@ def test_participants_are_evaluated_before_aggregation_whether_drawn_or_not(back
 def test_the_sample_depends_on_names_and_seed_but_not_on_the_order_of_clients(backbone, monkeypatch):
     monkeypatch.setattr(evaluate, "MAX_EVALUATED_CLIENTS", 3)
     problems = [
-        tiny_federation(backbone, samples=SAMPLES, order=order).problem for order in (None, (5, 2, 0, 1, 4, 3))
+        tiny_federation(backbone, samples=SAMPLES, order=order).problem
+        for order in (None, (5, 2, 0, 1, 4, 3))
     ]
     names = [{p.clients[int(i)] for i in evaluated_clients(p)} for p in problems]
     assert names[0] == names[1]
