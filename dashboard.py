@@ -46,4 +46,7 @@ page = st.navigation(session.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
 st.html(ASSETS / "style.css")
 if open_database():
-    page.run()
+    try:
+        page.run()
+    except FedLensError as error:
+        markup.show_error(error)

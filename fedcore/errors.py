@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What reading a damaged value raises."""
+
 
 class FedLensError(ValueError):
     """Bad input or a missing resource.
@@ -23,3 +29,20 @@ class FedLensError(ValueError):
 def first_line(error: BaseException) -> str:
     """Return the type and the first line of a library's error, to be quoted in one of ours."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+@contextmanager
+def reading_stored(what: str) -> Iterator[None]:
+    """Turn whatever a damaged value raises into one line that names what could not be read.
+
+    Raises:
+        FedLensError: for any of ``DAMAGE``; one that was raised inside passes unchanged.
+    """
+    try:
+        yield
+    except FedLensError:
+        raise
+    except DAMAGE as error:
+        raise FedLensError(
+            f"{what} cannot be read ({first_line(error)}); `fedlens doctor` says what is damaged"
+        ) from error

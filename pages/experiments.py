@@ -157,6 +157,18 @@ def run_clicked_action(summaries: list[ExperimentSummary]) -> None:
         action.do(items)
 
 
+def damaged_experiments() -> int:
+    """Draw a line for each experiment that cannot be read, with the reason; return their number."""
+    damaged = store.experiments.unreadable()
+    for item in damaged:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            text = f"**{markup.md(item.name)}** (experiment {item.id}) is damaged: {markup.md(item.reason)}"
+            st.error(text, icon=":material/broken_image:")
+            if session.writable() and st.button("Delete", icon=":material/delete:", key=f"damaged_{item.id}"):
+                actions.confirm_delete_damaged(item)
+    return len(damaged)
+
+
 def run_table(chosen: list[ExperimentSummary]) -> None:
     """Draw a table of the runs of every selected experiment."""
     for item in chosen:
@@ -219,7 +231,8 @@ def page() -> None:
     newest = store.runs.newest_id()  # before the list is read: what comes between is news
     summaries = experiment_summaries(store, archived=archived)
     hidden = 0 if summaries or archived else len(store.experiments.all(include_archived=True))
-    if not summaries and not hidden:
+    damaged = damaged_experiments()
+    if not summaries and not hidden and not damaged:
         welcome()
         return
     strip = st.container()

@@ -122,7 +122,10 @@ def list_experiments(db: Database = None) -> int:
     """List the experiments and their runs."""
     from fedcore.store import Store, database
 
-    for row in Store(database.resolve(db)).experiments.all(include_archived=True):
+    experiments = Store(database.resolve(db)).experiments
+    for damaged in experiments.unreadable():
+        print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
+    for row in experiments.all(include_archived=True):
         print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
         for run in row.runs:
             accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"

@@ -48,9 +48,9 @@ def precedents(db: str | Path) -> Precedents:
     done = [r for e in Store(db).experiments.all(include_archived=True) for r in e.runs if r.state == "done"]
     finished = sorted(done, key=lambda r: -r.id)[:NEWEST]
     measured = Store(db).runs.peak_memory(NEWEST)
-    configs = Store(db).runs.configs({r.id for r in finished} | set(measured))
+    configs = Store(db).runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
-    finished = [r for r in finished if r.id in kinds]  # others were deleted since they were listed
+    finished = [r for r in finished if r.id in kinds]  # others were deleted since then, or are damaged
     paces: dict[Kind, list[float]] = {}
     written: dict[Kind, int] = {}
     memory: dict[Kind, int] = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fedcore.data.split_codes import TEST
+from fedcore.errors import reading_stored
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 from fedcore.store.rounds import AFTER_AGGREGATION, EVALUATED
 
@@ -85,10 +86,11 @@ class Cells:
             """,
             {"run": run_id},
         )
-        return [
-            EntityRow._make((*values, tuple(json.loads(counts)) if counts else None))
-            for *values, counts in rows
-        ]
+        with reading_stored(f"the models and test sets of run {run_id}"):
+            return [
+                EntityRow._make((*values, tuple(json.loads(counts)) if counts else None))
+                for *values, counts in rows
+            ]
 
     def heatmap(
         self, run_id: int, round_: int | None = None, split: int = TEST, stage: int = AFTER_AGGREGATION

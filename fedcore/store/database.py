@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
-from fedcore.paths import IN_CHECKOUT, PROJECT
+from fedcore.paths import IN_CHECKOUT, PROJECT, named_by_user
 from fedcore.store import schema
 from fedcore.store.network import network_file_system
 
@@ -51,8 +51,12 @@ def default_path() -> Path:
 
 
 def resolve(db: str | Path | None) -> Path:
-    """Return an absolute path; None means the default database."""
-    return Path(db).expanduser().resolve() if db is not None else default_path().resolve()
+    """Return an absolute path; None means the default database.
+
+    Raises:
+        FedLensError: field ``db``, for a text that cannot be a path.
+    """
+    return named_by_user(default_path() if db is None else db, "db")
 
 
 def artifacts_folder(db: str | Path) -> Path:

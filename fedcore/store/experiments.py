@@ -7,8 +7,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
+
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, reading_stored
 from fedcore.methods import registry
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder
 from fedcore.store.exchange.json_file import experiments_json
@@ -17,6 +19,7 @@ from fedcore.store.liveness import this_process
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
 
+TAGS = TypeAdapter(tuple[str, ...])
 LARGEST = 2**63 - 1  # the highest integer that SQLite stores; a link may hold any
 
 
@@ -35,6 +38,15 @@ class ExperimentRow:
     runs: tuple[RunRow, ...]
 
 
+@dataclass(frozen=True)
+class UnreadableExperiment:
+    """An experiment that cannot be read, and one line that says why."""
+
+    id: int
+    name: str
+    reason: str
+
+
 class Experiments:
     """The experiments of a store (``Store.experiments``)."""
 
@@ -42,7 +54,14 @@ class Experiments:
         self._file = file
 
     def all(self, include_archived: bool = False) -> list[ExperimentRow]:
-        """Return the experiments with their runs, newest first."""
+        """Return the experiments with their runs, newest first; unreadable ones are left out."""
+        return [row for row in self._listed(include_archived) if isinstance(row, ExperimentRow)]
+
+    def unreadable(self) -> list[UnreadableExperiment]:
+        """Return the experiments that a damaged or foreign value keeps from being read, newest first."""
+        return [row for row in self._listed(True) if isinstance(row, UnreadableExperiment)]
+
+    def _listed(self, include_archived: bool) -> list[ExperimentRow | UnreadableExperiment]:
         with self._file.reading() as connection:
             rows = connection.execute(
                 "SELECT * FROM experiments WHERE archived <= :archived ORDER BY created_at DESC, id DESC",
@@ -52,7 +71,13 @@ class Experiments:
         grouped: dict[int, list[RunRow]] = {}
         for run in runs:
             grouped.setdefault(run.experiment_id, []).append(run)
-        return [_row(row, grouped.get(row["id"], [])) for row in rows]
+        listed: list[ExperimentRow | UnreadableExperiment] = []
+        for row in rows:
+            try:
+                listed.append(_row(row, grouped.get(row["id"], [])))
+            except FedLensError as error:
+                listed.append(UnreadableExperiment(row["id"], row["name"], str(error)))
+        return listed
 
     def get(self, experiment_id: int) -> ExperimentRow:
         """Return one experiment with its runs.
@@ -185,17 +210,18 @@ class Experiments:
 
 
 def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:
-    return ExperimentRow(
-        id=row["id"],
-        uuid=row["uuid"],
-        name=row["name"],
-        created_at=row["created_at"],
-        config=Experiment.model_validate_json(row["config"]),
-        notes=row["notes"],
-        tags=tuple(json.loads(row["tags"])),
-        archived=bool(row["archived"]),
-        runs=tuple(runs),
-    )
+    with reading_stored(f"experiment {row['id']}"):
+        return ExperimentRow(
+            id=row["id"],
+            uuid=row["uuid"],
+            name=row["name"],
+            created_at=row["created_at"],
+            config=Experiment.model_validate_json(row["config"]),
+            notes=row["notes"],
+            tags=TAGS.validate_json(row["tags"]),
+            archived=bool(row["archived"]),
+            runs=tuple(runs),
+        )
 
 
 def _complete(experiment: Experiment, runs: Sequence[RunConfig] | None) -> tuple[Experiment, list[RunConfig]]:

@@ -6,13 +6,14 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fedcore.config import RunConfig
 from fedcore.config.former_names import current_label
-from fedcore.errors import FedLensError
+from fedcore.errors import FedLensError, reading_stored
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json, remove_folder, run_folder
 from fedcore.store.liveness import state
 from fedcore.store.writer import delete_rounds_after, update_summary
@@ -120,18 +121,27 @@ class Runs:
 
     def config(self, run_id: int) -> RunConfig:
         """Return the stored config that repeats a run."""
-        return RunConfig.model_validate_json(self._texts(run_id)["config"])
+        return _config(run_id, self._texts(run_id)["config"])
 
-    def configs(self, run_ids: Iterable[int]) -> dict[int, RunConfig]:
-        """Return the stored configs of some runs, by run."""
+    def configs(self, run_ids: Iterable[int], *, skip_damaged: bool = False) -> dict[int, RunConfig]:
+        """Return the stored configs of some runs, by run.
+
+        Raises:
+            FedLensError: naming a run whose config cannot be read, unless those are to be skipped.
+        """
         rows = self._file.rows(
             f"SELECT id, config FROM runs WHERE id IN {ID_LIST} ORDER BY id", {"ids": as_json(run_ids)}
         )
-        return {row["id"]: RunConfig.model_validate_json(row["config"]) for row in rows}
+        configs = {}
+        for row in rows:
+            with suppress(*[FedLensError] * skip_damaged):
+                configs[row["id"]] = _config(row["id"], row["config"])
+        return configs
 
     def environment(self, run_id: int) -> dict[str, Any]:
         """Return versions, device, threads and chunk that a run used; empty before it started."""
-        return cast("dict[str, Any]", json.loads(self._texts(run_id)["environment"] or "{}"))
+        with reading_stored(f"the environment of run {run_id}"):
+            return dict(json.loads(self._texts(run_id)["environment"] or "{}"))
 
     def error(self, run_id: int) -> str | None:
         """Return the traceback of a failed run."""
@@ -237,10 +247,24 @@ def run_rows(rows: Iterable[sqlite3.Row]) -> list[RunRow]:
         values["state"] = state(values, now)
         if values["state"] != values["status"]:  # its text is what the process did before it was gone
             values["status_text"] = None
-        values["notices"] = tuple(json.loads(values["notices"]))
+        values["notices"] = _notices(values["notices"])
         values["label"] = current_label(values["method"], values["label"])
         runs.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
     return runs
+
+
+def _notices(text: str) -> tuple[dict[str, Any], ...]:
+    """Return a run's notices; damaged ones are one notice that says so, so that the run stays listed."""
+    with suppress(ValueError, TypeError):
+        notices = json.loads(text)
+        if all(isinstance(n["message"], str) and "repeats_exactly" in n for n in notices):
+            return tuple(notices)
+    return ({"message": "the notices of this run are damaged", "repeats_exactly": False},)
+
+
+def _config(run_id: int, text: str) -> RunConfig:
+    with reading_stored(f"the config of run {run_id}"):
+        return RunConfig.model_validate_json(text)
 
 
 def change_runs(database: Database, run_ids: Iterable[int], assignments: str, condition: str) -> list[int]:

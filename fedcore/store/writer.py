@@ -85,7 +85,12 @@ class Table:
     """The rows that a run has in one table, without its id."""
 
     columns: tuple[str, ...]
-    rows: list[Sequence[object]]
+    rows: list[Sequence[Any]]
+
+    def column(self, name: str) -> list[Any]:
+        """Return the values of one column."""
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from fedcore.errors import FedLensError
 from fedcore.results.overview import ExperimentSummary
+from fedcore.store.experiments import UnreadableExperiment
 from pages.widgets import markup, session
 
 Items = Sequence[ExperimentSummary]
@@ -134,6 +135,19 @@ def confirm_delete(items: Items) -> None:
     if sure:
         try:
             session.store().experiments.delete(row.id)
+            st.rerun()
+        except FedLensError as error:
+            markup.show_error(error)
+
+
+@st.dialog("Delete this damaged experiment?")
+def confirm_delete_damaged(item: UnreadableExperiment) -> None:
+    """Ask before deleting an experiment that cannot be read."""
+    st.write("This deletes its runs with all rounds, logs and checkpoints. It cannot be undone.")
+    st.caption("A backup may still hold it: see `fedlens restore` on the command line.")
+    if st.button("Delete", icon=":material/delete:", key="delete_damaged_confirmed"):
+        try:
+            session.store().experiments.delete(item.id)
             st.rerun()
         except FedLensError as error:
             markup.show_error(error)

@@ -19,6 +19,7 @@ from tests.support import fake_engine
 
 QUERIES: dict[str, Callable[[Store], object]] = {
     "experiments.all": lambda store: store.experiments.all(),
+    "experiments.unreadable": lambda store: store.experiments.unreadable(),
     "experiments.get": lambda store: store.experiments.get(1),
     "experiments.to_json": lambda store: store.experiments.to_json([1]),
     "runs.get": lambda store: store.runs.get([1, 2]),

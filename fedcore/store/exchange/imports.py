@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import DAMAGE, FedLensError, first_line
 from fedcore.store.database import DatabaseFile, resolve
 from fedcore.store.exchange.json_file import read_records
 from fedcore.store.exchange.other_database import copy_of
@@ -108,9 +108,7 @@ def _damage_named(source: str, field: str) -> Iterator[None]:
         yield
     except FedLensError:
         raise
-    except (
-        sqlite3.Error, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
-    ) as error:  # fmt: skip
+    except (sqlite3.Error, *DAMAGE) as error:
         raise FedLensError(
             f"{source} is damaged, or was written by a newer FedLens ({first_line(error)}); "
             "nothing was recorded",

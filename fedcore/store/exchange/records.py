@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, TypeAdapter
 
 from fedcore.config import Experiment, RunConfig
 from fedcore.errors import FedLensError
@@ -22,6 +22,9 @@ LOCAL_COLUMNS = ("id", "experiment_id", "run_id", "owner", "pid", "pid_started",
 """Columns that mean something in one database only."""
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(max_length=1_000_000)]
+
+
+_CLASS_COUNTS = TypeAdapter(list[Annotated[int, Field(ge=0)]] | None)
 
 
 class _Notice(BaseModel):
@@ -111,6 +114,8 @@ def check(record: ExperimentRecord) -> None:
         ):
             raise ValueError("the method, seed or held-out domain of a run is not that of its config")
         _check_numbers(run.items())
+        for counts in tables["entities"].column("class_counts"):
+            _CLASS_COUNTS.validate_python(json.loads(counts or "null"))
         for name, table in tables.items():
             for values in table.rows:
                 _check_numbers(zip(table.columns, values, strict=False), f"{name}.")

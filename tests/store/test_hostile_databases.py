@@ -1,0 +1,215 @@
+"""Databases of others, which may hold anything: merged as values, or refused in one line."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.store import Store, schema
+from tests.support import fill
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    path = tmp_path / "ours" / "runs.db"
+    fill.done(path, fill.an_experiment("Ours", methods=("zero-shot",), seeds=(1,), rounds=1))
+    return path
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    path = tmp_path / "theirs.db"
+    fill.done(path, fill.an_experiment("Theirs", methods=("fedot",), seeds=(1,), rounds=2))
+    return path
+
+
+def run_sql(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints=ON")
+        for statement in statements:
+            connection.execute(statement)
+
+
+def rebuilt(path: Path, table: str, change: str, to: str) -> None:
+    """Replace a table by another one, made from its own statement with a change."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        ((sql,),) = connection.execute("SELECT sql FROM sqlite_master WHERE name=?", [table])
+        names = ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
+        connection.execute(f"ALTER TABLE {table} RENAME TO before")
+        connection.execute(sql.replace(change, to))
+        connection.execute(f"INSERT INTO {table}({names}) SELECT {names} FROM before")
+        connection.execute("DROP TABLE before")
+
+
+def refused(ours: Path, theirs: Path, message: str) -> None:
+    before = dump(ours)
+    with pytest.raises(FedLensError, match=message) as caught:
+        Store(ours).imports.database(theirs)
+    assert caught.value.field == "other" and "\n" not in str(caught.value)
+    assert dump(ours) == before
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
+def test_a_column_name_is_never_part_of_a_statement(ours, theirs):
+    """Such a column renamed an experiment of the other store."""
+    column = "x) VALUES (1); UPDATE experiments SET name='hacked'; --"
+    run_sql(theirs, f'ALTER TABLE experiments ADD COLUMN "{column}" TEXT DEFAULT "1"')
+    Store(ours).imports.database(theirs)
+    assert {e.name for e in Store(ours).experiments.all()} == {"Ours", "Theirs"}
+
+
+def test_triggers_views_and_further_tables_are_inert(ours, theirs):
+    run_sql(
+        theirs,
+        "CREATE TRIGGER evil AFTER INSERT ON runs BEGIN DELETE FROM experiments; END",
+        "CREATE TRIGGER worse AFTER UPDATE ON entities BEGIN SELECT no_such_function(1); END",
+        "CREATE VIEW odd AS SELECT no_such_function(1) AS a",
+        "CREATE TABLE more(a)",
+    )
+    Store(ours).imports.database(theirs)
+    assert {e.name for e in Store(ours).experiments.all()} == {"Ours", "Theirs"}
+    with closing(sqlite3.connect(ours)) as connection:
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    assert not names & {"evil", "worse", "odd", "more"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE experiments SET config='{\"name\": 1}'", "damaged.*ValidationError"),
+        ("UPDATE experiments SET config='[' || hex(zeroblob(9)) || ']'", "damaged"),
+        ("UPDATE experiments SET uuid='/../../x'", "damaged.*ValidationError"),
+        ("UPDATE experiments SET name=''", "damaged.*ValidationError"),
+        ("UPDATE experiments SET tags='[1]'", "tags of an experiment are a list of texts"),
+        ("UPDATE experiments SET created_at=9e999", "created_at is inf"),
+        ("UPDATE runs SET config='{}'", "damaged.*ValidationError"),
+        ("UPDATE runs SET notices='[1]'", "damaged.*ValidationError"),
+        ("UPDATE runs SET seed=77", "seed or held-out domain of a run is not that of its config"),
+        ("UPDATE runs SET status='odd'", "CHECK constraint failed"),
+        ("UPDATE runs SET best_test=9e999", "best_test is inf"),
+        ("UPDATE accuracy SET correct=total + 1", "CHECK constraint failed"),
+        ("UPDATE accuracy SET loss=-9e999 WHERE model=1", "accuracy.loss is -inf"),
+        ("UPDATE entities SET class_counts='{\"a\": 1}'", "damaged.*ValidationError"),
+        ("UPDATE rounds SET run_id=run_id + 99", "rows refer to runs or experiments that are not there"),
+        ("UPDATE experiments SET notes=CAST(x'ff' AS TEXT)", "UTF-8"),
+        ("DROP TABLE rounds", "rounds is not a table"),
+        ("ALTER TABLE runs DROP COLUMN notices", "no column 'notices'"),
+        ("DELETE FROM _sqlite_migrations WHERE name LIKE '0002%'", "some migrations .* are missing"),
+        ("UPDATE _sqlite_migrations SET name='9999_later' WHERE name LIKE '0002%'", "a newer FedLens"),
+        ("DELETE FROM _sqlite_migrations", "not a database of FedLens"),
+    ],
+)
+def test_what_no_fedlens_writes_is_refused_in_one_line(ours, theirs, statement, message):
+    run_sql(theirs, statement)
+    refused(ours, theirs, message)
+
+
+def test_a_view_in_the_place_of_a_table_is_refused(ours, theirs):
+    columns = "run_id, round, train_loss"
+    run_sql(
+        theirs, "DROP TABLE rounds", f"CREATE VIEW rounds AS SELECT 1 AS {columns.replace(',', ', 2 AS')}"
+    )
+    refused(ours, theirs, "rounds is not a table")
+
+
+def test_a_virtual_table_in_the_place_of_a_table_is_refused(ours, theirs):
+    run_sql(theirs, "DROP TABLE rounds", "CREATE VIRTUAL TABLE rounds USING fts5(run_id, round)")
+    refused(ours, theirs, "rounds is not a table")
+
+
+def test_a_generated_column_is_refused(ours, theirs):
+    run_sql(theirs, "ALTER TABLE accuracy RENAME COLUMN loss TO kept")
+    run_sql(theirs, "ALTER TABLE accuracy ADD COLUMN loss REAL GENERATED ALWAYS AS (0.5) VIRTUAL")
+    refused(ours, theirs, "table accuracy has no column 'loss'")
+
+
+def test_wrong_types_are_refused(ours, theirs):
+    rebuilt(theirs, "accuracy", ") STRICT, WITHOUT ROWID", ") WITHOUT ROWID")
+    run_sql(theirs, "UPDATE accuracy SET total='many'")
+    refused(ours, theirs, "cannot store TEXT value in INTEGER column")
+
+
+def test_a_huge_value_is_refused(ours, theirs, monkeypatch):
+    monkeypatch.setattr("fedcore.store.exchange.other_database.LARGEST_VALUE", 1_000_000)
+    run_sql(theirs, "UPDATE experiments SET notes=hex(zeroblob(600000))")
+    refused(ours, theirs, "too big")
+
+
+def test_a_link_to_a_database_is_followed_and_a_link_to_itself_is_refused(ours, theirs, tmp_path):
+    link = tmp_path / "link.db"
+    link.symlink_to(theirs)
+    assert Store(ours).imports.database(link).added == ("Theirs",)
+    circle = tmp_path / "circle.db"
+    circle.symlink_to(circle)
+    with pytest.raises(FedLensError):
+        Store(ours).imports.database(circle)
+    same = tmp_path / "same.db"
+    same.symlink_to(ours)
+    with pytest.raises(FedLensError, match="is the database itself"):
+        Store(ours).imports.database(same)
+
+
+@pytest.mark.parametrize("path", ["/", "/proc", "x" * 5000, "a\0b", "/dev/zero", "~nobody-of-this-name/x.db"])
+def test_what_is_no_file_is_refused(ours, path):
+    with pytest.raises(FedLensError) as caught:
+        Store(ours).imports.database(path)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+def test_an_older_database_is_migrated_in_the_copy_only(ours, tmp_path):
+    from sqlite_utils import Database
+
+    old = tmp_path / "old.db"
+    database = Database(old)
+    schema.migrations().apply(database, stop_before=list(schema.STEPS)[3])
+    database.close()
+    before = old.read_bytes()
+    assert Store(ours).imports.database(old).added == ()
+    assert old.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE experiments SET config='{\"name\": 1}' WHERE id=2",
+        "UPDATE experiments SET config='[]' WHERE id=2",
+        "UPDATE experiments SET tags='[[1]]' WHERE id=2",
+    ],
+)
+def test_an_unreadable_experiment_leaves_the_others_readable(ours, theirs, statement):
+    """One such row blanked the list and the page for the whole database."""
+    Store(ours).imports.database(theirs)
+    run_sql(ours, statement)
+    store = Store(ours)
+    assert [e.name for e in store.experiments.all()] == ["Ours"]
+    (damaged,) = store.experiments.unreadable()
+    assert (damaged.id, damaged.name) == (2, "Theirs") and "cannot be read" in damaged.reason
+    with pytest.raises(FedLensError, match="experiment 2 cannot be read"):
+        store.experiments.get(2)
+    store.experiments.delete(2)
+    assert store.experiments.unreadable() == []
+
+
+def test_a_run_with_damaged_texts_stays_listed(ours):
+    run_sql(ours, "UPDATE runs SET notices='[1]', environment='[1]', config='{}'")
+    store = Store(ours)
+    ((run,),) = [e.runs for e in store.experiments.all()]
+    assert run.notices[0]["message"] == "the notices of this run are damaged"
+    for read in (store.runs.environment, store.runs.config):
+        with pytest.raises(FedLensError, match="run 1 cannot be read"):
+            read(run.id)
+    assert store.runs.configs([run.id], skip_damaged=True) == {}
+
+
+def test_json_of_ours_is_written_with_the_columns_of_the_schema(theirs):
+    content = json.loads(Store(theirs).experiments.to_json([1]))
+    assert set(content["experiments"][0]["runs"][0]["tables"]) == set(schema.RUN_TABLES)
