@@ -105,9 +105,12 @@ def encode_context(
     context: Tensor,
     suffix: Suffix,
     lengths: Tensor | None = None,
-    lora: Lora | None = None,
+    packed: bool = False,
 ) -> Tensor:
     """Return unnormalised text features of [SOS] context[c] suffix[k] for contexts shared by all classes.
+
+    Args:
+        packed: leave out the padding of shorter class names, for many contexts at once.
 
     Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all)
     -> (clients, classes, d).
@@ -117,7 +120,7 @@ def encode_context(
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
     return backbone.text.encode(
-        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, lora
+        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, packed=packed
     )
 
 

@@ -163,13 +163,15 @@ class TextTower:
         lengths: Tensor | None = None,
         lora: Lora | None = None,
         positions: Tensor | None = None,
+        packed: bool = False,
     ) -> Tensor:
         """Return unnormalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
 
         Every class of a client has the same prefix, which the causal mask allows to be computed once.
         Position embeddings count each client's own prefix length; prefix rows from lengths[c] on get
         attention weight exactly 0, so that clients of different lengths share a batch without padding inside
-        any sequence.
+        any sequence. ``packed`` leaves out the padding behind shorter classes everywhere but in attention,
+        which pays where there are many sequences.
 
         Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
         of [EOT] in the suffix, lengths (clients,) with 1 <= length <= P, positions
@@ -187,10 +189,15 @@ class TextTower:
         s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
         masks = self._masks(lengths, width_p, steps, p.dtype)
         rows = torch.arange(classes, device=eot.device)
+        packing = _Packing(eot, steps) if packed else None
+        s = packing.pack(s) if packing else s
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
             qp, kp, vp = _project(block, layer, block.ln_1(p), lora)
             qs, ks, vs = _project(block, layer, block.ln_1(s), lora)
+            if packing:
+                qs, ks, vs = (packing.unpack(t) for t in (qs, ks, vs))
+                s = packing.unpack(s) if layer == last else s
             if layer == last:  # only [EOT] is pooled
                 qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
                 masks = (masks[0], masks[1][eot][:, None])
@@ -198,7 +205,8 @@ class TextTower:
                 q, k, v = (t[:, 0].transpose(1, 2) for t in (qp, kp, vp))
                 own = F.scaled_dot_product_attention(q, k, v, is_causal=True)
                 p = _finish(block, p, own.transpose(1, 2)[:, None])
-            s = _finish(block, s, _attend(qs, (kp, vp), (ks, vs), masks))
+            attended = _attend(qs, (kp, vp), (ks, vs), masks)
+            s = _finish(block, s, packing.pack(attended) if packing and layer < last else attended)
         pooled = self.model.ln_final(s[:, :, 0])
         projection = self.model.text_projection
         if projection is None:
@@ -219,6 +227,24 @@ class TextTower:
             torch.where(beyond, low, zero)[:, None, None, None],
             torch.where(later, low, zero),
         )
+
+
+class _Packing:
+    """The real tokens of sequences of different lengths in one row, so that padding costs nothing."""
+
+    def __init__(self, eot: Tensor, steps: int) -> None:
+        self.sizes = (len(eot), steps)
+        real = torch.arange(steps, device=eot.device) <= eot[:, None]
+        self.index = real.flatten().nonzero()[:, 0]
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Shape: (clients, classes, S, ...) -> (clients, 1, real tokens, ...)."""
+        return x.flatten(1, 2)[:, None, self.index]
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Shape: (clients, 1, real tokens, ...) -> (clients, classes, S, ...), zero on padding."""
+        padded = x.new_zeros(len(x), self.sizes[0] * self.sizes[1], *x.shape[3:])
+        return padded.index_copy(1, self.index, x[:, 0]).unflatten(1, self.sizes)
 
 
 def _attend(

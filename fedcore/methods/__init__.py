@@ -26,7 +26,9 @@ from fedcore.methods.tensors import (
     cosine_logits,
     cross_entropy,
     draw_linear,
+    in_pieces,
     masked_mean,
     mean_cosine,
+    saved_bytes,
     weighted_mean,
 )

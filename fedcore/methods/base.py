@@ -240,7 +240,7 @@ class Method(Generic[ConfigT]):
     """False for a method that trains nothing; its Config then needs none of ``MethodConfig``'s fields."""
     shared: tuple[str, ...] = ()
     """Names of the parameters that the default ``upload`` sends and the default ``aggregate`` averages."""
-    clients_use_global: ClassVar[bool] = False
+    clients_use_global: bool = False
     """True where every client predicts with the global model, which is then evaluated once for all."""
     backbones: ClassVar[Literal["one", "equal token widths", "any"]] = "one"
     """Whether clients may have different CLIPs: 'equal token widths' where only prompts in token space are

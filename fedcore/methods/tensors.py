@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedcore.lazy import functional as F
@@ -60,3 +61,40 @@ def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, 
     weight = torch.empty(rows, columns, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
     bias = torch.empty(rows, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
     return weight, bias
+
+
+def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
+    """Measure the memory that one more sample takes until the backward pass: what autograd keeps for it.
+
+    Args:
+        samples: arguments of the function, of two samples or more along the first axis.
+    """
+    kept: list[dict[int, int]] = [{}, {}]
+    for storages, count in zip(kept, (1, 2), strict=True):
+
+        def note(tensor: Tensor, storages: dict[int, int] = storages) -> Tensor:
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            result = function(*(s[:count].detach().clone().requires_grad_() for s in samples))
+            del result
+    return max(1, sum(kept[1].values()) - sum(kept[0].values()))  # weights are in both, and cancel
+
+
+def in_pieces(function: Callable[..., Tensor], size: int, *samples: Tensor) -> Tensor:
+    """Apply a function of samples to at most ``size`` of them at once, so that memory holds one piece.
+
+    The backward pass computes a piece again instead of keeping its activations. The result is that of one
+    call, up to rounding.
+
+    Shape: samples (n, ...) each -> the function's result (n, ...).
+    """
+    if len(samples[0]) <= size:
+        return function(*samples)
+    from torch.utils.checkpoint import checkpoint
+
+    pieces = zip(*(s.split(size) for s in samples), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([function(*piece) for piece in pieces])
+    return torch.cat([checkpoint(function, *piece, use_reentrant=False) for piece in pieces])

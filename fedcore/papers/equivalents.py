@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedcore.methods import registry
-from fedcore.papers.names import BEST_BLOCKS, COHORTS, PROMPT_LENGTHS
+from fedcore.papers.names import BEST_BLOCKS, COCOOP_FORMS, COHORTS, PROMPT_LENGTHS
 from fedcore.papers.published import PublishedValue
 
 
@@ -62,6 +62,8 @@ def _fedot(value: PublishedValue) -> Equivalent | None:
         return Equivalent("promptfl", {"context_length": 16})
     if name == "FedCLIP":
         return Equivalent("fedclip")
+    if name in COCOOP_FORMS:
+        return Equivalent("cocoop", {"share": COCOOP_FORMS[name], "context_length": 4, "init": "words"})
     changes: dict[str, dict[str, Any]] = {
         "FedOT": {"init": "random"} if value.setting == "RandInit" else {},
         "FedOT+random init": {"init": "random"},
@@ -108,10 +110,11 @@ def _fedalign(value: PublishedValue) -> Equivalent | None:
 
 def _feddeap(value: PublishedValue) -> Equivalent | None:
     switches = ("personal_prompt", "semantic_alignment", "domain_alignment")
+    if value.method in ("PromptFL", "FedDEAP [Baseline]"):  # Table 3's baseline prints Table 1's and 2's row
+        return Equivalent("promptfl", {"class_specific": True, "suffix": "sentence", "context_length": 16})
     variants = {
         "FedDEAP": (True, True, True),
         "FedDEAP [FedDEAP]": (True, True, True),
-        "FedDEAP [Baseline]": (False, False, False),
         "FedDEAP [w/ Personalized Prompt]": (True, False, False),
         "FedDEAP [w/o Semantic Align.]": (True, False, True),
         "FedDEAP [w/o Domain Align.]": (True, True, False),
@@ -119,7 +122,7 @@ def _feddeap(value: PublishedValue) -> Equivalent | None:
     if value.method in variants:
         lengths = PROMPT_LENGTHS.get(value.setting, {"prompt_length": 16, "personal_length": None})
         return Equivalent("feddeap", dict(zip(switches, variants[value.method], strict=True)) | lengths)
-    names = {"CLIP-zs": "zero-shot", "CLIP-FC": "clip-fc", "FedCLIP": "fedclip", "PromptFL": "promptfl"}
+    names = {"CLIP-zs": "zero-shot", "CLIP-FC": "clip-fc", "FedCLIP": "fedclip"}
     return Equivalent(names[value.method]) if value.method in names else None
 
 

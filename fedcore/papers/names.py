@@ -7,6 +7,14 @@ from fedcore.config import BackboneConfig, CohortConfig, Experiment, backbone_na
 BEST_BLOCKS = {"FEMNIST": 256, "PACS": 1, "Office-Home": 1, "VLCS": 4, "TerraIncognita": 16}
 """FedOT(+B): the number of blocks that its paper found best. 1 is FedOT itself, though the tables differ."""
 
+COCOOP_FORMS = {
+    "CoCoOp": "server_coop",  # Table 1 prints the row of Server CoOp
+    "CoCoOp (Server CoOp)": "server_coop",
+    "CoCoOp (Meta-Net Random Init)": "random_meta_net",
+    "CoCoOp (All Global)": "all_global",
+}
+"""CoCoOp's federated forms as FedOT's tables print them -> the field ``share``."""
+
 PROMPT_LENGTHS: dict[str, dict[str, int]] = {
     "p_prom.=12, g_prom.=20": {"prompt_length": 20, "personal_length": 12},
     "p_prom.=20, g_prom.=12": {"prompt_length": 12, "personal_length": 20},

@@ -22,6 +22,10 @@ WORDS = {
 """Fields that are neither numbers with limits nor choices, and what they must refuse."""
 
 COMBINED = {
+    "cocoop": {
+        ("context_length", "ge"),
+        ("context_length", "le"),
+    },  # the words "a photo of a" are four tokens
     "fedalign": {("start_layer", "le"), ("boundary_layer", "ge")},  # boundary_layer below start_layer
     "fedclip": {("batch_size", "ge")},  # one sample has no negatives
 }

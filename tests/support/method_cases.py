@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+NETWORK = ("w1", "b1", "w2", "b2")
+
+
 IMAGE = {"image_a", "image_b"}
 
 
@@ -23,6 +26,21 @@ LORA = {**SMALL, "rank": 2}
 # case -> method, config, what crosses upwards, what crosses downwards, what stays
 CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = {
     "clip-fc": ("clip-fc", SMALL, {"weight", "bias"}, {"weight", "bias"}, set()),
+    "cocoop": ("cocoop", SMALL, {"context", *NETWORK}, {"context", *NETWORK}, set()),
+    "cocoop-server-coop": (
+        "cocoop",
+        {**SMALL, "share": "server_coop"},
+        {"context"},
+        {"context"},
+        set(NETWORK),
+    ),
+    "cocoop-random-meta-net": (
+        "cocoop",
+        {**SMALL, "share": "random_meta_net"},
+        {"context"},
+        {"context"},
+        set(NETWORK),
+    ),
     "coop": ("coop", {**SMALL, "lr": 0.1}, set(), set(), {"context"}),
     "fedalign": ("fedalign", {**LORA, "class_text": "template"}, IMAGE | EVIDENCE, IMAGE | {"text"}, set()),
     "fedalign-table4": (
@@ -47,6 +65,13 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
     ),
     "fedot-all-local": ("fedot", {**SMALL, "share": "all_local"}, set(), set(), {"classifier", "matrix"}),
     "promptfl": ("promptfl", {**SMALL, "lr": 0.1}, {"context"}, {"context"}, set()),
+    "promptfl-class-specific": (
+        "promptfl",
+        {**SMALL, "context_length": 3, "class_specific": True, "suffix": "sentence"},
+        {"context"},
+        {"context"},
+        set(),
+    ),
     "sdfed": (
         "sdfed",
         {**SMALL, "local_length": "4,9,6"},

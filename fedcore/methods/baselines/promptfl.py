@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from fedcore.clip import tokens
-from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.clip.prompts import (
+    check_prompts,
+    check_room,
+    class_suffix,
+    draw_context,
+    encode_class_context,
+    encode_context,
+)
 from fedcore.methods import (
     About,
     Batch,
@@ -41,15 +48,31 @@ class PromptFLConfig(MethodConfig):
         le=75,
         description="Learned context vectors before the class name, tokens (M; paper: 16, also 4)",
     )
+    class_specific: bool = Field(
+        False,
+        title="a context for each class",
+        description="Learn a context for each class (CSC, as FedDEAP's PromptFL) instead of one for all",
+    )
+    suffix: Literal["name", "sentence"] = Field(
+        "name",
+        title="text after the context",
+        description="Text after the context: name, the class name (paper), or sentence, 'a photo of a "
+        "{class}.' (FedDEAP's PromptFL)",
+        json_schema_extra={"words": {"name": "the class name", "sentence": "a photo of a {class}"}},
+    )
     lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
     weighting: Weighting = Field(
         "samples", description="Server mean over clients: weighted by sample counts (paper), or plain"
     )
 
 
+SUFFIXES = {"name": "{}.", "sentence": "a photo of a {}."}
+"""What follows the context, by the field ``suffix``."""
+
+
 @method
 class PromptFL(Method[PromptFLConfig]):
-    """[SOS] context class name . [EOT] with one context for all classes, learned by all clients."""
+    """[SOS] context class name . [EOT] with a context that all clients learn, for all classes or for each."""
 
     name = "promptfl"
     about = About(
@@ -76,7 +99,7 @@ class PromptFL(Method[PromptFLConfig]):
             FedLensError: when the context leaves no room for a class name (field ``context_length``).
         """
         super().__init__(config, problem)
-        self.suffix = class_suffix(problem.backbone, problem.classes)
+        self.suffix = class_suffix(problem.backbone, problem.classes, SUFFIXES[config.suffix])
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
 
     @classmethod
@@ -87,24 +110,26 @@ class PromptFL(Method[PromptFLConfig]):
             FedLensError: with field ``backbone.name`` or ``context_length``.
         """
         check_prompts(context.spec)
-        tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
+        pattern = SUFFIXES[config.suffix]
+        tokens.check_room(context.spec, context.classes, config.context_length, "context_length", pattern)
 
     def init(self, generator: Generators) -> State:
-        """Return one context for all clients. Shape: context (M, m)."""
-        backbone = self.problem.backbone
-        context = draw_context(
-            self.config.context_length, backbone.spec.token_width, generator("promptfl", "context")
-        )
+        """Return one context for all clients. Shape: context (M, m), or (classes, M, m)."""
+        backbone, length = self.problem.backbone, self.config.context_length
+        contexts = len(self.problem.classes) if self.config.class_specific else 1
+        width = backbone.spec.token_width
+        context = draw_context(contexts * length, width, generator("promptfl", "context"))
+        context = context.view(contexts, length, width) if self.config.class_specific else context
         return State(shared={"context": context.to(backbone.device, backbone.dtype)})
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        text = encode_context(self.problem.backbone, params["context"], self.suffix)
-        logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
+        logits = self.logits(params, self.head(params, None), batch.x)
         return Step({("context",): cross_entropy(logits, batch.labels, batch.mask)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""
-        return {"text": encode_context(self.problem.backbone, params["context"], self.suffix)}
+        encode = encode_class_context if self.config.class_specific else encode_context
+        return {"text": encode(self.problem.backbone, params["context"], self.suffix)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class, image).
@@ -114,5 +139,5 @@ class PromptFL(Method[PromptFLConfig]):
         return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
-        """Return the learned context. Shape: (models, M, m)."""
+        """Return the learned context. Shape: (models, M, m), or (models, classes, M, m)."""
         return {"context": params["context"]}

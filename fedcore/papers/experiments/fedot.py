@@ -25,8 +25,8 @@ WRITERS = [2, 5, 10, 15]
 
 HELD_OUT = (
     "each domain is held out in turn, and the reported round is selected on validation data. The paper gives "
-    "one learning rate per data set; here PromptFL and FedCLIP keep their own. The seeds are those of the "
-    "conference version."
+    "one learning rate per data set; here PromptFL, CoCoOp and FedCLIP keep theirs. The seeds are those of "
+    "the conference version."
 )
 FIGURE2 = (
     f"FedOT, Figure 2: {HELD_OUT}{NOT_PRINTED}It shows personalisation over the number of blocks, 2^N for N "
@@ -88,6 +88,9 @@ def _table(dataset: str) -> Experiment:
             method("zero-shot", "Zero-shot CLIP"),
             method("promptfl", "PromptFL (M=4)", context_length=4),
             method("promptfl", "PromptFL (M=16)", context_length=16),
+            method("cocoop", "CoCoOp, Server CoOp", share="server_coop"),
+            method("cocoop", "CoCoOp, random Meta-Net", share="random_meta_net"),
+            method("cocoop", "CoCoOp, all global", share="all_global"),
             method("fedclip", "FedCLIP"),
             method("fedot", "FedOT", lr=rate),
             *with_blocks,

@@ -5,7 +5,7 @@ import torch
 
 from fedcore.clip.specs import BackboneSpec
 from fedcore.errors import FedLensError
-from fedcore.methods.base import RunContext
+from fedcore.methods.base import RunContext, State
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.registry import build_config
 from tests.support.against import build, cells, client_logits, engine_batches, global_logits, samples
@@ -47,6 +47,44 @@ def test_a_fresh_context_is_small_noise_that_follows_the_seed(tiny_backbone, tin
     assert drawn[0].shape == (64, 16)
     assert drawn[0].std().item() == pytest.approx(0.02, rel=0.1)  # 1,024 draws: three standard errors are 7 %
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("suffix", ["name", "sentence"])
+def test_contexts_of_each_class_agree_with_the_naive_implementation(
+    tiny_backbone, tiny_federation, run_rounds, suffix
+):
+    federation = tiny_federation(tiny_backbone())
+    problem, model = federation.problem, federation.problem.backbone.model
+    method = build("promptfl", federation, **SETTINGS, class_specific=True, suffix=suffix)
+    first = method.init(problem.generator).shared["context"]
+    assert first.shape == (3, 3, 16)
+    xs, labels = samples(federation)
+    scale, tokenizer = problem.backbone.logit_scale, problem.backbone.tokenizer
+    batches = engine_batches(federation, method, 3)
+    config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "weighting": "samples"}
+    pattern = {"name": "{}", "sentence": "a photo of a {}"}[suffix]
+    names = tuple(pattern.format(name) for name in problem.classes)
+    expected = oracle.run(model, tokenizer, names, xs, labels, first, batches, scale, config)
+    state = run_rounds(method, federation, 3).state
+    torch.testing.assert_close(state.shared["context"], expected, atol=1e-6, rtol=0)
+    assert (expected - first).abs().flatten(1).amax(1).min() > 1e-4  # every class has learned
+    loop = run_rounds(method, federation, 1)
+    assert loop.finished[-1].scalars_up == 3 * 3 * 3 * 16
+
+
+def test_feddeaps_promptfl_is_feddeap_without_its_parts(tiny_backbone, tiny_federation, run_rounds):
+    """The paper's Table 3 calls it the baseline; its values are those of PromptFL in Tables 1 and 2."""
+    federation = tiny_federation(tiny_backbone())
+    common = {"lr": 0.05, "batch_size": 4, "weight_decay": 1e-5, "weighting": "uniform"}
+    ours = build("promptfl", federation, **common, context_length=3, class_specific=True, suffix="sentence")
+    off = {"personal_prompt": False, "semantic_alignment": False, "domain_alignment": False}
+    theirs = build("feddeap", federation, **common, prompt_length=3, **off)
+    first = theirs.init(federation.problem.generator).shared["p_s"]
+    ours.init = lambda generator: State(shared={"context": first})
+    one, other = (run_rounds(method, federation, 3) for method in (ours, theirs))
+    torch.testing.assert_close(one.state.shared["context"], other.state.shared["p_s"], atol=1e-12, rtol=0)
+    assert cells(one) == cells(other)
+    assert one.finished[-1].bytes_up == other.finished[-1].bytes_up
 
 
 def test_only_the_context_is_sent(tiny_backbone, tiny_federation, run_rounds):

@@ -34,8 +34,10 @@ def text_feature(model: torch.nn.Module, tokenizer, context: Tensor, name: str) 
 
 
 def text_features(model: torch.nn.Module, tokenizer, context: Tensor, classes: tuple[str, ...]) -> Tensor:
-    """Shape: context (L, m) -> (K, d)."""
-    return torch.stack([text_feature(model, tokenizer, context, name) for name in classes])
+    """Shape: context (L, m), or (K, L, m) with one of each class -> (K, d)."""
+    contexts = context if context.dim() == 3 else [context] * len(classes)
+    pairs = zip(contexts, classes, strict=True)
+    return torch.stack([text_feature(model, tokenizer, own, name) for own, name in pairs])
 
 
 def scores(text: Tensor, x: Tensor, scale: float) -> Tensor:

@@ -1,0 +1,227 @@
+"""CoCoOp: a context that a small network shifts for each image, in three federated forms (Zhou et al.)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.clip import tokens
+from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    Batch,
+    Generators,
+    LearningRate,
+    Method,
+    MethodConfig,
+    Models,
+    Params,
+    Ragged,
+    RunContext,
+    State,
+    Step,
+    cosine_logits,
+    cross_entropy,
+    draw_linear,
+    in_pieces,
+    method,
+    saved_bytes,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import LocalData, Problem
+
+WORDS = "a photo of a"
+NETWORK = ("w1", "b1", "w2", "b2")
+"""Parameters of the Meta-Net d -> d/16 -> m."""
+PIECE_BYTES = {"cpu": 2**28, "cuda": 2**33}
+"""Activations of the images that the text tower reads at once in training."""
+HELD = 12
+"""Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
+
+
+class CoCoOpConfig(MethodConfig):
+    """Hyper-parameters of CoCoOp and of its three federated forms in FedOT's comparison."""
+
+    share: Literal["server_coop", "random_meta_net", "all_global"] = Field(
+        "all_global",
+        title="server holds",
+        description="What the server holds: server_coop, the mean context alone; random_meta_net, the mean "
+        "context and a Meta-Net that is never trained; all_global, the means of both. In the first two every "
+        "client keeps a Meta-Net of its own",
+        json_schema_extra={
+            "words": {
+                "server_coop": "the context (Server CoOp)",
+                "random_meta_net": "the context and a random Meta-Net",
+                "all_global": "context and Meta-Net (All Global)",
+            }
+        },
+    )
+    context_length: int = Field(
+        4, ge=1, le=75, description="Learned context vectors before the class name, tokens (M; paper: 4)"
+    )
+    init: Literal["words", "random"] = Field(
+        "words",
+        title="initial context",
+        description=f"Initial context: words, '{WORDS}' (CoCoOp), or random vectors",
+        json_schema_extra={"words": {"words": f"'{WORDS}'", "random": "random vectors"}},
+    )
+    lr: LearningRate = Field(2e-3, description="Learning rate of local SGD (CoCoOp: 0.002)")
+
+    @model_validator(mode="after")
+    def _words_fit(self) -> CoCoOpConfig:
+        if self.init == "words" and self.context_length != len(WORDS.split()):
+            raise ValueError(
+                f"'{WORDS}' has {len(WORDS.split())} tokens, not {self.context_length}; choose "
+                f"context_length = {len(WORDS.split())}, or init = random"
+            )
+        return self
+
+
+@method
+class CoCoOp(Method[CoCoOpConfig]):
+    """[SOS] (context + MetaNet(h/|h|)) class name . [EOT]: every image has class features of its own."""
+
+    name = "cocoop"
+    about = About(
+        title="CoCoOp",
+        source="Zhou et al., Conditional Prompt Learning for Vision-Language Models, CVPR 2022, in the three "
+        "federated forms of FedOT's comparison",
+        summary="CLIP stays frozen; a short context before every class name is learned, as in CoOp. "
+        "A small network, the Meta-Net, reads the image and shifts the context, so that every image is "
+        "compared with class features of its own. "
+        "The server averages the context. "
+        "The Meta-Net is averaged too (All Global), or stays with each client while the server has none "
+        "(Server CoOp) or an untrained one (Meta-Net random init). "
+        "A pass of the text encoder per image makes it the most expensive of the prompt methods.",
+        family="baseline",
+    )
+    Config = CoCoOpConfig
+
+    def __init__(self, config: CoCoOpConfig, problem: Problem) -> None:
+        """Prepare the class names.
+
+        Raises:
+            FedLensError: when the context leaves no room for a class name (field ``context_length``).
+        """
+        super().__init__(config, problem)
+        self.suffix = class_suffix(problem.backbone, problem.classes)
+        check_room(problem.backbone, config.context_length, self.suffix, "context_length")
+        everything = config.share == "all_global"
+        self.shared = ("context", *NETWORK) if everything else ("context",)
+        self.clients_use_global = everything
+
+    @classmethod
+    def check(cls, config: CoCoOpConfig, context: RunContext) -> None:
+        """Refuse text towers without prompts, and contexts that leave a class name no room.
+
+        Raises:
+            FedLensError: with field ``backbone.name`` or ``context_length``.
+        """
+        check_prompts(context.spec)
+        tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
+
+    def init(self, generator: Generators) -> State:
+        """Return the context, and one Meta-Net for all, drawn as torch.nn.Linear does.
+
+        Shape: context (M, m), w1 (d/16, d), b1 (d/16,), w2 (m, d/16), b2 (m,), the network's with the client
+        axis where it is the clients' own.
+        """
+        backbone = self.problem.backbone
+        width, d = backbone.spec.token_width, backbone.spec.embed_dim
+        hidden = max(1, d // 16)
+        layers = (
+            *draw_linear(hidden, d, generator("cocoop", "meta-net", 1)),
+            *draw_linear(width, hidden, generator("cocoop", "meta-net", 2)),
+        )
+        where = (backbone.device, backbone.dtype)
+        network = {name: v.to(*where) for name, v in zip(NETWORK, layers, strict=True)}
+        context = {"context": self._first_context(generator).to(*where)}
+        if self.config.share == "all_global":
+            return State(shared=context | network)
+        own = {name: value.clone() for name, value in self.repeat(network).items()}
+        server = network if self.config.share == "random_meta_net" else {}
+        return State(shared=context, local=own, server=server)
+
+    def _first_context(self, generator: Generators) -> Tensor:
+        backbone, length = self.problem.backbone, self.config.context_length
+        if self.config.init == "random":
+            return draw_context(length, backbone.spec.token_width, generator("cocoop", "context"))
+        ids = backbone.tokenize([WORDS])[:, 1 : length + 1].to(backbone.device)
+        return backbone.text.embed(ids)[0].clone()
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        logits = self.logits(params, {}, batch.x)
+        return Step({("context", *NETWORK): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def models(self, state: State) -> Models:
+        """Return the server's context with its Meta-Net, if it has one, and the clients' models."""
+        common = {name: value[None] for name, value in (state.shared | state.server).items()}
+        return Models(common, {**self.repeat(state.shared), **state.local})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features where no Meta-Net shifts the context. Shape: text (models, classes, d)."""
+        if "w1" in params:
+            return {}
+        return {"text": encode_context(self.problem.backbone, params["context"], self.suffix)}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(prompted class for this image, image).
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
+        if "text" in head:
+            return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
+        contexts = self._contexts(params, x).flatten(0, 1)
+        return in_pieces(self._scores, self._piece, contexts, x.flatten(0, 1)).view(*x.shape[:2], -1)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return h and the class features, those of each image where a Meta-Net shifts the context.
+
+        Shape: x (models, samples, d) -> (models, samples, d), (models, classes, d) or (models, samples,
+        classes, d).
+        """
+        if "text" in head:
+            return x, head["text"]
+        texts = self._texts(self._contexts(params, x).flatten(0, 1))
+        return x, texts.unflatten(0, x.shape[:2])
+
+    def numbers_per_sample(self) -> int:
+        """Return the numbers of a pass of the text tower over one image's prefix and all class names."""
+        length = self.config.context_length + 1 + int((self.suffix.eot + 1).sum())
+        return HELD * length * self.problem.backbone.spec.token_width
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return the learned context, as it is before an image shifts it. Shape: (models, M, m)."""
+        return {"context": params["context"]}
+
+    def _contexts(self, params: Params, x: Tensor) -> Tensor:
+        """Return context + W_2 relu(W_1 h/|h| + b_1) + b_2. Shape: x (c, n, d) -> (c, n, M, m)."""
+        w1, b1, w2, b2 = (params[name] for name in NETWORK)
+        hidden = F.relu(F.normalize(x, dim=-1) @ w1.transpose(1, 2) + b1[:, None])
+        shift = hidden @ w2.transpose(1, 2) + b2[:, None]
+        return params["context"][:, None] + shift[:, :, None]
+
+    def _texts(self, contexts: Tensor) -> Tensor:
+        """Return class features. Shape: contexts (images, M, m) -> (images, classes, d)."""
+        return encode_context(self.problem.backbone, contexts, self.suffix, packed=True)
+
+    def _scores(self, contexts: Tensor, x: Tensor) -> Tensor:
+        """Shape: contexts (images, M, m), x (images, d) -> (images, classes)."""
+        return cosine_logits(x[:, None], self._texts(contexts), self.problem.backbone.logit_scale)[:, 0]
+
+    @cached_property
+    def _piece(self) -> int:
+        """Images whose activations fit into ``PIECE_BYTES``, by what the backbone keeps for one image."""
+        backbone = self.problem.backbone
+        width, d = backbone.spec.token_width, backbone.spec.embed_dim
+        contexts, x = (torch.ones(2, *size) for size in ((self.config.context_length, width), (d,)))
+        where = (backbone.device, backbone.dtype)
+        each = saved_bytes(self._scores, contexts.to(*where), x.to(*where))
+        return max(1, PIECE_BYTES.get(backbone.device.type, PIECE_BYTES["cpu"]) // each)
