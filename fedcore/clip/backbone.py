@@ -197,15 +197,21 @@ def _create(name: str, pretrained: str | None) -> Any:
 
 
 def _empty(name: str, **options: object) -> Any:
-    """Return the model before its weights are loaded; open_clip's warning about that is not logged."""
+    """Return the model before its weights are loaded, all of which must be; its own hold anything.
+
+    open_clip's warning that no weights are loaded is not logged.
+    """
     import open_clip
+
+    from fedcore.clip.weights import Uninitialised
 
     def is_other_message(record: logging.LogRecord) -> bool:
         return "No pretrained weights loaded" not in record.getMessage()
 
     logging.getLogger().addFilter(is_other_message)
     try:
-        return open_clip.create_model(name, load_weights=False, pretrained_text=False, **options)
+        with Uninitialised():
+            return open_clip.create_model(name, load_weights=False, pretrained_text=False, **options)
     finally:
         logging.getLogger().removeFilter(is_other_message)
 

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from fedcore.errors import FedLensError, first_line
 
@@ -79,6 +80,21 @@ def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
         if all(name.startswith(prefix) for name in content):
             content = {name.removeprefix(prefix): value for name, value in content.items()}
     return {n: v for n, v in content.items() if n.rpartition(".")[2] not in _NOT_WEIGHTS}
+
+
+class Uninitialised(TorchFunctionMode):
+    """Makes modules without drawing their first weights, which takes longer than the rest of making them.
+
+    Their parameters hold anything until weights are loaded over all of them.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def fit(model: torch.nn.Module, state: dict[str, Tensor], name: str, path: Path) -> None:

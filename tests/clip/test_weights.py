@@ -292,3 +292,18 @@ def test_an_unknown_tag_is_answered_before_anything_is_loaded():
 def test_a_hub_file_of_its_own_name_is_looked_for_as_safetensors_first():
     repo, files = tags.repository("ViTamin-S", "datacomp1b")
     assert repo == "jienengchen/ViTamin-S" and files == ("pytorch_model.safetensors", "pytorch_model.bin")
+
+
+def test_first_weights_are_not_drawn_where_a_file_replaces_them(models, tmp_path):
+    """No tensor keeps what stood in memory: all are the file's."""
+    before = torch.random.get_rng_state()
+    with weights.Uninitialised():
+        torch.nn.Linear(3, 2)
+        torch.nn.MultiheadAttention(4, 2)
+    assert torch.equal(before, torch.random.get_rng_state())
+    saved = random_model("small-clip").state_dict()
+    path = tmp_path / "weights.pt"
+    torch.save(saved, path)
+    loaded = backbone.load("small-clip", str(path)).model.state_dict()
+    assert loaded.keys() == saved.keys()
+    assert all(torch.equal(loaded[name], saved[name]) for name in saved)
