@@ -71,7 +71,11 @@ def why_it_ended(run: RunRow) -> None:
     text = markup.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and run.origin == "engine":
         kept = session.store().runs.newest_checkpoint(run.id)
-        goes_on = f"continues after round {kept[0]}" if kept else "starts again from the beginning"
+        goes_on = f"continues after round {kept[0]}" if kept else "starts from the beginning"
+        if not kept and run.rounds_done:
+            goes_on = (
+                f"needs its checkpoints, which are gone: `fedlens resume {run.id} --restart` trains it anew"
+            )
         text += (
             f"\n\nIf the config is to blame, *Clone* opens it in the form to correct it; *Resume* {goes_on}."
         )

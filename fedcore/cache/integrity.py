@@ -31,7 +31,7 @@ _checked: dict[Path, Identity] = {}
 """Arrays that this process has read and found intact, as they were then."""
 
 
-def new_digest(content: bytes = b"") -> xxhash.xxh3_128:
+def new_digest(content: bytes | memoryview = b"") -> xxhash.xxh3_128:
     """Start a digest.
 
     XXH3 notices every change that a disk makes; it protects against no attacker, who could write another

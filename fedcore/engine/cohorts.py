@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fedcore.clip.specs import BackboneSpec, backbone_spec, weights_source
 from fedcore.config import BackboneConfig, CohortConfig, RunConfig, backbones
+from fedcore.engine.checkpoint import PARTS
 from fedcore.errors import FedLensError
 from fedcore.federation import LocalData
 from fedcore.lazy import torch
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.federation import Federation
-
-PARTS = ("shared", "personal", "local", "server")
-"""Parts of ``State`` that hold parameters."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from fedcore.engine.checkpoint import newest_intact
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
@@ -47,12 +48,14 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     from fedcore.engine import inspect
 
     run_id, runs = job.args["run"], job.store.runs
-    checkpoint = runs.newest_checkpoint(run_id)
+    checkpoint, damaged = newest_intact(runs.checkpoints(run_id))
     if checkpoint is None:
+        why = "; ".join(damaged) or "it was deleted, or the run was trained elsewhere"
         raise FedLensError(
-            f"run {run_id} has no checkpoint to look into: it was deleted, or the run was trained elsewhere; "
-            "run it again to look into it"
+            f"run {run_id} has no checkpoint to look into: {why}; run it again to look into it"
         )
+    for finding in damaged:
+        job.log(finding)
     _, path = checkpoint
     config, environment = runs.config(run_id), runs.environment(run_id)
     snapshot = yield from inspect.restore(config, path, job.store.artifacts, job.device, environment)

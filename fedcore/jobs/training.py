@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
-from fedcore.engine.events import Event, Finished
+from fedcore.engine.checkpoint import has_digest, newest_intact
+from fedcore.engine.events import Event, Finished, Notice
 from fedcore.engine.local import Stopped
+from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.store.run_writer import RunWriter
+from fedcore.store.runs import Runs
 
 Engine = Callable[..., Iterator[Event]]
 """The engine, with the arguments of ``fedcore.engine.train.train``, which is the real one."""
@@ -22,7 +26,7 @@ def load_engine() -> Engine:
 
 
 def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict[str, Any]]:
-    """Train a run, from its newest checkpoint where it has one.
+    """Train a run, from its newest intact checkpoint where it has recorded rounds.
 
     Args:
         engine: default: ``load_engine()``.
@@ -31,10 +35,11 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
 
     Raises:
         Stopped: when the job was asked to stop; the current round is discarded.
+        FedLensError: when there are recorded rounds and no checkpoint to go on from.
     """
     run = RunWriter(job.claim)
     runs = job.store.runs
-    checkpoint = runs.newest_checkpoint(job.id)
+    checkpoint = yield from _find_checkpoint(runs, job.id)
     run.rewind(None if checkpoint is None else checkpoint[0])
     resuming = f", resuming after round {checkpoint[0]}" if checkpoint else ""
     job.log(f"attempt {job.claim.attempt}{resuming}")
@@ -55,3 +60,37 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
             raise Stopped
         raise RuntimeError("the engine ended before its last round")
     return {}
+
+
+def _find_checkpoint(runs: Runs, run_id: int) -> Generator[Notice, None, tuple[int, Path] | None]:
+    """Find the checkpoint from which a run goes on; None where it begins.
+
+    A run with round 0 only begins again, as nothing has been trained. Otherwise recorded rounds are never
+    deleted without a checkpoint from which they can be trained again.
+
+    Raises:
+        FedLensError: when there are recorded rounds and no intact checkpoint.
+    """
+    last = runs.last_round(run_id)
+    newest, damaged = newest_intact(runs.checkpoints(run_id))
+    if last is None:
+        return None
+    why = "; ".join(damaged) or "the checkpoints of its last rounds are gone"
+    if newest is None and last == 0:
+        yield Notice(f"{why}; only round 0 was recorded, so the run begins again")
+        return None
+    if newest is None:
+        raise FedLensError(
+            f"the {last} recorded rounds of run {run_id} cannot be continued: {why} "
+            f"({runs.folder(run_id)}); put its checkpoints back and resume it, or train it from the "
+            f"beginning with `fedlens resume {run_id} --restart`, which deletes the recorded rounds"
+        )
+    if newest[0] < last:
+        again = f"round {last} is" if newest[0] + 1 == last else f"rounds {newest[0] + 1} to {last} are"
+        yield Notice(f"{why}; the run goes on after round {newest[0]}, and {again} trained again")
+    if not has_digest(newest[1]):
+        yield Notice(
+            f"the checkpoint after round {newest[0]} is of an earlier release and has no digest, so that "
+            "damage to it would not be noticed; the next one has a digest"
+        )
+    return newest

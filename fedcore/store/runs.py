@@ -167,21 +167,28 @@ class Runs:
         """Return the path of a run's log file; it may not exist yet."""
         return self.folder(run_id) / LOG_NAME
 
-    def newest_checkpoint(self, run_id: int) -> tuple[int, Path] | None:
-        """Return round and file of the newest checkpoint whose round is in the database, if any.
+    def last_round(self, run_id: int) -> int | None:
+        """Return the last recorded round; None if there is none (``rounds_done`` is 0 also after round 0)."""
+        (row,) = self._file.rows("SELECT max(round) AS last FROM rounds WHERE run_id=:run", {"run": run_id})
+        last: int | None = row["last"]
+        return last
+
+    def checkpoints(self, run_id: int) -> list[tuple[int, Path]]:
+        """Return round and file of a run's checkpoints whose rounds are in the database, the newest first.
 
         A crash may leave a checkpoint one round ahead of the database; its round is then trained again.
         """
-        # not rounds_done: its 0 means both "round 0" and "nothing yet"
-        (row,) = self._file.rows("SELECT max(round) AS last FROM rounds WHERE run_id=:run", {"run": run_id})
-        if row["last"] is None:
-            return None
-        checkpoints = [
+        last = self.last_round(run_id)
+        files = [
             (int(path.stem.removeprefix("round-")), path)
             for path in self.folder(run_id).glob("round-*.safetensors")
             if path.stem.removeprefix("round-").isdigit()
         ]
-        return max((item for item in checkpoints if item[0] <= row["last"]), default=None)
+        return sorted((f for f in files if last is not None and f[0] <= last), reverse=True)
+
+    def newest_checkpoint(self, run_id: int) -> tuple[int, Path] | None:
+        """Return round and file of the newest of ``checkpoints``, intact or not; None if there is none."""
+        return next(iter(self.checkpoints(run_id)), None)
 
     def stop(self, run_ids: Iterable[int]) -> list[int]:
         """Stop runs: a queued run at once, a running one between two training steps.

@@ -156,26 +156,6 @@ def test_resuming_reuses_the_environment_and_the_newest_checkpoint(db, queued):
     assert Store(db).rounds.evaluated(run_id) == list(range(7))
 
 
-def test_without_checkpoints_a_resumed_run_starts_anew(db, queued):
-    (run_id,) = queued(rounds=6, fail_at=4)
-    execute(db)
-    for file in Store(db).runs.log_path(run_id).parent.glob("round-*"):
-        file.unlink()
-    Store(db).runs.resume([run_id])
-
-    def mended(run, **options):
-        return fake_engine.train(without_failure(run), **options)
-
-    assert execute(db, partial(training.train, engine=mended)) == (run_id, "done")
-    (fresh,) = queued(rounds=6)
-    assert execute(db) == (fresh, "done")
-    assert recorded(db, run_id) == recorded(db, fresh)
-
-
-def without_failure(run):
-    return run.model_copy(update={"method": run.method.model_copy(update={"config": {}})})
-
-
 def test_work_goes_on_with_the_experiment_and_a_failure_stays_alone(db, queued):
     mine = queued(methods=3, rounds=3, fail_at=2)
     others = queued(rounds=2)

@@ -38,7 +38,7 @@ def test_without_an_id_nothing_is_missing(open_page: Opened, filled: Path) -> No
 
 def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: Path) -> None:
     run = of_state(filled, "failed").id
-    assert "starts again from the beginning" in open_page("run", id=str(run)).error[0].value
+    assert "*Resume* needs its checkpoints, which are gone" in open_page("run", id=str(run)).error[0].value
     keep_checkpoint(filled, run, 3)
     app = open_page("run", id=str(run))
     (said,) = app.error

@@ -15,8 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from fedcore.config import RunConfig
+from fedcore.engine import checkpoint
 from fedcore.engine.events import (
     Cell,
     ClientRound,
@@ -55,8 +58,7 @@ def train(
     options = run.method.config
     state, done = f"seed {run.seed} {run.method.name}", -1
     if resume_from is not None:
-        number, state = Path(resume_from).read_text().split(" ", 1)
-        done = int(number)
+        done, state = read_checkpoint(Path(resume_from))
     entities = [
         Entity(0, "global", "global"),
         *(
@@ -82,13 +84,25 @@ def train(
         if number == options.get("fail_at"):
             raise ZeroDivisionError("the fake engine was told to")
         state = hashlib.sha256(f"{state} {number}".encode()).hexdigest()
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"round-{number}.safetensors"
-        path.write_text(f"{number} {state}")
-        (folder / f"round-{number - 2}.safetensors").unlink(missing_ok=True)
+        path = write_checkpoint(folder, number, state)
         yield _round(number, state, str(path))
+        checkpoint.prune(folder, keep={number - 1, number})
     if not options.get("forget_the_end"):
         yield Finished(run.rounds)
+
+
+def write_checkpoint(folder: Path, number: int, state: str = "") -> Path:
+    """A checkpoint of the fake engine: its state is in the metadata."""
+    folder.mkdir(parents=True, exist_ok=True)
+    metadata = {"round": str(number), "run": state, "digest": "0" * 32}
+    path = checkpoint.path_of(folder, number)
+    path.write_bytes(checkpoint.with_digest(save({"taken": np.zeros(1)}, metadata)))
+    return path
+
+
+def read_checkpoint(path: Path) -> tuple[int, str]:
+    with safe_open(path, "np") as file:
+        return int(file.metadata()["round"]), file.metadata()["run"]
 
 
 def _round(number: int, state: str, path: str) -> RoundFinished:

@@ -53,7 +53,7 @@ class Imports:
 
         Repeatable: an experiment (known by its uuid) that is in the store already stays as it is; newer
         rounds are not added. Runs that were queued or running there become ``stopped`` here: their
-        checkpoints are not copied, so a resume trains them from the beginning.
+        checkpoints are not copied, so they can be resumed where they were trained, or be restarted here.
 
         Raises:
             FedLensError: when one of the databases cannot be used; nothing is written then.

@@ -1,0 +1,126 @@
+"""A run goes on from its newest intact checkpoint, and recorded rounds are never deleted without a word."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedcore.engine import checkpoint
+from fedcore.jobs import job, training
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.store import Store
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+from tests.support.jobs import recorded
+
+
+def mended(run, **options):
+    """The fake engine without the failure that the first attempt was told to have."""
+    method = run.method.model_copy(update={"config": {}})
+    return fake_engine.train(run.model_copy(update={"method": method}), **options)
+
+
+def execute(db: Path, engine=fake_engine.train) -> str:
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+        return job.execute(claimed, heartbeat, handler=partial(training.train, engine=engine))
+
+
+@pytest.fixture
+def interrupted(db, queued) -> tuple[int, Path, dict]:
+    """A run of 6 rounds that failed in the 4th, its folder, and the rows of a run that did not fail."""
+    (whole,) = queued(rounds=6)
+    assert execute(db) == "done"
+    (run_id,) = queued(rounds=6, fail_at=4)
+    assert execute(db) == "failed"
+    return run_id, Store(db).runs.folder(run_id), recorded(db, whole)
+
+
+def notices(db: Path, run_id: int) -> list[str]:
+    return [n["message"] for n in Store(db).runs.get([run_id])[0].notices if n["message"] != "a remark"]
+
+
+def flip_last_bit(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a flipped bit": flip_last_bit,
+    "cut off": lambda path: os.truncate(path, 100),
+    "empty": lambda path: os.truncate(path, 0),
+    "deleted": lambda path: path.unlink(),
+    "of another round": lambda path: path.write_bytes(path.with_stem("round-2").read_bytes()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_newest_checkpoint_is_skipped_with_a_notice(db, interrupted, damage):
+    run_id, folder, expected = interrupted
+    DAMAGE[damage](folder / "round-3.safetensors")
+    Store(db).runs.resume([run_id])
+    assert execute(db, mended) == "done"
+    assert recorded(db, run_id) == expected
+    (said,) = notices(db, run_id)
+    assert said.endswith("; the run goes on after round 2, and round 3 is trained again")
+
+
+@pytest.mark.parametrize("damage", [flip_last_bit, Path.unlink])
+def test_without_an_intact_checkpoint_recorded_rounds_are_kept_and_the_remedy_is_named(
+    db, interrupted, damage
+):
+    run_id, folder, expected = interrupted
+    before = recorded(db, run_id)
+    for path in folder.glob("round-*"):
+        damage(path)
+    Store(db).runs.resume([run_id])
+    assert execute(db, mended) == "failed"
+    assert recorded(db, run_id) == before and before["accuracy"]
+    text = Store(db).runs.get([run_id])[0].status_text
+    assert f"the 3 recorded rounds of run {run_id} cannot be continued" in text
+    assert f"`fedlens resume {run_id} --restart`" in text
+    Store(db).runs.retry([run_id])
+    assert execute(db, mended) == "done"
+    assert recorded(db, run_id) == expected
+
+
+def test_a_run_that_recorded_only_round_0_begins_again_and_says_so(db, queued):
+    (run_id,) = queued(rounds=2, fail_at=1)
+    assert execute(db) == "failed"
+    (Store(db).runs.folder(run_id) / "round-0.safetensors").write_bytes(b"?")
+    Store(db).runs.resume([run_id])
+    assert execute(db, mended) == "done"
+    assert [n for n in notices(db, run_id) if "only round 0 was recorded, so the run begins again" in n]
+
+
+def test_a_checkpoint_of_an_earlier_release_is_used_and_said_to_have_no_digest(db, interrupted, monkeypatch):
+    run_id, folder, expected = interrupted
+    path = folder / "round-3.safetensors"
+    round_, state = fake_engine.read_checkpoint(path)
+    path.write_bytes(fake_engine.save({}, {"round": str(round_), "run": state}))
+    Store(db).runs.resume([run_id])
+    assert execute(db, mended) == "done"
+    assert recorded(db, run_id) == expected
+    (said,) = notices(db, run_id)
+    assert "the checkpoint after round 3 is of an earlier release and has no digest" in said
+
+
+def test_until_a_round_is_recorded_two_older_checkpoints_stay(db, queued):
+    """A run killed between saving round 4 and recording it can fall back from round 3 to round 2."""
+    (run_id,) = queued(rounds=6)
+
+    def killed(run, **options):
+        for event in fake_engine.train(run, **options):
+            if getattr(event, "round", 0) == 4:
+                raise KeyboardInterrupt
+            yield event
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(db, killed)
+    kept = sorted(path.name for path in Store(db).runs.folder(run_id).glob("round-*"))
+    assert kept == [f"round-{i}.safetensors" for i in (2, 3, 4)]
+    assert [r for r, _ in Store(db).runs.checkpoints(run_id)] == [3, 2]
+    assert checkpoint.newest_intact(Store(db).runs.checkpoints(run_id))[0][0] == 3
