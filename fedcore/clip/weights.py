@@ -92,7 +92,8 @@ class Uninitialised(TorchFunctionMode):
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__module__", "") == "torch.nn.init":
+        draws = func in (torch.Tensor.normal_, torch.Tensor.uniform_)
+        if draws or getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
 
