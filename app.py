@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import streamlit as st
+from starlette.middleware import Middleware
 
+from pages.guard import tokens
+from pages.guard.guard import Guard
 from pages.live_view import pulse
+from pages.widgets import session
 
 READY_SECONDS = 0.5  # until the server answers
 
 
+def address() -> str:
+    """Return the address of the dashboard on this machine."""
+    scheme = "https" if st.get_option("server.sslCertFile") else "http"
+    return f"{scheme}://localhost:{st.get_option('server.port')}{session.base_path()}/"
+
+
 @asynccontextmanager
-async def open_browser(_: st.App) -> AsyncIterator[None]:
-    """Open the page in a browser, as ``streamlit run`` does for a plain script, unless headless."""
+async def announced(_: st.App) -> AsyncIterator[None]:
+    """Print the addresses, and open the page in a browser unless headless."""
+    with_token = f"{address()}?token={tokens.account_token()}"
+    print(f"\n  FedLens: {address()}\n  For other accounts and machines: {with_token}\n", flush=True)
     if not st.get_option("server.headless"):
-        address = f"http://localhost:{st.get_option('server.port')}"
-        asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, address)
+        known = sys.platform == "linux"  # elsewhere the visitor's account cannot be looked up
+        opened = address() if known else with_token
+        asyncio.get_running_loop().call_later(READY_SECONDS, webbrowser.open, opened)
     yield
 
 
-app = st.App("dashboard.py", lifespan=open_browser, routes=[pulse.route()])
+app = st.App(
+    "dashboard.py",
+    lifespan=announced,
+    routes=[pulse.route()],
+    middleware=[Middleware(Guard)],
+)

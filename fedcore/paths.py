@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fedcore.errors import FedLensError, first_line
@@ -54,3 +55,13 @@ def _shown(path: str | Path) -> str:
     """Return the path as a message quotes it; thousands of characters are cut."""
     text = str(path)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def state_folder() -> Path:
+    """Return the folder of what FedLens remembers for this account; it may not exist yet.
+
+    It is FEDLENS_STATE, or ``fedlens`` in the user's state folder.
+    """
+    own = os.environ.get("FEDLENS_STATE")
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(own) if own else Path(state) / "fedlens"

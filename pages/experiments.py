@@ -176,7 +176,7 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
         rows = []
         for p in progress.run_progress(store, item.row.runs):
             r = p.run
-            name = f'<a href="/run?id={r.id}" target="_self">{markup.esc(r.label)}</a>'
+            name = f'<a href="{session.link("run", r.id)}" target="_self">{markup.esc(r.label)}</a>'
             held_out = f", without {markup.esc(r.held_out)}" if r.held_out else ""
             rows.append(
                 [

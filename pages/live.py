@@ -128,7 +128,7 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
             [
                 markup.status_html(r.state),
                 # a tick draws the table anew and takes the focus away: by keyboard, a run opens from the log
-                f'<a href="/run?id={r.id}" target="_self" tabindex="-1">'
+                f'<a href="{session.link("run", r.id)}" target="_self" tabindex="-1">'
                 f"{markup.method_html(names[r.id], r.method)}</a>",
                 bar,
                 f"{r.rounds_done}/{r.rounds_total}",

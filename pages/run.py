@@ -38,7 +38,7 @@ def header(run: RunRow) -> None:
     name = markup.esc(markup.clipped(experiment.name))
     parts = [
         markup.status_html(run.state),
-        f'in <a href="/live?id={run.experiment_id}" target="_self">{name}</a>',
+        f'in <a href="{session.link("live", run.experiment_id)}" target="_self">{name}</a>',
     ]
     parts += ["archived"] if experiment.archived else []
     parts += [f"without {markup.esc(run.held_out)}"] if run.held_out else []

@@ -18,9 +18,10 @@ def one_thread() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Verdicts on files are kept away from the user's."""
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Verdicts on files and the token are kept away from the user's."""
     os.environ.setdefault("FEDLENS_CACHE", str(tmp_path_factory.mktemp("cache")))
+    os.environ.setdefault("FEDLENS_STATE", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture

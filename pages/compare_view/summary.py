@@ -27,7 +27,7 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.printed import PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
-from pages.widgets import markup
+from pages.widgets import markup, session
 
 MANY_NAMES = 12
 """Domains or clients above which their table scrolls."""
@@ -163,7 +163,7 @@ def _printed_cell(compared: Comparison, group: Group, metric: Metric, values: Se
 
 
 def _run_link(run_id: int) -> str:
-    return f'<a href="/run?id={run_id}" target="_self">{run_id}</a>'
+    return f'<a href="{session.link("run", run_id)}" target="_self">{run_id}</a>'
 
 
 def _against(group: Group, reference: Group, metric: Metric, tested: PairedTest | None) -> list[str]:

@@ -17,6 +17,7 @@ import streamlit as st
 from plotly.offline import get_plotlyjs_version
 
 from fedcore.plots.chart import Chart
+from pages.widgets import session
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 EAGER = b"//# allFunctionsCalledOnLoad\n"
@@ -51,7 +52,7 @@ def plotly_url(folder: Path = STATIC) -> str | None:
                 os.replace(made, target)
             except OSError:
                 return None
-    return f"/app/static/{target.name}"
+    return f"{session.base_path()}/app/static/{target.name}"
 
 
 def payload(chart: Chart, revision: str) -> bytes | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import streamlit as st
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -12,6 +9,7 @@ from starlette.routing import Route
 from fedcore.errors import FedLensError
 from fedcore.results import progress
 from fedcore.store import Store
+from pages.widgets import session
 
 PATH = "/pulse"
 LONGEST = 18  # digits that SQLite takes for a number
@@ -19,7 +17,7 @@ LONGEST = 18  # digits that SQLite takes for a number
 
 def address(experiment: int) -> str:
     """Return the address that serves the pulse of an experiment."""
-    return f"{PATH}?experiment={experiment}"
+    return f"{session.base_path()}{PATH}?experiment={experiment}"
 
 
 def answer(request: Request) -> PlainTextResponse:
@@ -35,6 +33,5 @@ def answer(request: Request) -> PlainTextResponse:
 
 
 def route() -> Route:
-    """Return the route, restricted to the hosts that Streamlit accepts."""
-    hosts = st.get_option("server.allowedHosts") or ["*"]
-    return Route(PATH, answer, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])
+    """Return the route; as all routes, it is behind the guard."""
+    return Route(session.base_path() + PATH, answer)

@@ -38,6 +38,17 @@ def through_app() -> None:
         st.rerun()
 
 
+def base_path() -> str:
+    """Return the path below which the server is configured to serve everything: "" or "/fedlens"."""
+    path = (st.get_option("server.baseUrlPath") or "").strip("/")
+    return f"/{path}" if path else ""
+
+
+def link(page: str, number: int) -> str:
+    """Return the address of a page with an id, for a link in HTML."""
+    return f"{base_path()}/{page}?id={number}"
+
+
 def store() -> Store:
     """Return the store of this app: FEDLENS_DB, or ``runs.db`` beside app.py."""
     return Store()

@@ -79,11 +79,6 @@ def test_a_question_that_cannot_be_answered(ask: Asked, tmp_path: Path) -> None:
     assert "no database" in text
 
 
-def test_only_this_machine_may_ask(ask: Asked) -> None:
-    """A page of another name that leads here (DNS rebinding) is refused, as Streamlit does for its own."""
-    assert ask("/pulse?experiment=1", "elsewhere.example") == (400, "Invalid host header")
-
-
 def test_live_looks_for_news_until_the_reader_pauses(open_page: Opened, filled: Path) -> None:
     app = open_page("live", id="2")
     schedule = clock(app)  # a run is in its first seconds: it is looked at more often

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,16 +59,28 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def start_server(db: Path, log: Path) -> Server:
-    """Start the app and wait until it is healthy."""
+def start_server(
+    db: Path,
+    log: Path,
+    options: Sequence[str] = (),
+    health: str = "http://127.0.0.1:{port}/_stcore/health",
+    **environment: str,
+) -> Server:
+    """Start the app and wait until it is healthy.
+
+    Args:
+        options: further options of ``streamlit run``.
+        health: the address that answers once the app is healthy.
+        environment: further variables of the process.
+    """
     port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port), *options]
     began = time.monotonic()
     with log.open("ab") as out:
         process = subprocess.Popen(
             [*command, "--server.headless", "true"],
             cwd=ROOT,
-            env={**os.environ, "FEDLENS_DB": str(db)},
+            env={**os.environ, "FEDLENS_DB": str(db), **environment},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -76,7 +88,7 @@ def start_server(db: Path, log: Path) -> Server:
     while time.monotonic() - began < HEALTHY_SECONDS:
         assert process.poll() is None, log.read_text()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2) as answer:
+            with urllib.request.urlopen(health.format(port=port), timeout=2) as answer:
                 if answer.read() == b"ok":
                     return Server(db, port, process, time.monotonic() - began)
         except OSError:

@@ -1,0 +1,76 @@
+"""The file of the token, and the cookie that stands for it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pages.guard import tokens
+
+
+def test_a_token_is_made_once_and_only_its_account_reads_it(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "fedlens"
+    token = tokens.token_of(folder)
+    assert len(token) >= tokens.MIN_LENGTH
+    assert tokens.token_of(folder) == token
+    assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [file.name for file in folder.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o620, 0o606])
+def test_a_token_that_others_could_read_or_write_is_replaced(tmp_path: Path, mode: int) -> None:
+    token = tokens.token_of(tmp_path)
+    (tmp_path / "token").chmod(mode)
+    assert tokens.token_of(tmp_path) != token
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "short", "\n" * 40])
+def test_a_broken_token_is_replaced(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content)
+    file.chmod(0o600)
+    assert len(tokens.token_of(tmp_path)) >= tokens.MIN_LENGTH
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_text("x" * 50)
+    target.chmod(0o600)
+    (tmp_path / "token").symlink_to(target)
+    assert tokens.token_of(tmp_path) != "x" * 50
+    assert target.read_text() == "x" * 50
+
+
+def test_a_token_that_cannot_be_kept_serves_one_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    token = tokens.token_of(tmp_path / "file" / "fedlens")
+    assert len(token) >= tokens.MIN_LENGTH
+    assert "it changes at the next start" in caplog.text
+
+
+def test_the_cookie_does_not_reveal_the_token() -> None:
+    name, value = tokens.cookie("secret token")
+    assert "secret" not in name + value
+    assert tokens.cookie("another token") != (name, value)
+
+
+def test_strange_secrets_are_compared_without_an_error() -> None:
+    assert not tokens.same("\udcff\x00ä", "plain")
+    assert tokens.same("plain", "plain")
+    assert not tokens.same("", "plain")
+
+
+def test_the_account_has_one_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDLENS_STATE", str(tmp_path))
+    tokens.account_token.cache_clear()
+    token = tokens.account_token()
+    assert (tmp_path / "token").read_text().strip() == token
+    assert os.stat(tmp_path / "token").st_uid == os.getuid()
+    tokens.account_token.cache_clear()
