@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:
-    from fedcore.papers.coverage import Coverage
+    from fedcore.papers.coverage import Column
     from fedcore.papers.reproductions import Reproduction
 
 commands = typer.Typer()
@@ -43,41 +44,41 @@ def published(
     return DONE
 
 
-def coverage_text(tables: Sequence[Coverage]) -> str:
+def coverage_text(tables: Mapping[tuple[str, str], Counter[Column]]) -> str:
     """Return a row per table, a sum per paper and over all, and the meaning of the columns."""
-    from fedcore.papers.coverage import missing_data_sets
+    from fedcore.papers.coverage import COLUMNS, RUNNABLE, missing_data_sets
 
-    head = ("paper", "table", "values", "can be run", "no data set yet", "not implemented", "no single run")
+    def line(paper: str, table: str, counts: Iterable[Counter[Column]]) -> tuple[object, ...]:
+        total: Counter[Column] = sum(counts, Counter())
+        runnable = sum(total[column] for column in RUNNABLE)
+        return paper, table, total.total(), runnable, *(total[column] for column in COLUMNS)
+
     lines: list[tuple[object, ...]] = []
-    for paper in dict.fromkeys(table.paper for table in tables):
-        own = [table for table in tables if table.paper == paper]
-        lines += [(paper, table.table, *_sums([table])) for table in own]
-        lines.append((paper, "all", *_sums(own)))
-    lines.append(("all", "", *_sums(tables)))
+    for paper in dict.fromkeys(paper for paper, _ in tables):
+        own = {table: counts for (name, table), counts in tables.items() if name == paper}
+        lines += [line(paper, table, [counts]) for table, counts in own.items()]
+        lines.append(line(paper, "all", own.values()))
+    lines.append(line("all", "", tables.values()))
     absent = missing_data_sets()
     return "\n".join(
         [
-            columns([head, *lines], left=2),
+            columns([("paper", "table", "values", "can be run", *COLUMNS), *lines], left=2),
             "",
             "can be run: FedLens has the method, the setting and the data set (give its folder with --root)",
-            *([f"no data set yet: the catalog lacks {', '.join(absent)}"] if absent else []),
-            "not implemented: FedLens lacks the method or the setting, whatever the data",
-            "no single run: a mean over several data sets, a count or a time",
+            *(f"{column}: {meaning}" for column, meaning in COLUMNS.items()),
+            *([f"the catalog lacks {', '.join(absent)}"] if absent else []),
         ]
     )
 
 
-def _sums(tables: Iterable[Coverage]) -> tuple[int, ...]:
-    rows = [(t.values, t.runnable, t.no_data, t.not_implemented, t.no_run) for t in tables]
-    return tuple(map(sum, zip(*rows, strict=True)))
-
-
 def reproductions_text(rows: Sequence[Reproduction]) -> str:
     """Return the rows as a table for a terminal, and the number of rows of each status."""
-    from fedcore.papers.reproductions import status_counts
-    from fedcore.results.comparison import CAVEAT_MARK
+    from fedcore.papers.reproductions import reasons, status_counts
 
-    head = ("table", "data set", "setting", "method", "target", "metric", "published", "ours", "difference")
+    head = (
+        "table", "data set", "setting", "method", "target", "metric",
+        "published", "ours", "difference", "comparability",
+    )  # fmt: skip
     lines = [
         (
             row.published.table,
@@ -89,12 +90,12 @@ def reproductions_text(rows: Sequence[Reproduction]) -> str:
             row.published_text,
             row.measured_text,
             row.difference or "-",
+            row.comparability.state if row.comparability else "-",
         )
         for row in rows
     ]
     counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
-    caveats = dict.fromkeys(row.reason for row in rows if row.status == "measured with a caveat")
-    notes = [f"{CAVEAT_MARK} {reason}" for reason in caveats]
+    notes = [f"{mark} {methods}: {reason}" for mark, methods, reason in reasons(rows)]
     return "\n".join([columns([head, *lines], left=6), *notes, f"{len(rows)} values: {counts}"])
 
 

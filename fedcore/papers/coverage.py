@@ -1,43 +1,34 @@
-"""Count the published values that FedLens can run, table by table."""
+"""Count the published values that FedLens can run, and those that its runs may stand beside."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from fedcore.data import catalog
+from fedcore.papers.comparability import comparability
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.names import CATALOG
 from fedcore.papers.published import PAPERS, PublishedValue, load_all
+from fedcore.results.printed import State
 
-Column = Literal["runnable", "no_data", "not_implemented", "no_run"]
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The numbers of published values of one table, by what FedLens can reproduce.
-
-    Attributes:
-        values: all of them.
-        runnable: method, setting and data set exist.
-        no_data: method and setting exist, but the catalog does not have the data set yet.
-        not_implemented: the method or the setting does not exist, whatever the data.
-        no_run: no single run gives them (means over data sets, counts, times).
-    """
-
-    paper: str
-    table: str
-    values: int
-    runnable: int
-    no_data: int
-    not_implemented: int
-    no_run: int
+Column: TypeAlias = Literal["no data", "not implemented", "no run"] | State
+"""What FedLens can do for a published value; the states are those of values that it can run."""
+COLUMNS: dict[Column, str] = {
+    "comparable": "can be run, and nothing is known that would make ours another quantity",
+    "with a caveat": "can be run; `fedlens published --preset NAME` names where the paper had to be read",
+    "not comparable": "can be run, but measures something else than the paper",
+    "no data": "method and setting exist, but the data set is not in the catalog",
+    "not implemented": "FedLens lacks the method or the setting, whatever the data",
+    "no run": "no single run gives it: a mean over several data sets, a count or a time",
+}
+"""Column -> its meaning."""
+RUNNABLE: tuple[Column, ...] = ("comparable", "with a caveat", "not comparable")
 
 
-def coverage(values: Iterable[PublishedValue] | None = None) -> tuple[Coverage, ...]:
-    """Return one ``Coverage`` per paper and table, in the papers' order; ``values`` are all unless given."""
+def coverage(values: Iterable[PublishedValue] | None = None) -> dict[tuple[str, str], Counter[Column]]:
+    """Count the values of each column by paper and table, in the papers' order; all unless given."""
     known = {entry.name for entry in catalog.entries()}
     counts: dict[tuple[str, str], Counter[Column]] = {}
     for value in load_all() if values is None else values:
@@ -48,25 +39,14 @@ def coverage(values: Iterable[PublishedValue] | None = None) -> tuple[Coverage, 
         paper, table = key
         return papers.index(paper), int(table) if table.isdecimal() else 0, table
 
-    return tuple(
-        Coverage(
-            paper,
-            table,
-            count.total(),
-            count["runnable"],
-            count["no_data"],
-            count["not_implemented"],
-            count["no_run"],
-        )
-        for (paper, table), count in ((key, counts[key]) for key in sorted(counts, key=place))
-    )
+    return {key: counts[key] for key in sorted(counts, key=place)}
 
 
 def _column(value: PublishedValue, known_data: set[str]) -> Column:
     own = equivalent(value)
     if isinstance(own, NoEquivalent):
-        return "not_implemented" if own.kind == "method" else "no_run"
-    return "runnable" if CATALOG.get(value.dataset) in known_data else "no_data"
+        return "not implemented" if own.kind == "method" else "no run"
+    return comparability(value).state if CATALOG.get(value.dataset) in known_data else "no data"
 
 
 def missing_data_sets() -> list[str]:

@@ -31,13 +31,26 @@ class NoEquivalent:
     reason: str
 
 
+PRINTED_ONLY = {
+    "UOPP": "printed only: neither paper nor code of UOPP is public",
+    "Powder": "printed only: Powder learns a sequence of tasks, without CLIP, and SDFed does not say how it "
+    "is adapted",
+    "GPT-FL": "printed only: GPT-FL trains on images of a text-to-image generator, which FedLens lacks",
+}
+"""Methods of which FedLens keeps the printed values only -> the reason."""
+
+
 def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     """Return the method and config that measure a published value, or the reason why there are none."""
+    reason = _no_run(value)
+    if reason:
+        return NoEquivalent("no run", reason)
+    if value.method in PRINTED_ONLY:
+        return NoEquivalent("method", PRINTED_ONLY[value.method])
     own = _BY_PAPER[value.paper.removesuffix("_conference")](value)
     if own is None or own.name not in registry.load_all():
         return NoEquivalent("method", f"{value.method} is not implemented")
-    reason = _no_run(value)
-    return NoEquivalent("no run", reason) if reason else own
+    return own
 
 
 def _no_run(value: PublishedValue) -> str | None:

@@ -8,12 +8,13 @@ from typing import Any
 from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.papers import variants
+from fedcore.papers.comparability import comparability_of_runs
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.measures import after_aggregation
 from fedcore.papers.published import PAPERS, PublishedValue, values_of
-from fedcore.results.comparison import Comparison
-from fedcore.results.metrics import Metric
-from fedcore.results.printed import PrintedValue, PrintedValues, Row
+from fedcore.results.comparison import Comparison, Group
+from fedcore.results.metrics import RULES, Metric, Rule
+from fedcore.results.printed import Comparability, PrintedValue, PrintedValues, Row
 
 _COLUMNS: dict[str, Metric] = {
     "generalization": "generalisation",
@@ -74,16 +75,17 @@ def _add(
         own = equivalent(published)
         index = None if isinstance(own, NoEquivalent) else variants.find_variant(contents, own)
         rows = [] if index is None else rows_of_variants.get(index, [])
-        value = PrintedValue(
-            published.value,
-            published.std,
-            published.method,
-            PAPERS[published.paper].title,
-            published.table,
-            published.rule,
-        )
-        for row in rows:
-            in_row = values.setdefault(row, {})
+        for group in rows:
+            in_row = values.setdefault((group.setting, group.key), {})
+            value = PrintedValue(
+                published.value,
+                published.std,
+                published.method,
+                PAPERS[published.paper].title,
+                published.table,
+                published.rule,
+                _comparability(published, group, comparison.rule),
+            )
             if value not in in_row.get(metric, ()):
                 in_row[metric] = (*in_row.get(metric, ()), value)
         if not rows:
@@ -91,12 +93,20 @@ def _add(
             missing.setdefault(published.method, reason)
 
 
+def _comparability(value: PublishedValue, row: Group, rule: Rule) -> Comparability:
+    result = comparability_of_runs(value, row.runs, [row.caveat])
+    if rule != value.rule and row.method != "zero-shot":
+        reason = f"the paper reports {RULES[value.rule]}, this table {RULES[rule]}"
+        result = result.with_reason("with a caveat", reason)
+    return result
+
+
 def _rows(
     comparison: Comparison, experiment: Experiment, contents: list[dict[str, Any]]
-) -> Mapping[int, list[Row]]:
+) -> Mapping[int, list[Group]]:
     """Return the comparison's rows that are runs of each variant, by the variant's position."""
     methods = {entry.name for entry in experiment.methods}
-    rows: dict[int, list[Row]] = {}
+    rows: dict[int, list[Group]] = {}
     for group in comparison.groups:
         held_out = {result.run.held_out for result in group.runs} - {None}
         own = group.trained_by_fedlens and group.method in methods
@@ -105,5 +115,5 @@ def _rows(
         content = variants.content(group.config)
         for i, known in enumerate(contents):
             if known == content:
-                rows.setdefault(i, []).append((group.setting, group.key))
+                rows.setdefault(i, []).append(group)
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -11,22 +11,17 @@ from fedcore.config import Experiment
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.papers import variants
+from fedcore.papers.comparability import comparability, comparability_of_runs
 from fedcore.papers.equivalents import NoEquivalent, equivalent
 from fedcore.papers.measures import RunReader
 from fedcore.papers.published import PublishedValue, values_of
-from fedcore.results.comparison import CAVEAT_MARK, compare
+from fedcore.results.comparison import compare
 from fedcore.results.metrics import Rule, RunResult
+from fedcore.results.printed import MARKS, STATES, Comparability
 from fedcore.results.statistics import Stat, signed
 from fedcore.store import Store
 
-Status = Literal[
-    "measured",
-    "measured with a caveat",
-    "not run",
-    "not implemented",
-    "no single run",
-    "measured on another test set",
-]
+Status = Literal["measured", "not run", "not implemented", "no single run", "measured on another test set"]
 
 OTHER_TEST_SET = (
     "the paper tests on all test samples of the classes that a client holds; these runs tested on the "
@@ -42,7 +37,8 @@ class Reproduction:
     Attributes:
         measured: mean over seeds, in the published value's unit; None unless our runs measured it.
         label: our method's name in its experiment, empty if there is none.
-        reason: why there is no measured value, or how our runs differ from the paper; may be empty.
+        reason: why there is no measured value; may be empty.
+        comparability: whether ours measures the same, or would; None where no run can give the value.
     """
 
     published: PublishedValue
@@ -50,14 +46,15 @@ class Reproduction:
     measured: Stat | None = None
     label: str = ""
     reason: str = ""
+    comparability: Comparability | None = None
 
     @property
     def measured_text(self) -> str:
         """Our value, or the reason why there is none; never empty."""
         if self.measured is None:
             return self.reason if self.status == "no single run" else self.status
-        mark = f" {CAVEAT_MARK}" if self.status == "measured with a caveat" else ""
-        return self.measured.text(_digits(self.published.value)) + mark
+        mark = self.comparability.mark if self.comparability else ""
+        return f"{self.measured.text(_digits(self.published.value))} {mark}".rstrip()
 
     @property
     def published_text(self) -> str:
@@ -66,8 +63,8 @@ class Reproduction:
 
     @property
     def difference(self) -> str:
-        """Our value minus the published one, with its sign; empty where we have none."""
-        if self.measured is None:
+        """Our value minus the published one, with its sign; empty where none may be taken."""
+        if self.measured is None or (self.comparability or Comparability()).state == "not comparable":
             return ""
         return signed(self.measured.mean - self.published.value, _digits(self.published.value))
 
@@ -106,7 +103,8 @@ def reproductions(store: Store, experiment: Experiment) -> list[Reproduction]:
             continue
         index = variants.find_variant(contents, own)
         if index is None:
-            rows.append(Reproduction(value, "not run", reason="the experiment has no such method"))
+            reason = "the experiment has no such method"
+            rows.append(Reproduction(value, "not run", reason=reason, comparability=comparability(value)))
             continue
         if value.rule not in finished:
             finished[value.rule] = _finished_runs(store, experiment, contents, value.rule)
@@ -152,12 +150,20 @@ def _finished_runs(
     return {i: list(kept.values()) for i, kept in best.items()}
 
 
-def status_counts(rows: Sequence[Reproduction]) -> dict[Status, int]:
-    """Count the published values of each status, in the order of ``Status``, without empty ones."""
-    counts: dict[Status, int] = dict.fromkeys(get_args(Status), 0)
+def status_counts(rows: Sequence[Reproduction]) -> dict[str, int]:
+    """Count the values of each status and state, such as ``measured, with a caveat``."""
+    states = [(row.status, row.comparability.state if row.comparability else "") for row in rows]
+    order = [(status, state) for status in get_args(Status) for state in (*STATES, "")]
+    return {", ".join(filter(None, key)): states.count(key) for key in order if key in states}
+
+
+def reasons(rows: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
+    """Return mark, methods and text of each reason against comparing some values, every text once."""
+    methods: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
-        counts[row.status] += 1
-    return {status: count for status, count in counts.items() if count}
+        for state, text in row.comparability.reasons if row.comparability else ():
+            methods.setdefault((MARKS[state], text), {})[row.published.method] = None
+    return [(mark, ", ".join(names), text) for (mark, text), names in methods.items()]
 
 
 def _reproduction(
@@ -168,13 +174,17 @@ def _reproduction(
     label: str,
 ) -> Reproduction:
     """Return a published value with ours, preferably from finished runs without caveats."""
-    measured = reader.statistic(value, [run.result for run in runs if not run.caveat], held_out)
-    if measured is not None:
-        return Reproduction(value, "measured", measured, label)
-    measured = reader.statistic(value, [run.result for run in runs], held_out)
-    if measured is not None:
-        caveats = dict.fromkeys(run.caveat for run in runs if run.caveat)
-        return Reproduction(value, "measured with a caveat", measured, label, "; ".join(caveats))
+    exact = [run for run in runs if not run.caveat]
+    for chosen in (exact, runs):
+        measured = reader.statistic(value, [run.result for run in chosen], held_out)
+        if measured is not None:
+            return Reproduction(value, "measured", measured, label, comparability=_of_runs(value, chosen))
     if runs and value.metric == "local":
-        return Reproduction(value, "measured on another test set", label=label, reason=OTHER_TEST_SET)
-    return Reproduction(value, "not run", label=label)
+        return Reproduction(
+            value, "measured on another test set", None, label, OTHER_TEST_SET, _of_runs(value, runs)
+        )
+    return Reproduction(value, "not run", label=label, comparability=comparability(value))
+
+
+def _of_runs(value: PublishedValue, runs: Sequence[_FinishedRun]) -> Comparability:
+    return comparability_of_runs(value, [run.result for run in runs], [run.caveat for run in runs])

@@ -30,7 +30,7 @@ from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, 
 SUMMARY_FIELDS = (
     "setting", "method", "metric", "of", "selection_rule", "mean", "std", "n", "seeds", "runs",
     "difference_to_baseline", "baseline", "test", "pairs", "p", "p_holm", "remark", "rounds", "method_name",
-    "printed", "printed_std", "printed_in",
+    "printed", "printed_std", "printed_in", "comparability", "reasons_against_comparing",
 )  # fmt: skip
 ROUND_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
@@ -45,6 +45,7 @@ STAGES = {BEFORE_AGGREGATION: "local", AFTER_AGGREGATION: "broadcast"}
 """Stages as the column ``point`` of the rounds names them."""
 EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
 """Splits and stages of the rounds' file, in its order."""
+_LATEX_MARKS = {"comparable": "", "with a caveat": r"$^\dagger$", "not comparable": r"$^\ddagger$"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 
@@ -113,7 +114,13 @@ def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
         return {}
     first = values[0]
     where = f"{first.source}: {first.method} ({RULES[first.rule]})"
-    return {"printed": _two(first.value), "printed_std": _two(first.std), "printed_in": where}
+    return {
+        "printed": _two(first.value),
+        "printed_std": _two(first.std),
+        "printed_in": where,
+        "comparability": first.comparability.state,
+        "reasons_against_comparing": "; ".join(text for _, text in first.comparability.reasons),
+    }
 
 
 def _tested(test: PairedTest | None, caveat: str) -> dict[str, Any]:
@@ -269,8 +276,11 @@ def _latex_table(
         label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
         lines.append("    " + " & ".join([label, *cells, _latex_n(group, metrics)]) + r" \\")
     lines += [r"    \bottomrule", r"  \end{tabular}"]
-    for label, caveat in ((g.label, g.caveat) for g in groups if g.caveat):
-        lines.append(rf"  \par\smallskip{{\footnotesize $^\dagger$ {tex(f'{label}: {caveat}')}}}")
+    caveats = [("with a caveat", f"{g.label}: {g.caveat}") for g in groups if g.caveat]
+    shown = [v for g in groups for m in metrics for v in printed.of(g, m)]
+    against = [(s, f"{v.method} printed: {text}") for v in shown for s, text in v.comparability.reasons]
+    for state, text in dict.fromkeys([*caveats, *against]):
+        lines.append(rf"  \par\smallskip{{\footnotesize {_LATEX_MARKS[state]} {tex(text)}}}")
     return "\n".join([*lines, r"\end{table}", ""])
 
 
@@ -306,7 +316,10 @@ def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequen
 def _latex_printed(values: Sequence[PrintedValue]) -> str:
     """Return the printed values of one cell; several if papers print different ones."""
     texts = [
-        f"{v.value:.2f}" + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}") for v in values
+        f"{v.value:.2f}"
+        + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}")
+        + _LATEX_MARKS[v.comparability.state]
+        for v in values
     ]
     return " / ".join(dict.fromkeys(texts)) or "--"
 

@@ -89,6 +89,7 @@ class RunResult:
         rounds: the selected rounds; empty if the rule selects none.
         breakdowns: accuracies by the name of a domain or client.
         domains: all domains that the run was tested on.
+        test_images: domain -> number of test images, of its clients where it has no test set of its own.
     """
 
     run: RunRow
@@ -96,6 +97,7 @@ class RunResult:
     values: dict[Metric, float | None]
     breakdowns: dict[Breakdown, dict[str, float]] = field(default_factory=dict)
     domains: tuple[str, ...] = ()
+    test_images: dict[str, int] = field(default_factory=dict)
 
     @property
     def rounds_text(self) -> str:
@@ -154,8 +156,10 @@ def _run_result(
         metric: _mean_percent(getattr(row, name) for row in scores) for metric, name in SCORE_COLUMNS.items()
     }
     values |= _cell_metrics(run.held_out, cells)
-    domains = dict.fromkeys(c.test_set for cs in cells for c in cs if c.test_set_kind == "domain")
-    return RunResult(run, rounds, values, _breakdowns(run.held_out, cells), tuple(domains))
+    domains = {c.test_set: c.total for cs in cells for c in cs if c.test_set_kind == "domain"}
+    own = group_by((c for cs in cells[-1:] for c in cs if is_own(c) and c.domain), lambda c: c.domain or "")
+    test_images = {domain: sum(c.total for c in same) for domain, same in own.items()} | domains
+    return RunResult(run, rounds, values, _breakdowns(run.held_out, cells), tuple(domains), test_images)
 
 
 def _cell_metrics(held_out: str | None, rounds: Sequence[list[NamedCell]]) -> dict[Metric, float | None]:

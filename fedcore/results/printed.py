@@ -4,12 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-from fedcore.results.comparison import Comparison, Group
+from fedcore.results.comparison import CAVEAT_MARK, Comparison, Group
 from fedcore.results.metrics import RULES, Metric, Rule
 
 Row = tuple[str, str]
 """A row of a comparison: its setting and its key."""
+
+
+State = Literal["comparable", "with a caveat", "not comparable"]
+STATES: tuple[State, ...] = get_args(State)
+MARKS: dict[State, str] = {"comparable": "", "with a caveat": CAVEAT_MARK, "not comparable": "‡"}
+"""Marks of values that stand beside a paper's."""
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """Whether our value may stand beside a paper's: every reason against it, with its state."""
+
+    reasons: tuple[tuple[State, str], ...] = ()
+
+    @property
+    def state(self) -> State:
+        """The worst state of the reasons."""
+        return max((state for state, _ in self.reasons), key=STATES.index, default="comparable")
+
+    @property
+    def mark(self) -> str:
+        """The mark of the state; empty if nothing speaks against comparing."""
+        return MARKS[self.state]
+
+    @property
+    def text(self) -> str:
+        """The state and the reasons in one line."""
+        return ": ".join(filter(None, (self.state, "; ".join(text for _, text in self.reasons))))
+
+    def with_reason(self, state: State, text: str) -> Comparability:
+        """Return the same with one more reason; unchanged if its state is "comparable"."""
+        return self if state == "comparable" else self.joined(Comparability(((state, text),)))
+
+    def joined(self, other: Comparability) -> Comparability:
+        """Return the reasons of both."""
+        return Comparability(tuple(dict.fromkeys((*self.reasons, *other.reasons))))
 
 
 @dataclass(frozen=True)
@@ -21,6 +58,7 @@ class PrintedValue:
         method: the method's name in the paper.
         paper: the paper's title, e.g. ``FedOT``.
         rule: how the paper selects the round that it reports.
+        comparability: whether the row's runs measure the same.
     """
 
     value: float
@@ -29,6 +67,7 @@ class PrintedValue:
     paper: str
     table: str
     rule: Rule
+    comparability: Comparability = Comparability()
 
     @property
     def source(self) -> str:
@@ -67,10 +106,15 @@ class PrintedValues:
         return PrintedValues(kept, self.missing)
 
     @property
+    def all(self) -> list[PrintedValue]:
+        """All values, row by row."""
+        return [v for by_metric in self.values.values() for values in by_metric.values() for v in values]
+
+    @property
     def sources(self) -> list[str]:
         """A text per paper, ``FedOT, Tables 1, 3 (best on validation)``: with the round that it reports."""
         tables: dict[tuple[str, Rule], set[str]] = {}
-        for value in (v for row in self.values.values() for values in row.values() for v in values):
+        for value in self.all:
             tables.setdefault((value.paper, value.rule), set()).add(value.table)
         return [
             f"{paper}, Table{'s' * (len(names) > 1)} {', '.join(sorted(names))} ({RULES[rule]})"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.errors import FedLensError
-from fedcore.papers.reproductions import Reproduction, reproductions, status_counts
-from fedcore.results.comparison import CAVEAT_MARK
+from fedcore.papers.reproductions import Reproduction, reasons, reproductions, status_counts
+from fedcore.results.printed import Comparability
 from fedcore.store import ExperimentRow, Store
 from pages.widgets import markup
 
@@ -40,21 +40,30 @@ def draw(store: Store, experiments: Sequence[ExperimentRow], token: object) -> N
             continue
         counts = ", ".join(f"{count} {status}" for status, count in status_counts(rows).items())
         st.caption(f"{len(rows)} published values: {counts}.")
-        caveats = dict.fromkeys(r.reason for r in rows if r.status == "measured with a caveat")
-        for reason in caveats:
-            st.caption(f"{CAVEAT_MARK} {markup.md(reason)}")
         shown = [r for r in rows if only == "all" or r.measured is not None]
         if shown:
             with st.container(height=700 if len(shown) > MANY else "content"):
-                st.html(_table(shown, experiment.name, said=list(caveats) if len(caveats) == 1 else ()))
+                st.html(_table(shown, experiment.name))
+            _draw_reasons(shown)
         else:
             st.info("None of these values has been measured here yet.", icon=":material/hourglass:")
     st.caption(
         "Values are per cent unless the metric says otherwise. Ours: mean ± sample standard deviation over n "
         "seeds, at the round that the paper's rule selects. Runs of every experiment count if data, "
         "partition, backbone, rounds and all hyper-parameters are the same as here; only class descriptions "
-        "may differ."
+        "may differ. With a caveat: the paper can be read in more than one way, and the reading may matter. "
+        "Not comparable: ours measures something else."
     )
+
+
+def _draw_reasons(rows: Sequence[Reproduction]) -> None:
+    """List the reasons against comparing, each with the methods that it is about."""
+    against = reasons(rows)
+    if not against:
+        return
+    with st.expander(f"Reasons against comparing ({len(against)})", icon=":material/balance:"):
+        for mark, methods, text in against:
+            st.markdown(f"{mark} **{markup.md(methods)}**: {markup.md(text)}")
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner="Reading the published values…")
@@ -63,8 +72,8 @@ def _rows(store: Store, config: str, token: object, _experiment: object) -> list
     return reproductions(store, _experiment)  # type: ignore[arg-type]
 
 
-def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
-    """Return the values as an HTML table. said: reasons that stand above it already."""
+def _table(rows: Sequence[Reproduction], name: str) -> str:
+    """Return the values as an HTML table."""
     header = [
         ("Table", "wide"),
         ("Data set", "name"),
@@ -73,7 +82,8 @@ def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
         ("Target", ""),
         ("Metric", ""),
     ]
-    header += [("Printed", "num"), ("Ours", "num"), ("n", "num"), ("Difference", "num"), ("Status", "wide")]
+    header += [("Printed", "num"), ("Ours", "num"), ("n", "num"), ("Difference", "num")]
+    header += [("Comparable", "wide"), ("Status", "wide")]
     cells = [
         [
             markup.esc(r.published.source),
@@ -86,9 +96,18 @@ def _table(rows: Sequence[Reproduction], name: str, said: Sequence[str]) -> str:
             "-" if r.measured is None else f"<b>{markup.esc(r.measured_text)}</b>",
             "0" if r.measured is None else str(r.measured.n),
             markup.esc(r.difference or "-"),
-            markup.esc(r.status)
-            + (f": {markup.faint(r.reason)}" if r.reason and r.reason not in said else ""),
+            _comparability_cell(r.comparability),
+            markup.esc(r.status) + (f": {markup.faint(r.reason)}" if r.reason else ""),
         ]
         for r in rows
     ]
     return markup.table_html(header, cells, f"Published values of {name}")
+
+
+def _comparability_cell(value: Comparability | None) -> str:
+    """Return the state as HTML; the reasons appear under the pointer."""
+    if value is None:
+        return "-"
+    state = {"comparable": "yes", "with a caveat": "with a caveat", "not comparable": "no"}[value.state]
+    title = markup.esc("; ".join(text for _, text in value.reasons))
+    return f'<span title="{title}">{markup.esc(f"{state} {value.mark}".rstrip())}</span>'

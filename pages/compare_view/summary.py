@@ -25,7 +25,7 @@ from fedcore.results.metrics import (
     Metric,
     value_per_seed,
 )
-from fedcore.results.printed import PrintedValue, PrintedValues
+from fedcore.results.printed import MARKS, PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from pages.widgets import markup, session
 
@@ -83,6 +83,12 @@ def _printed_sources(compared: Comparison, printed: PrintedValues) -> None:
             f"*Printed*: {markup.md('; '.join(printed.sources))}, with the round that the paper reports in "
             f"brackets. Ours: {RULES[compared.rule]}; the tab Published shows ours measured as in each paper."
         )
+    if MARKS["with a caveat"] in (marks := {v.comparability.mark for v in printed.all}):
+        said.append(f"{MARKS['with a caveat']} With a caveat: the paper can be read in more than one way.")
+    if MARKS["not comparable"] in marks:
+        said.append(f"{MARKS['not comparable']} Not comparable: ours measures something else.")
+    if marks - {""}:
+        said.append("Open a printed value for the reasons.")
     for why in dict.fromkeys(printed.missing.values()):
         names = [name for name, reason in printed.missing.items() if reason == why]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
@@ -149,13 +155,14 @@ def _printed_cell(compared: Comparison, group: Group, metric: Metric, values: Se
     """Return printed values as HTML that opens to their tables, and to ours where the rule is the same."""
     if not values:
         return markup.faint("not printed")
-    texts = dict.fromkeys(f.text(1) for f in values)
+    texts = dict.fromkeys(f"{f.text(1)} {f.comparability.mark}".rstrip() for f in values)
     ours, lines = group.stats.get(metric), []
     for f in values:
         line = f"{markup.esc(f.source)}: {markup.esc(f.method)} <b>{f.text()}</b>"
-        if ours is not None and f.rule == compared.rule:
+        if ours is not None and f.rule == compared.rule and f.comparability.state != "not comparable":
             line += f", ours {signed(ours.mean - f.value, 2)}"
-        lines.append(line if f.rule == compared.rule else f"{line}, {RULES[f.rule]}")
+        line += "" if f.rule == compared.rule else f", {RULES[f.rule]}"
+        lines.append(f"{line} ({markup.esc(f.comparability.text)})")
     return (
         f'<details class="fl-cell"><summary>{" / ".join(texts)}</summary>'
         f"<small>{'<br>'.join(lines)}</small></details>"
