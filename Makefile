@@ -11,7 +11,9 @@ TESTING := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 TEST_PROCESSES ?= 2
 PYTEST := $(TESTING) $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
-.PHONY: help run docs test lint layers types format unit browser slow chromium embedded bench screenshots clean
+FAULTS ?=
+
+.PHONY: help run docs test lint layers types format unit browser slow faults chromium embedded bench screenshots clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,6 +66,9 @@ browser: $(VENV)/.installed-dev chromium ## the real app in Chromium, two proces
 
 slow: $(VENV)/.installed-dev chromium ## the tests that take long
 	$(TESTING) $(PY) -m pytest -m slow
+
+faults: $(VENV)/.installed-dev ## break what FedLens stands on (docs/reliability.md); FAULTS="kill --hours 2" says more
+	$(PY) -m faults $(FAULTS)
 
 # Installs a Chromium only where that is one clean command (Debian, root); else takes what is there, and the browser
 # tests say what is missing.

@@ -1,0 +1,222 @@
+"""The experiment on which faults are tried: two clients, three rounds of PromptFL, one second."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from faults.forked import POLL_SECONDS, Forked
+from faults.verdict import Outcome
+from fedcore.config import backbones, expand, parse
+from fedcore.engine import setup
+from fedcore.jobs import job
+from fedcore.results.export import clients_csv, rounds_csv, summary_csv
+from fedcore.store import RunRow, Store
+from fedcore.store.jobs import JOB_TABLES
+from fedcore.store.liveness import new_owner, process_of
+from tests.support.jobs import recorded
+
+EXPERIMENT: dict[str, Any] = {
+    "name": "Faults",
+    "data": {"name": "rotated-digits", "domains": ["rot0", "rot45"], "shots": 4},
+    "rounds": 3,
+    "methods": [{"name": "promptfl"}],
+}
+RUN = 1
+REST_SECONDS = 60.0
+
+
+def warm_up() -> None:
+    """Import torch and load the model, for all processes that are forked from this one."""
+    importlib.import_module("fedcore.engine.train")
+    setup.load_backbones(backbones(expand(parse(EXPERIMENT))[0]), "cpu")
+    if (threads := psutil.Process().num_threads()) > 1:
+        raise RuntimeError(f"{threads} threads live; a process must not be forked from them")
+
+
+class Defect(AssertionError):
+    """Something that must not happen, said in one line."""
+
+    outcome = Outcome.STATE
+
+
+class Difference(Defect):
+    """A number that is not that of the undisturbed run, while nothing was said."""
+
+    outcome = Outcome.DIFFERENT
+
+
+class Lab:
+    """The experiment in three states, each a folder from which attempts copy.
+
+    Args:
+        folder: where the states are kept while the campaign runs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def queued(self) -> Path:
+        """The experiment is queued; its data are not yet encoded."""
+        folder = self.folder / "queued"
+        folder.mkdir()
+        store = Store(folder / "runs.db")
+        store.prepare()
+        store.experiments.create(parse(EXPERIMENT))
+        return folder
+
+    @cached_property
+    def done(self) -> Path:
+        """The run is done: the reference. Its database is one file."""
+        folder = self.folder / "done"
+        db = copy(self.queued, folder)
+        assert train(db).wait() == 0, (folder / "process.log").read_text()
+        check_done(db)
+        with closing(sqlite3.connect(db)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return folder
+
+    @cached_property
+    def encoded(self) -> Path:
+        """The experiment is queued, and its data are encoded."""
+        folder = self.folder / "encoded"
+        copy(self.queued, folder)
+        shutil.copytree(self.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
+        return folder
+
+    @cached_property
+    def interrupted(self) -> Path:
+        """The run was killed after its second round."""
+        folder = self.folder / "interrupted"
+        db = copy(self.encoded, folder)
+        process = train(db)
+        wait_for(lambda: run(db).rounds_done >= 2, "no second round")
+        process.kill()
+        Store(db).jobs.reconcile()
+        assert run(db).state == "interrupted", run(db)
+        return folder
+
+    @cached_property
+    def rows(self) -> dict[str, list[tuple]]:
+        """All that the undisturbed run measured."""
+        return recorded(self.done / "runs.db", RUN)
+
+    @cached_property
+    def notices(self) -> set[str]:
+        """What a run notes that is resumed without a fault."""
+        db = copy(self.interrupted, self.folder / "resumed")
+        assert resume(db).wait() == 0, tail(db)
+        return {str(note["message"]) for note in run(db).notices}
+
+    @cached_property
+    def exported(self) -> str:
+        """The exports of the undisturbed run."""
+        return export(self.done / "runs.db")
+
+    def check_rows(self, db: Path) -> None:
+        """Compare a finished run with the undisturbed one.
+
+        Raises:
+            Difference: when a row differs.
+        """
+        check_done(db)
+        rows = recorded(db, RUN)
+        for table, expected in self.rows.items():
+            if rows[table] != expected:
+                differing = sum(a != b for a, b in zip(rows[table], expected, strict=False))
+                raise Difference(f"{table}: {len(rows[table])} rows of {len(expected)}, {differing} differ")
+
+
+def copy(state: Path, folder: Path) -> Path:
+    """Copy a state into a folder; returns its database."""
+    shutil.copytree(state, folder, dirs_exist_ok=True)
+    return folder / "runs.db"
+
+
+def run(db: Path) -> RunRow:
+    """Return the run's row."""
+    return Store(db).runs.get([RUN])[0]
+
+
+def train(db: Path) -> Forked:
+    """Claim the queued run, and start the process that trains it."""
+
+    def work() -> int:
+        claim = Store(db).jobs.claim(new_owner(), "cpu")
+        if claim is None:
+            raise Defect("no run could be claimed")
+        return 0 if job.work(claim, "cpu") == "done" else 1
+
+    return Forked(work, db.parent / "process.log")
+
+
+def resume(db: Path) -> Forked:
+    """Queue an ended run again unless it waits already, and start the process that continues it."""
+    if run(db).status != "queued" and Store(db).runs.resume([RUN]) != [RUN]:
+        raise Defect(f"a run that is {run(db).state} cannot be resumed")
+    return train(db)
+
+
+def check_done(db: Path) -> None:
+    """Check that the run is done.
+
+    Raises:
+        Defect: when it is not.
+    """
+    if run(db).status != "done":
+        raise Defect(f"the run is {run(db).status}: {run(db).status_text}; {tail(db)}")
+
+
+def tail(db: Path) -> str:
+    """Return the last line that the run's process wrote."""
+    log = db.parent / "process.log"
+    return (log.read_text(errors="replace").strip().splitlines() or [""])[-1] if log.exists() else ""
+
+
+def export(db: Path) -> str:
+    """Return everything that can be exported of a database."""
+    store = Store(db)
+    ids = [experiment.id for experiment in store.experiments.all(include_archived=True)]
+    tables = (summary_csv, rounds_csv, clients_csv)
+    return "".join(table(store, ids) for table in tables) + store.experiments.to_json(ids)
+
+
+def wait_for(condition: Callable[[], object], otherwise: str, seconds: float = 120.0) -> None:
+    """Wait until something is true.
+
+    Raises:
+        Defect: with the text ``otherwise``, when it does not become true.
+    """
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise Defect(f"{otherwise} within {seconds:.0f} s")
+        time.sleep(POLL_SECONDS)
+
+
+def check_at_rest(db: Path, processes: list[Forked]) -> None:
+    """Check that no row says "running" without a process, and that no process works for no row.
+
+    Raises:
+        Defect: when that is not so 60 seconds after the fault.
+    """
+    store = Store(db)
+
+    def consistent() -> bool:
+        for table in JOB_TABLES:
+            store.jobs.reconcile(table=table)
+        rows = [row for table in JOB_TABLES for row in store.jobs.live(table)]
+        working = {process.pid for process in processes if process.poll() is None}
+        return all(process_of(row) is not None for row in rows) and working <= {row["pid"] for row in rows}
+
+    wait_for(consistent, "rows and processes do not agree", REST_SECONDS)
