@@ -31,6 +31,7 @@ from fedcore.cache.integrity import (
     write_description,
 )
 from fedcore.errors import FedLensError
+from fedcore.file_lock import try_lock
 
 HEADER_BYTES = 128
 """Bytes before the first row of a .npy file (``np.lib.format`` aligns to 64; shapes here fit two blocks)."""
@@ -220,7 +221,7 @@ def write_lock(path: Path) -> Iterator[bool]:
     The operating system releases the lock when the process that holds it ends, however it ends.
     """
     with path.with_suffix(".lock").open("a+b") as file:
-        yield _lock(file, exclusive=True)
+        yield try_lock(file.fileno(), exclusive=True)
 
 
 def open_mapped(path: Path) -> np.ndarray:
@@ -237,7 +238,7 @@ def open_mapped(path: Path) -> np.ndarray:
     except FileNotFoundError as error:
         raise FedLensError(f"{path} was just deleted; resume the run to create it again") from error
     with file:
-        if not _lock(file, exclusive=False):
+        if not try_lock(file.fileno(), exclusive=False):
             raise FedLensError(f"{path} is being deleted; resume the run to create it again")
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -264,7 +265,7 @@ def delete(path: Path) -> int:
 def _remove_unused(path: Path) -> int:
     busy = FedLensError(f"{path.name} is in use by a run; wait for it to end or stop it first")
     with path.open("rb") as file:
-        if not _lock(file, exclusive=True):
+        if not try_lock(file.fileno(), exclusive=True):
             raise busy
         size = path.stat().st_size
         if sys.platform != "win32":
@@ -275,24 +276,3 @@ def _remove_unused(path: Path) -> int:
     except PermissionError as error:  # Windows itself refuses to delete a file that is mapped
         raise busy from error
     return size
-
-
-def _lock(file: IO[bytes], exclusive: bool) -> bool:
-    """Try to lock an open file until it is closed, without waiting. The Windows branch is untested."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        if not exclusive:
-            return True
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -119,9 +119,10 @@ def writable(db: Path | None) -> Path:
     Raises:
         FedLensError: field ``db``, if it cannot be written.
     """
-    from fedcore.store import Store, database
+    from fedcore.store import Store
+    from fedcore.system_errors import ReadOnlyDatabase
 
     access = Store(db).prepare()
     if not access.writable:
-        raise database.ReadOnlyDatabase(access.why or "", "db")
+        raise ReadOnlyDatabase(access.why or "", "db")
     return access.path

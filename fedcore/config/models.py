@@ -247,9 +247,12 @@ class RunConfig(_Part):
     seed: int
     evaluate_every: int = 1
     cohorts: tuple[CohortConfig, ...] = ()
+    time_limit: float | None = None
 
 
-SHARED = {"data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every"}
+SHARED = {
+    "data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every", "time_limit"
+}  # fmt: skip
 """Fields that a run copies from its experiment."""
 
 
@@ -292,6 +295,13 @@ class Experiment(_Part):
         ge=1,
         title="rounds between evaluations",
         description="Rounds between evaluations; the last round is always evaluated",
+    )
+    time_limit: float | None = Field(
+        None,
+        gt=0,
+        title="time limit",
+        description="Minutes after which a run is stopped, to be resumed; default: none",
+        json_schema_extra={"empty": "none"},
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict,

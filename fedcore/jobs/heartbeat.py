@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
+from collections.abc import Callable, Iterable
 
 from fedcore.errors import FedLensError
 from fedcore.store import Store
@@ -15,21 +15,26 @@ LOOK_SECONDS = 0.5
 
 
 class Heartbeat:
-    """Renews the heartbeat of an owner's jobs; use it as a context manager around the work.
+    """Renews the heartbeat of claimed jobs; use it as a context manager around the work.
+
+    Args:
+        waiting: jobs that this process holds and has not begun yet.
+        at_beat: called after each beat.
 
     Attributes:
         stop_requested: the watched job says ``stopping``.
-        lost: the watched job is no longer this owner's; nothing may be written to it.
+        lost: the watched job was taken from this process; nothing may be written to it.
     """
 
     def __init__(
         self,
         store: Store,
-        owner: str,
+        waiting: Iterable[Claim] = (),
         beat_seconds: float = BEAT_SECONDS,
         look_seconds: float = LOOK_SECONDS,
+        at_beat: Callable[[], object] = lambda: None,
     ) -> None:
-        self._store, self._owner = store, owner
+        self._store, self._claims, self._at_beat = store, tuple(waiting), at_beat
         self._beat_seconds, self._look_seconds = beat_seconds, look_seconds
         self._watched: Claim | None = None
         self._end = threading.Event()
@@ -45,20 +50,22 @@ class Heartbeat:
         self._thread.join(timeout=30)
 
     def watch(self, claim: Claim) -> None:
-        """Look from now on whether this job was asked to stop."""
+        """Look from now on whether this job was asked to stop; the one watched before has ended."""
         self.stop_requested = self.lost = False
+        self._claims = tuple(c for c in self._claims if c not in (claim, self._watched))
         self._watched = claim
         self._look()
 
     def _live(self) -> None:
-        beaten = 0.0
+        beaten = -self._beat_seconds
         while not self._end.wait(self._look_seconds):
             try:
                 if time.monotonic() - beaten >= self._beat_seconds:
-                    self._store.jobs.beat(self._owner)
                     beaten = time.monotonic()
+                    self._store.jobs.beat(filter(None, (self._watched, *self._claims)))
+                    self._at_beat()
                 self._look()
-            except (FedLensError, sqlite3.Error):
+            except (FedLensError, OSError):
                 # a full disk or a lock held for long: the working thread meets it too, and reports it
                 continue
 

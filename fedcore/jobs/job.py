@@ -7,6 +7,7 @@ know nothing of the store's rows, so a stream of events from elsewhere can be re
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 import traceback
@@ -24,14 +25,21 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.jobs.devices import CPU, accepts, list_devices, peak_memory, torch_name
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat
+from fedcore.jobs.launcher import UNRECORDED_STATUS
+from fedcore.jobs.supervisor import ensure_worker
 from fedcore.progress import Progress
 from fedcore.store import Store
-from fedcore.store.jobs import RUNS, Claim, LostClaim
+from fedcore.store.database import BUSY_SECONDS
+from fedcore.store.jobs import PATIENCE_SECONDS, RUNS, Claim, LostClaim
+from fedcore.store.liveness import give_up_reserve, hold, let_go
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.runs import LOG_NAME
 from fedcore.store.tasks import ARRAYS_NAME
+from fedcore.system_errors import DiskFull, Locked, SystemFault, Transient, check_room, explain
 
 PROGRESS_SECONDS = 0.5
+RETRY_SECONDS = (2.0, 10.0, 60.0)
+"""Pauses before a job is tried again after a failure that may be over in a moment."""
 logger = logging.getLogger(__name__)
 
 
@@ -47,40 +55,69 @@ def execute(
 ) -> str:
     """Do one claimed job and record it.
 
+    A failure that may be over in a moment is followed by another try, after a pause and from the last
+    checkpoint, a few times at most. A full disk stops the job, and so does the run's time limit.
+
     Args:
         handler: default: the one that is registered for the job's kind.
         device: ``cpu`` or a GPU's UUID.
         terminated: called between steps; once true the job ends as ``ends_as``, and a run can be resumed.
         listen: called with every event after it was recorded (progress bars).
 
-    Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``, or ``lost`` when it had
-    been taken away from this process (nothing was written then).
+    Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``; ``lost`` when it had been
+    taken away from this process (nothing was written then), or ``unrecorded`` when its end could not be
+    written. After ``unrecorded`` the process has to end, which frees its lock: then everybody sees the end.
     """
     folder = claim.folder
     log = JobLog(folder / LOG_NAME)
+    over = Deadline(claim)
 
     def should_stop() -> bool:
-        return heartbeat.stop_requested or heartbeat.lost or terminated()
+        return heartbeat.stop_requested or heartbeat.lost or terminated() or over()
 
     job = Job(claim, claim.arguments(), folder, torch_name(device), should_stop, log.write)
     try:
         claim.begin()
         heartbeat.watch(claim)
         (folder / ARRAYS_NAME).unlink(missing_ok=True)  # a result of an earlier attempt
-        try:
-            result = _record(job, handler or load_handler(claim.kind), EventWriter(job, device), listen)
-        except Stopped:
-            return _end_early(job, heartbeat, ends_as)
+        check_room(folder)
+        result = _until_done(job, handler or load_handler(claim.kind), EventWriter(job, device), listen)
         claim.finish("done", result=result)
         log.write("done")
         return "done"
+    except Stopped:
+        if heartbeat.lost:
+            return _lost(job, f"{claim.table.name} {claim.id} was taken from this process")
+        if heartbeat.stop_requested:
+            return _end(job, "stopped", "stopped as asked")
+        if over():
+            return _end(job, "stopped", f"its time limit of {over.minutes:g} minutes is over; resume goes on")
+        return _end(job, ends_as, "its process was asked to end")
     except LostClaim as error:
-        log.write(f"{error}; this process stops here")
-        return "lost"
-    except FedLensError as error:  # the user's to mend: one line is enough
-        return _fail(job, error.line())
+        return _lost(job, str(error))
     except Exception as error:  # noqa: BLE001 - no job's error affects the others; the log has the traceback
-        return _fail(job, first_line(error))
+        return _fail(job, error)
+
+
+def _until_done(
+    job: Job, handler: Handler, writer: EventWriter, listen: Callable[[Event], None]
+) -> dict[str, Any]:
+    """Do the work of a handler, again after a failure that may be over in a moment; returns its result."""
+    for number, pause in enumerate(RETRY_SECONDS, 1):
+        try:
+            return _record(job, handler, writer, listen)
+        except (Stopped, LostClaim):
+            raise
+        except Exception as error:
+            fault = explain(error, job.folder)
+            if not isinstance(fault, Transient):
+                raise
+            job.log(traceback.format_exc())
+            writer.write(Notice(f"{fault} - try {number} of {len(RETRY_SECONDS)} followed after {pause:g} s"))
+        end = time.monotonic() + pause
+        while time.monotonic() < end and not job.should_stop():
+            time.sleep(min(pause, 0.1))
+    return _record(job, handler, writer, listen)
 
 
 def _record(
@@ -109,26 +146,56 @@ def _record(
     return result
 
 
-def _end_early(job: Job, heartbeat: Heartbeat, ends_as: str) -> str:
-    if heartbeat.lost:
-        raise LostClaim(f"{job.claim.table.name} {job.id} was taken from this process")
-    status = "stopped" if heartbeat.stop_requested else ends_as
-    job.claim.finish(status, "stopped as asked" if status == "stopped" else "its process was asked to end")
-    job.log(status)
+def _lost(job: Job, why: str) -> str:
+    job.log(f"{why}; this process stops here")
+    return "lost"
+
+
+def _fail(job: Job, error: Exception) -> str:
+    """Record the end of a job that met an error; one of the machine's leaves it to be resumed."""
+    text = traceback.format_exc()
+    job.log(text)
+    fault = explain(error, job.folder)
+    if isinstance(fault, DiskFull):
+        give_up_reserve(job.claim.db, job.claim.owner)
+        return _end(job, "stopped", fault.line())
+    if isinstance(fault, SystemFault):
+        return _end(job, "interrupted", fault.line(), patience=BUSY_SECONDS)
+    reason = error.line() if isinstance(error, FedLensError) else first_line(error)
+    return _end(job, "failed", reason, text)
+
+
+def _end(
+    job: Job, status: str, reason: str, text: str | None = None, patience: float = PATIENCE_SECONDS
+) -> str:
+    """Record that a job ended before it was done, and why; returns the outcome (see ``execute``)."""
+    job.log(f"{status}: {reason}")
+    try:
+        job.claim.finish(status, reason, text, patience=patience)
+    except LostClaim as error:
+        return _lost(job, str(error))
+    except FedLensError as error:
+        job.log(f"its end could not be recorded: {error.line()}")
+        logger.error("%s", error.line())
+        return "unrecorded"
     return status
 
 
-def _fail(job: Job, reason: str) -> str:
-    """Record a failure; if even that fails (a full disk), the row is reconciled to ``interrupted``."""
-    text = traceback.format_exc()
-    job.log(text)
-    try:
-        job.claim.finish("failed", reason, text)
-    except LostClaim:
-        return "lost"
-    except FedLensError as error:
-        logger.error("%s", error.line())
-    return "failed"
+class Deadline:
+    """The end of the time that an attempt of a run may take.
+
+    Attributes:
+        minutes: the run's time limit; infinite for a run without one, and for a task.
+    """
+
+    def __init__(self, claim: Claim) -> None:
+        limit = Store(claim.db).runs.config(claim.id).time_limit if claim.table is RUNS else None
+        self.minutes = math.inf if limit is None else limit
+        self._end = time.monotonic() + 60 * self.minutes
+
+    def __call__(self) -> bool:
+        """Return whether the time is over."""
+        return time.monotonic() >= self._end
 
 
 class EventWriter:
@@ -137,7 +204,7 @@ class EventWriter:
     def __init__(self, job: Job, device: str) -> None:
         self._claim, self._log, self._device = job.claim, job.log, device
         self._run = RunWriter(job.claim)
-        self._last_progress = 0.0
+        self._next_progress = 0.0
 
     def write(self, event: Event) -> None:
         """Record one event.
@@ -147,13 +214,17 @@ class EventWriter:
         """
         if isinstance(event, Progress):
             now = time.monotonic()
-            if now - self._last_progress >= PROGRESS_SECONDS or event.done == event.total:
-                self._last_progress = now
-                self._claim.progress(event)
+            if now >= self._next_progress or event.done == event.total:
+                self._next_progress = now + PROGRESS_SECONDS
+                try:
+                    self._claim.progress(event)
+                except Locked:  # nobody could see it: go on training, and ask again later
+                    self._next_progress = now + BUSY_SECONDS
         elif isinstance(event, RoundFinished):
             self._run.write_round(event, peak_memory(self._device))
             loss = "" if event.train_loss is None else f", loss {event.train_loss:.4f}"
             self._log(f"round {event.round}{loss}")
+            check_room(self._claim.db)
         elif isinstance(event, Started):
             self._run.started(event)
             facts = ", ".join(f"{name} {value}" for name, value in event.environment.items())
@@ -209,11 +280,20 @@ class TerminationSignal:
 
 
 def work(
-    first: Claim, device: str, *, handler: Handler | None = None, beat_seconds: float = BEAT_SECONDS
+    first: Claim,
+    device: str,
+    *,
+    handler: Handler | None = None,
+    beat_seconds: float = BEAT_SECONDS,
+    revive: Callable[[Store], object] = ensure_worker,
 ) -> str:
     """Do a claimed job in this process, and after a run the queued runs of its experiment.
 
-    Torch and the encodings are then loaded once. A failing run does not affect the others.
+    Torch and the encodings are then loaded once. A failing run does not affect the others. While a run is
+    in work, a supervisor that died is started again, so that its queue goes on though nobody looks.
+
+    Args:
+        revive: starts the supervisor if it is needed.
 
     Returns: how the last job ended.
     """
@@ -221,20 +301,37 @@ def work(
         psutil.Process().nice(getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", 10))  # the name is Windows'
     claim: Claim | None = first
     outcome = "lost"
-    heartbeat = Heartbeat(Store(first.db), first.owner, beat_seconds)
-    with TerminationSignal() as terminated, heartbeat:
-        while claim is not None:
-            outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
-            logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
-            claim = None if terminated() or outcome == "lost" else _following(first, device)
+    store = Store(first.db)
+    terminated = TerminationSignal()
+
+    def keep_supervisor() -> None:
+        if first.table is RUNS and not terminated():  # a task's low priority would be inherited
+            revive(store)
+
+    hold(first.db, first.owner)
+    try:
+        with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
+            while claim is not None:
+                outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
+                logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
+                ends = terminated() or outcome in ("lost", "unrecorded")
+                claim = None if ends else _following(store, first, device)
+    finally:
+        let_go(first.db, first.owner)
     return outcome
 
 
-def _following(first: Claim, device: str) -> Claim | None:
-    """Claim the next queued run of the same experiment for the same device; a task has none to follow it."""
+def _following(store: Store, first: Claim, device: str) -> Claim | None:
+    """Claim the next queued run of the same experiment for the same device.
+
+    A task has none to follow it; on a full disk the runs stay queued, and the supervisor says why.
+    """
     if first.table is not RUNS:
         return None
-    store = Store(first.db)
+    try:
+        check_room(first.db)
+    except DiskFull:
+        return None
     (run,) = store.runs.get([first.id])
     gpu = next((d.id for d in list_devices() if d.id != CPU), None) if device == CPU else device
     return store.jobs.claim(
@@ -247,8 +344,8 @@ def run_process(claim: Claim, device: str) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logger.setLevel(logging.INFO)
     try:
-        work(claim, device)
+        outcome = work(claim, device)
     except (FedLensError, LostClaim) as error:
         logger.error("%s", error)
         return 1
-    return 0
+    return UNRECORDED_STATUS if outcome == "unrecorded" else 0

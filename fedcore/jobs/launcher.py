@@ -7,6 +7,7 @@ job's handler.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -24,11 +25,16 @@ from fedcore.jobs import devices
 from fedcore.jobs.lanes import TASK_LANE
 from fedcore.paths import IN_CHECKOUT, PROJECT
 from fedcore.store import Store
-from fedcore.store.jobs import RUNS, Claim, LostClaim
-from fedcore.store.liveness import is_alive, process_of
+from fedcore.store.database import BUSY_SECONDS
+from fedcore.store.jobs import RUNS, TRAINING, Claim, LostClaim
+from fedcore.store.liveness import INHERITED, hold, let_go, process_of
 
 PROCESS_LOG = "process.log"
 KILL_SECONDS = 5.0
+UNRECORDED_STATUS = 74
+"""Exit status of a process that could not record the end of its job (EX_IOERR of sysexits.h)."""
+ENVIRONMENT_BEFORE = "FEDLENS_ENVIRONMENT_BEFORE"
+"""Variable of a job's process: JSON of the variables that its device changed, as they were before."""
 
 
 class LaunchedJob(Protocol):
@@ -54,7 +60,7 @@ class Launcher(Protocol):
             OSError: when it cannot be started.
         """
 
-    def adopt(self, row: Mapping[str, Any]) -> LaunchedJob:
+    def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a job that was started elsewhere, given its row (see ``JobTable.live``)."""
 
 
@@ -73,32 +79,55 @@ def start_process(claim: Claim, lane: str) -> subprocess.Popen[bytes]:
         "--attempt", str(claim.attempt), "--device", device, "--db", str(claim.db),
     ]  # fmt: skip
     environment = devices.environment_for(device, Store(claim.db).queue.slots().get(device, 1))
-    return start_detached(arguments, claim.folder / PROCESS_LOG, environment)
+    before = {name: os.environ.get(name) for name in environment}
+    environment[ENVIRONMENT_BEFORE] = json.dumps(before)
+    return start_detached(arguments, claim.folder / PROCESS_LOG, environment, claim)
 
 
 def start_detached(
-    arguments: list[str], log: Path, environment: dict[str, str] | None = None
+    arguments: list[str],
+    log: Path,
+    environment: Mapping[str, str | None] | None = None,
+    claim: Claim | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start ``python -m <arguments>`` in a session of its own, without a shell.
 
     It outlives a closed terminal, Ctrl-C and the process that started it. Output is appended to ``log``.
+
+    Args:
+        environment: variables to change; None removes one.
+        claim: a job that it does: it is started with the lock of the job's owner (see ``liveness.hold``).
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     folders = [str(PROJECT) if IN_CHECKOUT else "", os.environ.get("PYTHONPATH", "")]
-    path = os.pathsep.join(filter(None, folders))
+    variables = {**os.environ, **(environment or {}), "PYTHONUNBUFFERED": "1"}
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    lock = hold(claim.db, claim.owner) if claim is not None and sys.platform != "win32" else None
+    variables[INHERITED] = None if lock is None else str(lock)
     flags = 0
     if sys.platform == "win32":  # untested
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.DETACHED_PROCESS
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {}), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
-            creationflags=flags,
-            start_new_session=sys.platform != "win32",
-        )
+    try:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={name: value for name, value in variables.items() if value is not None},
+                creationflags=flags,
+                start_new_session=sys.platform != "win32",
+                pass_fds=() if lock is None else (lock,),
+            )
+    finally:
+        if claim is not None and lock is not None:
+            let_go(claim.db, claim.owner, keep_file=True)
+
+
+def environment_before() -> dict[str, str | None]:
+    """Return the variables that were changed for this job's device, with the values that they had before."""
+    before: dict[str, str | None] = json.loads(os.environ.get(ENVIRONMENT_BEFORE, "{}"))
+    return {**before, ENVIRONMENT_BEFORE: None} if before else {}
 
 
 class LocalLauncher:
@@ -114,29 +143,29 @@ class LocalLauncher:
     def launch(self, claim: Claim, lane: str) -> LocalJob:
         """Start the process and record it in the job's row."""
         process = self._start(claim, lane)
-        started: float | None = None
-        with suppress(psutil.NoSuchProcess, LostClaim):  # ended already: the supervisor's next step tells how
-            started = psutil.Process(process.pid).create_time()
-            claim.set_process(process.pid, started)
-        return LocalJob({"owner": claim.owner, "pid": process.pid, "pid_started": started}, process)
+        with suppress(LostClaim):  # ended already: the supervisor's next step tells how
+            claim.set_process(process.pid)
+        return LocalJob(Store(claim.db), {"owner": claim.owner, "pid": process.pid}, process)
 
-    def adopt(self, row: Mapping[str, Any]) -> LocalJob:
+    def adopt(self, store: Store, row: Mapping[str, Any]) -> LocalJob:
         """Take over a process that an earlier supervisor or a user started."""
-        return LocalJob(row)
+        return LocalJob(store, row)
 
 
 class LocalJob:
     """A process that does a job; ``process`` is None if an earlier supervisor or a user started it."""
 
-    def __init__(self, row: Mapping[str, Any], process: subprocess.Popen[bytes] | None = None) -> None:
-        self._row = row
+    def __init__(
+        self, store: Store, row: Mapping[str, Any], process: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        self._store, self._row = store, row
         self.process = process
 
     def ended(self) -> bool:
         """Return whether it is gone; reaps it where it is our child."""
         if self.process is not None:
             return self.process.poll() is not None
-        return not is_alive(self._row)
+        return not self._store.jobs.owner_lives(self._row["owner"])
 
     def exit_reason(self) -> str | None:
         """Say how the process ended; None for one that is not our child."""
@@ -148,13 +177,15 @@ class LocalJob:
             return None
         if code == -signal.SIGKILL:
             return "its process was killed (signal 9; the system does so when memory runs out)"
+        if code == UNRECORDED_STATUS:
+            return "its process could not write to the database (a full disk, or a lock held for long)"
         return f"its process ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
 
     def terminate(self) -> bool:
         """Send SIGTERM, unless a user started the process."""
         if self.process is None and not self._started_by_supervisor():
             return False
-        process = process_of(self._row)
+        process = process_of(self._store.path, self._row)
         if process is not None:
             process.terminate()
         return True
@@ -170,6 +201,8 @@ class LocalJob:
 def force_stop(store: Store, run_id: int) -> bool:
     """Kill the process of a run that does not react to a stop; its current round is lost, earlier ones stay.
 
+    A run that waits for its turn in a process that trains another is only taken from that process.
+
     Returns: whether there was a process to kill.
 
     Raises:
@@ -178,11 +211,17 @@ def force_stop(store: Store, run_id: int) -> bool:
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":
         raise FedLensError(f"run {run_id} was not asked to stop; stop it first, kill it only if it does not")
-    process = process_of(row) if row["pid"] is not None and is_alive(row) else None
+    if row["pid"] is None:
+        with suppress(LostClaim):  # it has ended or begun in the meantime
+            Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(
+                "stopped", "stopped before it began", patience=BUSY_SECONDS
+            )
+        return False
+    process = process_of(store.path, row)
     if process is not None:
         process.kill()
     end = time.monotonic() + KILL_SECONDS
-    while process is not None and process_of(row) is not None and time.monotonic() < end:
+    while process is not None and process_of(store.path, row) is not None and time.monotonic() < end:
         time.sleep(0.02)
     store.jobs.reconcile()
     return process is not None

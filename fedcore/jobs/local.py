@@ -15,12 +15,13 @@ from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import TerminationSignal, execute
 from fedcore.store import Store
 from fedcore.store.jobs import LostClaim
-from fedcore.store.liveness import new_owner
+from fedcore.store.liveness import hold, let_go, new_owner
+from fedcore.system_errors import SystemFault
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcomes of an experiment's runs, by run id: ``done``, ``failed``, ``stopped`` or ``lost``."""
+    """The outcomes of an experiment's runs, by run id (see ``execute``)."""
 
     experiment_id: int
     runs: dict[int, str]
@@ -43,24 +44,36 @@ def run_local(
         handler: does the runs; default: training.
         begun: called with the experiment's id and its runs, once they are recorded.
         listen: called with every event of a run, once it is recorded.
+
+    Raises:
+        SystemFault: when the end of a run could not be recorded; the runs after it are not begun.
     """
     device = device or devices.default_device()
     os.environ.update(devices.environment_for(device))  # before torch is loaded
     owner = new_owner()
-    created, claims = store.experiments.create_claimed(experiment, runs, owner, device)
-    begun(created.experiment_id, dict(zip(created.run_ids, runs, strict=True)))
+    hold(store.path, owner)
     outcomes: dict[int, str] = {}
-    with TerminationSignal(keyboard=True) as terminated, Heartbeat(store, owner) as heartbeat:
-        for claim in claims:
-            if terminated():
-                outcomes[claim.id] = "stopped"
-                try:
-                    claim.finish("stopped", "stopped before it began")
-                except LostClaim:
-                    continue  # stopped from the browser in the meantime: its row has the reason
-            else:
-                outcomes[claim.id] = execute(
-                    claim, heartbeat, handler=handler, device=device, terminated=terminated,
-                    ends_as="stopped", listen=partial(listen, claim.id),
-                )  # fmt: skip
+    try:
+        created, claims = store.experiments.create_claimed(experiment, runs, owner, device)
+        begun(created.experiment_id, dict(zip(created.run_ids, runs, strict=True)))
+        with TerminationSignal(keyboard=True) as terminated, Heartbeat(store, claims) as heartbeat:
+            for claim in claims:
+                if terminated():
+                    outcomes[claim.id] = "stopped"
+                    try:
+                        claim.finish("stopped", "stopped before it began")
+                    except LostClaim:
+                        continue  # stopped from the browser in the meantime: its row has the reason
+                else:
+                    outcomes[claim.id] = execute(
+                        claim, heartbeat, handler=handler, device=device, terminated=terminated,
+                        ends_as="stopped", listen=partial(listen, claim.id),
+                    )  # fmt: skip
+                    if outcomes[claim.id] == "unrecorded":
+                        raise SystemFault(
+                            f"the end of run {claim.id} could not be written to {store.path} (its log says "
+                            "why); mend that, then resume the runs"
+                        )
+    finally:
+        let_go(store.path, owner)
     return Outcome(created.experiment_id, outcomes)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 
+from fedcore.file_lock import try_lock
 from fedcore.store.database import resolve
 
 
 class SupervisorLock:
-    """The lock on the file ``<db>.lock``; tested on Linux, its branch for Windows is untested."""
+    """The lock on the file ``<db>.lock``."""
 
     def __init__(self, db: str | Path) -> None:
         path = resolve(db)
@@ -34,31 +34,17 @@ class SupervisorLock:
             self._file = None
 
     def is_free(self) -> bool:
-        """Return whether no supervisor lives.
+        """Return whether no supervisor lives; a starting one is not disturbed by the question."""
+        return self._try(exclusive=False)
 
-        Holds the lock for a moment; a starting supervisor tries long enough for that.
-        """
-        free = self._try()
-        self.release()
-        return free
-
-    def _try(self) -> bool:
+    def _try(self, exclusive: bool = True) -> bool:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        locked = False
         try:
-            _lock(file)
-        except OSError:
-            os.close(file)
-            return False
-        self._file = file
-        return True
-
-
-def _lock(file: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = try_lock(file, exclusive)
+        finally:
+            if locked and exclusive:
+                self._file = file
+            else:
+                os.close(file)
+        return locked

@@ -25,12 +25,15 @@ from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
+from fedcore.system_errors import SystemFault, check_room, explain
 
 TICK_SECONDS = 0.5
 IDLE_SECONDS = 600.0
 PATIENCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
 RESTART_SECONDS = 5.0
+START_PAUSE_SECONDS = 5.0
+"""Pause after a process that could not be started, for want of memory or open files, say."""
 logger = logging.getLogger(__name__)
 
 
@@ -62,6 +65,7 @@ class Supervisor:
         self._tick, self._idle, self._stale = tick, idle, stale
         self._children: dict[str, Child] = {}
         self._reported: str | None = None
+        self._next_start = 0.0
         self.ending = False
 
     def run(self, lock: SupervisorLock) -> None:
@@ -76,33 +80,38 @@ class Supervisor:
         self._end_children()
 
     def step(self) -> bool:
-        """Look once at children and queue; returns whether there was anything to do."""
+        """Look once at children and queue; returns whether there was anything to do.
+
+        A full disk, a lock held for long and the like are reported once; the work goes on when that is over.
+        """
         try:
             self._adopt()
             self._reap()
             started = self._start_queued()
+        except (FedLensError, OSError) as error:
+            plain = explain(error, self._store.path) or error
+            if str(plain) != self._reported:
+                logger.error("%s", plain.line() if isinstance(plain, FedLensError) else plain)
+            self._reported = str(plain)
+            return True
+        if self._reported is not None:
+            logger.info("that is over; the queue goes on")
             self._reported = None
-        except FedLensError as error:
-            # a full disk or a lock held for long: report it once, continue when it is resolved
-            if str(error) != self._reported:
-                logger.error("%s", error.line())
-            self._reported = str(error)
-            return bool(self._children)
         return bool(started or self._children)
 
     def _adopt(self) -> None:
         """Take over the jobs that run here already: an earlier supervisor's, and those that users started."""
         for row in [row for table in JOB_TABLES for row in self._store.jobs.live(table)]:
-            known = row["owner"] in self._children or row["device"] is None or row["pid"] is None
-            if not known and is_alive(row, stale=self._stale):
-                self._children[row["owner"]] = Child(row["device"], self._launcher.adopt(row))
+            known = row["owner"] in self._children or row["device"] is None
+            if not known and is_alive(self._store.path, row, stale=self._stale):
+                self._children[row["owner"]] = Child(row["device"], self._launcher.adopt(self._store, row))
 
     def _reap(self) -> None:
         """Mark the rows of jobs that are gone, and forget them."""
         # first, so that a job which ends after its row was read is kept: nobody else could tell how it ended
         ended = {owner for owner, child in self._children.items() if child.job.ended()}
         for table in JOB_TABLES:
-            for number in self._store.jobs.reconcile(self._stale, self._exit_reason, table):
+            for number in self._store.jobs.reconcile(self._stale, self._exit_reason, table, ended):
                 logger.warning("%s %d: its process is gone; %s", table.name, number, table.remedy)
         self._children = {owner: child for owner, child in self._children.items() if owner not in ended}
 
@@ -110,9 +119,13 @@ class Supervisor:
         return self._children[owner].job.exit_reason() if owner in self._children else None
 
     def _start_queued(self) -> int:
+        if time.monotonic() < self._next_start or not self._store.jobs.any_queued():
+            return 0
+        check_room(self._store.path)
         started = 0
         for lane in (*self.device_ids, TASK_LANE):
-            while (claimed := self._claim(lane)) is not None and self._start(claimed, lane):
+            while (claimed := self._claim(lane)) is not None:
+                self._start(claimed, lane)
                 started += 1
         return started
 
@@ -120,16 +133,24 @@ class Supervisor:
         running = sum(child.lane == lane for child in self._children.values())
         return claim_next(self._store, lane, running, self._gpu)
 
-    def _start(self, claimed: Claim, lane: str) -> bool:
-        """Start a claimed job; returns whether it was started."""
+    def _start(self, claimed: Claim, lane: str) -> None:
+        """Start a claimed job; when the machine cannot start any at present, it is queued again.
+
+        Raises:
+            SystemFault: when it is queued again.
+        """
         logger.info("%s %d starts on %s", claimed.table.name, claimed.id, lane)
         try:
             job = self._launcher.launch(claimed, lane)
         except OSError as error:
-            claimed.finish("failed", f"its process could not be started: {error.strerror}")
-            return False
+            fault = explain(error, claimed.db)
+            if not isinstance(fault, SystemFault):
+                claimed.finish("failed", f"its process could not be started: {error.strerror}")
+                return
+            self._next_start = time.monotonic() + START_PAUSE_SECONDS
+            claimed.give_back()
+            raise fault from error
         self._children[claimed.owner] = Child(lane, job)
-        return True
 
     def _leave(self, lock: SupervisorLock) -> bool:
         """Let go of the lock, then look once more; returns whether to exit.
@@ -137,7 +158,12 @@ class Supervisor:
         Whoever queued a job while we held the lock saw it taken, and started no other worker.
         """
         lock.release()
-        return not self._store.jobs.any_queued() or not lock.acquire(PATIENCE_SECONDS)
+        try:
+            if not self._store.jobs.any_queued():
+                return True
+        except FedLensError:  # it cannot be read at present: stay
+            logger.exception("cannot look into the queue")
+        return not lock.acquire(PATIENCE_SECONDS)
 
     def _end_children(self) -> None:
         """Ask our jobs to end between two steps; they become ``interrupted``, and runs can be resumed."""
@@ -145,7 +171,10 @@ class Supervisor:
         end = time.monotonic() + GRACE_SECONDS
         while any(not child.job.ended() for child in ours) and time.monotonic() < end:
             time.sleep(0.05)
-        self._reap()
+        try:
+            self._reap()
+        except FedLensError as error:  # whoever looks next marks the rows
+            logger.error("%s", error.line())
 
 
 def serve(db: str | Path | None = None, *, slots: int | None = None, **options: Any) -> int:
@@ -190,10 +219,13 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
 _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
 
 
-def ensure_worker(store: Store) -> bool:
+def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "--db")) -> bool:
     """Start a detached supervisor when jobs wait, or dead ones need to be marked, and none lives.
 
     Cheap enough for every poll of a page: a few indexed reads when there is nothing to do.
+
+    Args:
+        command: module and arguments of the supervisor, before the path of the database.
 
     Returns: whether one was started now.
     """
@@ -207,6 +239,6 @@ def ensure_worker(store: Store) -> bool:
     if not needed or not SupervisorLock(path).is_free():
         return False
     log = store.artifacts / "logs" / "worker.log"
-    process = launcher.start_detached(["fedcore", "worker", "--db", str(path)], log)
+    process = launcher.start_detached([*command, str(path)], log, launcher.environment_before())
     _STARTED[path] = (time.monotonic(), process)
     return True

@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +18,19 @@ from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, named_by_user
 from fedcore.store import schema
 from fedcore.store.network import network_file_system
+from fedcore.system_errors import ReadOnlyDatabase, plain_errors
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-BUSY_MILLISECONDS = 10_000
+BUSY_SECONDS = 10.0
+"""How long a page or a command waits for a database that another program has locked."""
 ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter: any number of them, without a new statement for each."""
 
 
 _CURRENT: set[tuple[Path, int]] = set()
 """Databases that this process has seen to be up to date, by path and inode."""
-
-
-class ReadOnlyDatabase(FedLensError):
-    """Raised for a database that cannot be written; it may still be readable."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def prepare(db: str | Path | None = None) -> Access:
                 f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB",
                 "db",
             ) from error
-        with _explained(path), closing(_read_only(path)) as connection:
+        with plain_errors(path), closing(_read_only(path)) as connection:
             _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
             if applied_migrations(connection) != set(schema.STEPS):
                 raise FedLensError(
@@ -122,7 +120,7 @@ def _migrate(path: Path) -> None:
             raise FedLensError(
                 f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
             )
-        _enable_wal(db)
+        _until_unlocked(db.enable_wal, BUSY_SECONDS)
         db.execute("PRAGMA foreign_keys=OFF")  # or rebuilding a table deletes the rows that refer to it
         db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
         try:
@@ -141,7 +139,7 @@ def _up_to_date(path: Path) -> bool:
     """
     if not path.is_file():
         return False
-    with _explained(path), closing(sqlite3.connect(path, timeout=BUSY_MILLISECONDS / 1000)) as connection:
+    with plain_errors(path), closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
         if applied_migrations(connection) != set(schema.STEPS):
             return False
         # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
@@ -158,16 +156,22 @@ def applied_migrations(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute(names, [schema.MIGRATION_SET])}
 
 
-def _enable_wal(db: Database) -> None:
-    """Switch to WAL; while another process does, SQLite answers 'locked' at once, without its timeout."""
-    end = time.monotonic() + BUSY_MILLISECONDS / 1000
+def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
+    """Repeat what another process' lock refuses, for some seconds and with growing pauses.
+
+    SQLite itself waits for the timeout of the connection, but not in every case, and not for minutes.
+    """
+    end, pause = time.monotonic() + seconds, 0.01
     while True:
         try:
-            return db.enable_wal()
+            action()
+            return
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
+            locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not locked or time.monotonic() + pause > end:
                 raise
-            time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(2 * pause, 2.0)
 
 
 def _refuse_foreign(path: Path, tables: set[str]) -> None:
@@ -187,7 +191,7 @@ def reading(db: str | Path) -> Iterator[sqlite3.Connection]:
     path = resolve(db)
     if not path.is_file():
         raise FedLensError(f"no database at {path}; start the app or run an experiment first", "db")
-    with _explained(path):
+    with plain_errors(path):
         _migrate_once(path)
         with closing(_read_only(path)) as connection:
             yield connection
@@ -198,7 +202,7 @@ def reading_as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a read-only connection to a database of any release, which stays as it is."""
     if not path.is_file():
         raise FedLensError(f"no database at {path}", "db")
-    with _explained(path), closing(_read_only(path)) as connection:
+    with plain_errors(path), closing(_read_only(path)) as connection:
         yield connection
 
 
@@ -215,13 +219,13 @@ def _migrate_once(path: Path) -> None:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Open a connection with mode=ro, or with immutable=1 where the folder cannot be written.
+    """Open a connection with mode=ro, or with immutable=1 where there is no room for WAL's shared memory.
 
-    Such a folder has no room for WAL's shared memory. The file is immutable only while no writer has left a
-    -wal file.
+    That is so in a folder that cannot be written, and on a full disk. The file is immutable only while no
+    writer has left a -wal file.
     """
     for options in ("mode=ro", "mode=ro&immutable=1"):
-        connection = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_MILLISECONDS / 1000)
+        connection = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_SECONDS)
         try:
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         except sqlite3.OperationalError as error:
@@ -236,15 +240,17 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _no_shared_memory(error: sqlite3.OperationalError) -> bool:
-    return "unable to open" in str(error) or "readonly" in str(error)
+    return error.sqlite_errorcode & 0xFF in (
+        sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL
+    )  # fmt: skip
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Database]:
+def _opened(path: Path, timeout: float | None = None) -> Iterator[Database]:
     from sqlite_utils import Database
 
-    with _explained(path):
-        connection = sqlite3.connect(path, timeout=BUSY_MILLISECONDS / 1000)
+    with plain_errors(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS if timeout is None else timeout)
         connection.row_factory = sqlite3.Row
         try:
             connection.execute("PRAGMA synchronous=NORMAL")
@@ -255,21 +261,25 @@ def _opened(path: Path) -> Iterator[Database]:
 
 
 @contextmanager
-def writing(db: str | Path) -> Iterator[Database]:
+def writing(db: str | Path, patience: float | None = None) -> Iterator[Database]:
     """Open one write transaction: committed at the end, rolled back by an exception.
 
     It takes the write lock at once (BEGIN IMMEDIATE), so that reading and then writing cannot fail half-way.
 
+    Args:
+        patience: seconds to wait while another program has locked the database; default: BUSY_SECONDS.
+
     Raises:
         ReadOnlyDatabase: when it cannot be written.
-        FedLensError: field ``db``, for a full disk and a database that stays locked.
+        SystemFault: field ``db``; ``DiskFull``, or ``Locked`` when it stays locked.
     """
     path = resolve(db)
     if path.is_file():
-        with _explained(path):
+        with plain_errors(path):
             _migrate_once(path)
-    with _opened(path) as database:
-        database.execute("BEGIN IMMEDIATE")
+    patience = BUSY_SECONDS if patience is None else patience
+    with _opened(path, min(patience, BUSY_SECONDS)) as database:
+        _until_unlocked(lambda: database.execute("BEGIN IMMEDIATE"), patience)
         try:
             yield database
             database.commit()
@@ -343,39 +353,3 @@ def remove_folder(folder: Path) -> None:
 def as_json(ids: Iterable[int]) -> str:
     """Turn ids into the one parameter that ID_LIST takes."""
     return json.dumps([int(i) for i in ids])
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's operational errors into errors that say what to do."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        text = str(error)
-        if "full" in text:
-            raise FedLensError(
-                f"the disk that holds {path} is full; free some space, then resume: recorded rounds are kept",
-                "db",
-            ) from error
-        if "readonly" in text or "unable to open" in text:
-            raise ReadOnlyDatabase(
-                f"{path} cannot be written; check the permissions of the file and its folder, "
-                "or choose another place with --db or FEDLENS_DB",
-                "db",
-            ) from error
-        if "no such table" in text:
-            raise FedLensError(
-                f"{path} holds no tables of FedLens; start the app or run an experiment first",
-                "db",
-            ) from error
-        if "locked" in text:
-            raise FedLensError(
-                f"{path} stays locked by another program; close it (a database browser?) and try again", "db"
-            ) from error
-        raise
-    except sqlite3.DatabaseError as error:
-        if "not a database" in str(error) or "malformed" in str(error):
-            raise FedLensError(
-                f"{path} is damaged or no SQLite file; restore it or choose another", "db"
-            ) from error
-        raise

@@ -15,7 +15,6 @@ from fedcore.methods import registry
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder
 from fedcore.store.exchange.json_file import experiments_json
 from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.liveness import this_process
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
 
@@ -67,7 +66,9 @@ class Experiments:
                 "SELECT * FROM experiments WHERE archived <= :archived ORDER BY created_at DESC, id DESC",
                 {"archived": int(include_archived)},
             ).fetchall()
-            runs = run_rows(connection.execute(f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id"))
+            runs = run_rows(
+                self._file.path, connection.execute(f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id")
+            )
         grouped: dict[int, list[RunRow]] = {}
         for run in runs:
             grouped.setdefault(run.experiment_id, []).append(run)
@@ -92,7 +93,7 @@ class Experiments:
             runs = connection.execute(
                 f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.experiment_id=:id ORDER BY r.id", where
             )
-            return _row(row, run_rows(runs))
+            return _row(row, run_rows(self._file.path, runs))
 
     def create(
         self,
@@ -123,11 +124,10 @@ class Experiments:
     ) -> tuple[Created, list[Claim]]:
         """Record an experiment whose runs this process trains: never queued, so no worker takes them."""
         experiment, configs = _complete(experiment, runs)
-        pid, started = this_process()
         with self._file.writing() as database:
             experiment_id = insert_experiment(database, experiment)
             ids = insert_runs(database, experiment_id, configs, device="auto")
-            claim_new(database, ids, owner, device, pid, started)
+            claim_new(database, ids, owner, device)
         return Created(experiment_id, ids), [
             Claim(self._file.path, TRAINING, run_id, owner, 1) for run_id in ids
         ]

@@ -7,9 +7,10 @@ its job cannot write to it.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
-from fedcore.store.database import DatabaseFile, run_folder, task_folder, writing
-from fedcore.store.liveness import STALE_SECONDS, is_alive, this_process
+from fedcore.store.database import BUSY_SECONDS, DatabaseFile, run_folder, task_folder, writing
+from fedcore.store.liveness import STALE_SECONDS, is_alive, is_held, remove_dead_lock
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
+PATIENCE_SECONDS = 600.0
+"""How long a job waits to record a round, or its end, while another program has locked the database."""
+PROGRESS_PATIENCE = 0.5
 TRAINING = "train"
 """The job kind of every run; tasks have their kind in their rows."""
 
@@ -52,7 +56,7 @@ class JobTable:
     def live(self) -> str:
         """SQL that selects the rows which say ``running`` or ``stopping``."""
         return (
-            f"SELECT id, status, owner, attempt, device, pid, pid_started, heartbeat_at FROM {self.table} "
+            f"SELECT id, status, owner, attempt, device, pid, heartbeat_at FROM {self.table} "
             "WHERE status IN ('running','stopping')"
         )
 
@@ -92,6 +96,7 @@ class Claim:
 
     Raises (all methods that write):
         LostClaim: when the row is no longer this owner's and attempt's.
+        SystemFault: for a full disk, and for a database that stays locked for minutes.
     """
 
     db: Path
@@ -141,22 +146,21 @@ class Claim:
             raise FedLensError(f"{self.table.name} {self.id} was deleted", "id")
         return rows[0]
 
-    def set_process(self, pid: int, started: float) -> None:
-        """Record which process does it; ``started``: seconds since 1970."""
-        self.update("pid=:pid, pid_started=:started", pid=pid, started=started)
+    def set_process(self, pid: int) -> None:
+        """Record which process does it."""
+        self.update("pid=:pid", pid=pid)
 
     def begin(self) -> None:
         """Record that this process starts or continues the job."""
-        pid, started = this_process()
         self.update(
-            "pid=:pid, pid_started=:started, started_at=coalesce(started_at, :now), heartbeat_at=:now",
-            pid=pid, started=started, now=time.time(),
+            "pid=:pid, started_at=coalesce(started_at, :now), heartbeat_at=:now",
+            pid=os.getpid(), now=time.time(),
         )  # fmt: skip
 
     def progress(self, step: Progress) -> None:
-        """Record how far the job is."""
+        """Record how far the job is, without waiting long for a locked database."""
         self.update(
-            f"{self.table.progress}, heartbeat_at=:now",
+            f"{self.table.progress}, heartbeat_at=:now", PROGRESS_PATIENCE,
             message=step.message, done=int(step.done), total=int(step.total), now=time.time(),
         )  # fmt: skip
 
@@ -166,6 +170,7 @@ class Claim:
         error: str | None = None,
         traceback: str | None = None,
         result: Mapping[str, Any] | None = None,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         """Give the job back.
 
@@ -174,25 +179,37 @@ class Claim:
             error: one line, why it failed or ended early.
             traceback: of a failed run; a task's is only in its log.
             result: JSON values, of a task; a run's results are its rounds.
+            patience: seconds to wait while another program has locked the database.
         """
         self.update(
             f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, "
-            "pid=NULL, pid_started=NULL",
+            "pid=NULL",
+            patience,
             status=status, error=error, traceback=traceback, now=time.time(),
             result=None if result is None else json.dumps(result, allow_nan=False),
         )  # fmt: skip
 
-    def update(self, assignments: str, **values: object) -> None:
+    def give_back(self) -> None:
+        """Queue the job again, as if it had not been claimed; nothing may have been done for it."""
+        self.update(
+            "status='queued', attempt=attempt-1, owner=NULL, device=NULL, pid=NULL, heartbeat_at=NULL, "
+            "status_text=NULL",
+            BUSY_SECONDS,
+        )
+
+    def update(self, assignments: str, patience: float = PATIENCE_SECONDS, **values: object) -> None:
         """Change columns of the row, given as SQL assignments with named values."""
-        with self.writing(assignments, **values):
+        with self.writing(assignments, patience, **values):
             pass
 
     @contextmanager
-    def writing(self, assignments: str, **values: object) -> Iterator[Database]:
+    def writing(
+        self, assignments: str, patience: float = PATIENCE_SECONDS, **values: object
+    ) -> Iterator[Database]:
         """Open a transaction that changes the row first; the caller adds what belongs to it."""
         key = {"id": self.id, "owner": self.owner, "attempt": self.attempt}
         mine = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
-        with writing(self.db) as database:
+        with writing(self.db, patience) as database:
             statement = f"UPDATE {self.table.table} SET {assignments} WHERE {mine}"
             if database.execute(statement, {**values, **key}).rowcount == 0:
                 name = f"{self.table.name} {self.id}, attempt {self.attempt}"
@@ -229,7 +246,7 @@ class Jobs:
         with self._file.writing() as database:
             row = database.execute(
                 f"UPDATE {table.table} SET status='running', owner=:owner, attempt=attempt+1, "
-                "device=:device, heartbeat_at=:now, pid=NULL, pid_started=NULL, finished_at=NULL, "
+                "device=:device, heartbeat_at=:now, pid=NULL, finished_at=NULL, "
                 "status_text='starting', error=NULL "
                 f"WHERE id=(SELECT id FROM {table.table} WHERE {condition} ORDER BY {table.order} LIMIT 1) "
                 "AND status='queued' "
@@ -255,18 +272,31 @@ class Jobs:
         """Return the rows that say ``running`` or ``stopping`` (see ``JobTable.live``)."""
         return [dict(row) for row in self._file.rows(table.live)]
 
-    def orphans(self, table: JobTable, stale: float = STALE_SECONDS) -> list[dict[str, Any]]:
+    def orphans(
+        self, table: JobTable, stale: float = STALE_SECONDS, gone: Collection[str] = ()
+    ) -> list[dict[str, Any]]:
         """Return the rows that say ``running`` or ``stopping`` while their process is dead."""
-        return [row for row in self.live(table) if not is_alive(row, stale=stale)]
+        return [
+            row
+            for row in self.live(table)
+            if row["owner"] in gone or not is_alive(self._file.path, row, stale=stale)
+        ]
 
-    def beat(self, owner: str) -> None:
-        """Renew the heartbeat of an owner's jobs."""
+    def owner_lives(self, owner: str) -> bool:
+        """Return whether the process of an owner lives (see ``is_alive``)."""
+        if is_held(self._file.path, owner):
+            return True
+        rows = [row for table in JOB_TABLES for row in self.live(table) if row["owner"] == owner]
+        return any(is_alive(self._file.path, row) for row in rows)
+
+    def beat(self, claims: Iterable[Claim]) -> None:
+        """Renew the heartbeat of these jobs, those that were lost excepted."""
         with self._file.writing() as database:
-            for jobs in JOB_TABLES:
+            for claim in claims:
                 database.execute(
-                    f"UPDATE {jobs.table} SET heartbeat_at=? "
-                    "WHERE owner=? AND status IN ('running','stopping')",
-                    [time.time(), owner],
+                    f"UPDATE {claim.table.table} SET heartbeat_at=? "
+                    "WHERE id=? AND owner=? AND attempt=? AND status IN ('running','stopping')",
+                    [time.time(), claim.id, claim.owner, claim.attempt],
                 )
 
     def reconcile(
@@ -274,6 +304,7 @@ class Jobs:
         stale: float = STALE_SECONDS,
         exit_reason: Callable[[str], str | None] = lambda owner: None,
         table: JobTable = RUNS,
+        gone: Collection[str] = (),
     ) -> list[int]:
         """Mark jobs whose process is gone as ``interrupted``, or ``stopped`` where a stop was requested.
 
@@ -282,11 +313,12 @@ class Jobs:
         Args:
             stale: seconds, see ``is_alive``.
             exit_reason: says what is known about the end of an owner's process.
+            gone: owners whose process has ended for certain.
 
         Returns: ids of the rows that were marked. They are not queued again by themselves: a run that kills
         its process (memory, a driver) would do so repeatedly; `resume` continues after the last checkpoint.
         """
-        dead = self.orphans(table, stale)
+        dead = self.orphans(table, stale, gone)
         if not dead:
             return []
         marked = []
@@ -296,7 +328,7 @@ class Jobs:
                 cursor = database.execute(
                     f"UPDATE {table.table} "
                     "SET status = CASE status WHEN 'stopping' THEN 'stopped' ELSE 'interrupted' END, "
-                    f"finished_at=:now, {table.outcome}, pid=NULL, pid_started=NULL "
+                    f"finished_at=:now, {table.outcome}, pid=NULL "
                     "WHERE id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')",
                     {
                         **row, "now": time.time(), "error": f"{reason}; {table.remedy}",
@@ -304,6 +336,8 @@ class Jobs:
                     },
                 )  # fmt: skip
                 marked += [row["id"]] if cursor.rowcount else []
+        for row in dead:
+            remove_dead_lock(self._file.path, row["owner"])
         return marked
 
 

@@ -25,7 +25,7 @@ LOG_NAME = "log.txt"
 
 RUN_COLUMNS = """
 r.id, r.experiment_id, r.method, r.label, r.seed, r.held_out, r.group_hash, r.origin, r.status, r.device,
-r.attempt, r.owner, r.pid, r.pid_started, r.heartbeat_at, r.created_at, r.started_at, r.finished_at,
+r.attempt, r.owner, r.pid, r.heartbeat_at, r.created_at, r.started_at, r.finished_at,
 r.rounds_total, r.rounds_done, r.last_test, r.best_round, r.best_test, r.worst_client, r.status_text,
 r.notices
 """
@@ -33,8 +33,7 @@ r.notices
 RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
 
 QUEUED_AGAIN = (
-    "status='queued', owner=NULL, pid=NULL, pid_started=NULL, heartbeat_at=NULL, finished_at=NULL, "
-    "status_text=NULL, error=NULL"
+    "status='queued', owner=NULL, pid=NULL, heartbeat_at=NULL, finished_at=NULL, status_text=NULL, error=NULL"
 )
 
 
@@ -232,7 +231,7 @@ class Runs:
 
     def _with(self, column: str, ids: Iterable[int]) -> list[RunRow]:
         statement = f"SELECT {RUN_COLUMNS} FROM runs r WHERE r.{column} IN {ID_LIST} ORDER BY r.id"
-        return run_rows(self._file.rows(statement, {"ids": as_json(ids)}))
+        return run_rows(self._file.path, self._file.rows(statement, {"ids": as_json(ids)}))
 
     def _versions(self, condition: str, values: dict[str, object]) -> dict[int, RunVersion]:
         columns = ", ".join(RunVersion._fields)
@@ -246,12 +245,12 @@ class Runs:
         return rows[0]
 
 
-def run_rows(rows: Iterable[sqlite3.Row]) -> list[RunRow]:
+def run_rows(db: Path, rows: Iterable[sqlite3.Row]) -> list[RunRow]:
     """Turn rows with RUN_COLUMNS into ``RunRow``, with the state that their process is in now."""
     now, runs = time.time(), []
     for row in rows:
         values = dict(row)
-        values["state"] = state(values, now)
+        values["state"] = state(db, values, now)
         if values["state"] != values["status"]:  # its text is what the process did before it was gone
             values["status_text"] = None
         values["notices"] = _notices(values["notices"])

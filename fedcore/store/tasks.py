@@ -219,7 +219,7 @@ class Tasks:
 
     def _row(self, row: sqlite3.Row) -> TaskRow:
         values = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "folder"}
-        values["status"] = state(dict(row))
+        values["status"] = state(self._file.path, dict(row))
         values["args"] = json.loads(row["args"])
         values["result"] = json.loads(row["result"]) if row["result"] else None
         return TaskRow(**values, folder=self.folder(row["kind"], row["key"], row["run_id"]))

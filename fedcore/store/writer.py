@@ -201,15 +201,13 @@ def insert_runs(
     )
 
 
-def claim_new(
-    database: Database, ids: Iterable[int], owner: str, device: str | None, pid: int, started: float
-) -> None:
-    """Hand runs of the same transaction to their owner, attempt 1."""
+def claim_new(database: Database, ids: Iterable[int], owner: str, device: str | None) -> None:
+    """Hand runs of the same transaction to their owner, attempt 1; no process does them before they begin."""
     for run_id in ids:
         database.execute(
-            "UPDATE runs SET status='running', attempt=1, owner=?, device=?, pid=?, pid_started=?, "
-            "heartbeat_at=?, status_text='waiting for its turn' WHERE id=?",
-            [owner, device, pid, started, time.time(), run_id],
+            "UPDATE runs SET status='running', attempt=1, owner=?, device=?, heartbeat_at=?, "
+            "status_text='waiting for its turn' WHERE id=?",
+            [owner, device, time.time(), run_id],
         )
 
 

@@ -29,7 +29,7 @@ def trained(db: Path) -> int:
     (run_id,) = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed is not None
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(claimed, heartbeat) == "done"
     return run_id
 
@@ -37,7 +37,7 @@ def trained(db: Path) -> int:
 def do(db: Path) -> TaskRow:
     waiting = Store(db).jobs.claim(new_owner(), "cpu", TASKS)
     assert waiting is not None
-    with Heartbeat(Store(db), waiting.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         job.execute(waiting, heartbeat)
     return Store(db).tasks.get(waiting.id)
 

@@ -19,7 +19,7 @@ from tests.support.jobs import recorded, wait_for
 
 def execute(db, handler=fake_engine.training, **options: object) -> tuple[int, str]:
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db), claimed.owner, beat_seconds=0.05, look_seconds=0.01) as heartbeat:
+    with Heartbeat(Store(db), beat_seconds=0.05, look_seconds=0.01) as heartbeat:
         return claimed.id, job.execute(claimed, heartbeat, handler=handler, **options)
 
 
@@ -79,7 +79,7 @@ def test_a_stop_before_the_first_step_is_heeded(db, queued):
     (run_id,) = queued(rounds=5)
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
     Store(db).runs.stop([run_id])
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "stopped"
     assert row(db, run_id).rounds_done == 0
 
@@ -108,21 +108,26 @@ def test_a_run_taken_away_is_not_written_to_again(db, queued):
     assert recorded(db, run_id) == taken
 
 
-def test_the_heart_beats_for_all_runs_of_its_owner_and_stops_with_it(db, queued):
-    queued(seeds=(1, 2))
+def test_the_heart_beats_for_its_runs_and_attempts_alone(db, queued):
+    queued(seeds=(1, 2, 3))
     claims = [Store(db).jobs.claim("me", "cpu") for _ in range(2)]
+    other = Store(db).jobs.claim("me", "cpu")  # the same owner's, and nobody works on it
 
     def beats() -> list[float]:
         return [r.heartbeat_at for r in Store(db).runs.get([claimed.id for claimed in claims])]
 
     first = beats()
-    with Heartbeat(Store(db), "me", beat_seconds=0.02, look_seconds=0.01):
+    unseen = row(db, other.id).heartbeat_at
+    earlier = replace(claims[1], attempt=0)
+    with Heartbeat(Store(db), [*claims, earlier], beat_seconds=0.02, look_seconds=0.01) as heartbeat:
+        heartbeat.watch(claims[0])
         wait_for(lambda: all(b > a for a, b in zip(first, beats(), strict=True)))
     last = beats()
     claims[0].finish("done")
-    with Heartbeat(Store(db), "me", beat_seconds=0.02, look_seconds=0.01):
+    with Heartbeat(Store(db), claims, beat_seconds=0.02, look_seconds=0.01):
         wait_for(lambda: beats()[1] > last[1])
     assert Store(db).runs.get([claims[0].id])[0].status == "done"
+    assert row(db, other.id).heartbeat_at == unseen
 
 
 def test_progress_is_shown_and_cleared(db, queued):

@@ -33,7 +33,7 @@ def uninterrupted(db: Path, queued: Callable[..., list[int]]) -> dict:
     (run_id,) = queued(rounds=ROUNDS, seconds=0)
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed is not None and claimed.id == run_id
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     return recorded(db, run_id)
 
@@ -140,7 +140,7 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
 
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
     try:
-        with Heartbeat(Store(db), claimed.owner) as heartbeat:
+        with Heartbeat(Store(db)) as heartbeat:
             job.execute(claimed, heartbeat, handler=fake_engine.training, listen=die_before_recording)
     except KeyboardInterrupt:
         assert row(db, run_id).rounds_done == 5
@@ -149,7 +149,7 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
     Store(db).runs.resume([run_id])
     again = Store(db).jobs.claim(new_owner(), "cpu")
     assert Store(again.db).runs.newest_checkpoint(again.id)[0] == 5
-    with Heartbeat(Store(db), again.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(again, heartbeat, handler=fake_engine.training) == "done"
     assert recorded(db, run_id) == expected
 

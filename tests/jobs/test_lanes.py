@@ -123,7 +123,7 @@ def test_slots_have_bounds(db, number):
 def test_a_run_records_the_most_memory_it_took(db, queued):
     (run_id,) = queued(rounds=2)
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         job.execute(claimed, heartbeat, handler=fake_engine.training)
     with reading(db) as connection:
         (peak,) = connection.execute("SELECT peak_memory FROM runs WHERE id=?", [run_id]).fetchone()

@@ -28,7 +28,7 @@ class Thread:
 
     def _work(self, claim: Claim) -> None:
         handler = fake_engine.training if claim.kind == TRAINING else fake_engine.handle
-        with Heartbeat(Store(claim.db), claim.owner) as heartbeat:
+        with Heartbeat(Store(claim.db)) as heartbeat:
             job.execute(claim, heartbeat, handler=handler)
 
     def ended(self) -> bool:
@@ -47,7 +47,7 @@ class ThreadLauncher:
     def launch(self, claim: Claim, lane: str) -> LaunchedJob:
         return Thread(claim)
 
-    def adopt(self, row: Mapping[str, Any]) -> LaunchedJob:
+    def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         raise AssertionError("every job here is ours")
 
 

@@ -30,7 +30,7 @@ def queue(db: Path) -> int:
 def train_here(db: Path, run_id: int, **options: object) -> str:
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed is not None and claimed.id == run_id
-    with Heartbeat(Store(db), claimed.owner, look_seconds=0.05) as heartbeat:
+    with Heartbeat(Store(db), look_seconds=0.05) as heartbeat:
         return job.execute(claimed, heartbeat, **options)
 
 

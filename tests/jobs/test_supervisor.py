@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import LocalLauncher, start_detached
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.paths import PROJECT
-from fedcore.store import Store
+from fedcore.store import Store, liveness
 from fedcore.store.jobs import Jobs
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
@@ -91,14 +93,33 @@ def test_a_process_that_cannot_be_started_fails_its_run(db, queued):
     (run_id,) = queued()
 
     def spawn(claimed, device):
-        raise OSError(12, "Cannot allocate memory")
+        raise PermissionError(errno.EACCES, "Permission denied")
 
     worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
     (run,) = Store(db).runs.get([run_id])
-    assert (run.status, run.status_text) == (
-        "failed",
-        "its process could not be started: Cannot allocate memory",
-    )
+    assert (run.status, run.status_text) == ("failed", "its process could not be started: Permission denied")
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE, errno.EAGAIN, errno.ENOSPC])
+def test_a_process_that_cannot_be_started_at_present_is_started_later(
+    db, queued, monkeypatch, caplog, number
+):
+    (run_id,) = queued(rounds=1)
+    errors = iter([OSError(number, os.strerror(number))] * 3)
+
+    def spawn(claimed, device):
+        error = next(errors, None)
+        if error is not None:
+            raise error
+        return fake_engine.start(claimed, device)
+
+    monkeypatch.setattr(worker, "START_PAUSE_SECONDS", 0)
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
+    supervisor.step()
+    assert statuses(db, [run_id]) == ["queued"]
+    wait_for(lambda: (supervisor.step(), statuses(db, [run_id]) == ["done"])[1])
+    assert len([line for line in caplog.messages if "limit" in line or "full" in line or "used" in line]) == 1
+    assert Store(db).runs.get([run_id])[0].attempt == 1
 
 
 def test_a_process_that_ends_at_once_is_reported_with_its_exit_status(db, queued):
@@ -171,12 +192,11 @@ def test_force_stop_only_escalates(db, queued, supervise):
 def test_force_stop_kills_what_does_not_heed(db, queued):
     (run_id,) = queued()
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    deaf = subprocess.Popen(
-        [sys.executable, "-c", "import signal, time; signal.signal(15, lambda *a: 0); time.sleep(60)"]
-    )
-    import psutil
-
-    claimed.set_process(deaf.pid, psutil.Process(deaf.pid).create_time())
+    code = "import signal, time; signal.signal(15, lambda *a: 0); time.sleep(60)"
+    lock = liveness.hold(db, claimed.owner)
+    deaf = subprocess.Popen([sys.executable, "-c", code], pass_fds=[lock])
+    liveness.let_go(db, claimed.owner, keep_file=True)
+    claimed.set_process(deaf.pid)
     Store(db).runs.stop([run_id])
     assert launcher.force_stop(Store(db), run_id)
     assert deaf.wait(5) == -9
@@ -219,8 +239,8 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
 
     monkeypatch.setattr(worker, "claim_next", sometimes)
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
-    assert not supervisor.step()
-    assert not supervisor.step()
+    assert supervisor.step() and statuses(db, [run_id]) == ["queued"]
+    assert supervisor.step() and statuses(db, [run_id]) == ["queued"]
     assert supervisor.step()
     wait_for(lambda: statuses(db, [run_id]) == ["done"])
     wait_for(lambda: not supervisor.step())

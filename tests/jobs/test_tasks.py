@@ -30,7 +30,7 @@ from tests.support.jobs import wait_for
 def do(db: Path, task_id: int) -> str:
     """Do a queued task in this process."""
     claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS, number=task_id)
-    with Heartbeat(Store(db), claimed.owner, look_seconds=0.01) as heartbeat:
+    with Heartbeat(Store(db), look_seconds=0.01) as heartbeat:
         return job.execute(claimed, heartbeat, handler=fake_engine.handle)
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_result_fails(db, last):
 
     number = Store(db).tasks.submit("check", "a", {})
     claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=handler) == "failed"
     assert status(db, number) == "failed"
 
@@ -280,11 +280,11 @@ def test_two_supervisors_never_do_one_task_twice(db):
 
 def test_a_task_that_cannot_be_started_fails(db):
     def spawn(claimed, lane):
-        raise OSError(12, "Cannot allocate memory")
+        raise PermissionError(13, "Permission denied")
 
     number = Store(db).tasks.submit("check", "a", {})
     worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn)).step()
-    assert Store(db).tasks.get(number).error == "its process could not be started: Cannot allocate memory"
+    assert Store(db).tasks.get(number).error == "its process could not be started: Permission denied"
 
 
 def test_a_waiting_task_wakes_a_worker(db, monkeypatch):
@@ -301,7 +301,7 @@ def test_an_encoding_is_made_as_a_run_would_make_it(db, tmp_path):
     args = {"name": "shapes", "domains": domains, "backbone": "mini-vit", "reads": "embedding"}
     number = Store(db).tasks.submit("encode", "shapes", args)
     claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(claimed, heartbeat) == "done"
     task = Store(db).tasks.get(number)
     assert task.done == task.total == task.result["images"] > 0
@@ -326,7 +326,7 @@ def test_columns_and_decoding_reach_a_check_and_an_encoding(db, tmp_path):
     for kind, args in work.items():
         number = Store(db).tasks.submit(kind, "own", args)
         claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-        with Heartbeat(Store(db), claimed.owner) as heartbeat:
+        with Heartbeat(Store(db)) as heartbeat:
             assert job.execute(claimed, heartbeat) == "done"
     assert Store(db).tasks.find("check", "own").result["report"]["classes"] == ["dog", "owl"]
     backbone = setup.load_backbone("mini-vit", None, "cpu", "fp32")

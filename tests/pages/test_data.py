@@ -258,7 +258,7 @@ def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> Non
 
     Store(db).tasks.submit("weights", "RN50 openai", {"name": "RN50", "tag": "openai"})
     claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         job.execute(claimed, heartbeat, handler=fails)
     app = open_page("data", section="Backbones")
     assert app.error[0].value == "Weights openai of RN50\\: no network \\<b\\>; try later"

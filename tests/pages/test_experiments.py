@@ -205,7 +205,7 @@ def work_off(db: Path) -> list[str]:
     """Do all queued tasks here with their real handlers; how they ended."""
     ended = []
     while (claimed := Store(db).jobs.claim(new_owner(), "tasks", TASKS)) is not None:
-        with Heartbeat(Store(db), claimed.owner) as heartbeat:
+        with Heartbeat(Store(db)) as heartbeat:
             ended.append(job.execute(claimed, heartbeat))
     return ended
 

@@ -69,7 +69,7 @@ def test_writing_sets_the_connection_up_and_rolls_back(db):
     with database.writing(db) as connection:
         assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
         assert connection.execute("PRAGMA synchronous").fetchone()[0] == 1
-        assert connection.execute("PRAGMA busy_timeout").fetchone()[0] == database.BUSY_MILLISECONDS
+        assert connection.execute("PRAGMA busy_timeout").fetchone()[0] == 1000 * database.BUSY_SECONDS
 
     def interrupted() -> None:
         with database.writing(db) as connection:
@@ -178,8 +178,8 @@ def test_full_disk_is_one_line_and_keeps_what_was_recorded(db, queued):
 
     plain = database._opened
 
-    def limited(path):  # the limit belongs to a connection
-        manager = plain(path)
+    def limited(path, timeout):  # the limit belongs to a connection
+        manager = plain(path, timeout)
 
         class Limited:
             def __enter__(self):
@@ -210,7 +210,7 @@ def _write_until_full(writer: RunWriter, event: RoundFinished) -> None:
 
 
 def test_a_lock_held_by_another_program_is_named(db, make, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_MILLISECONDS", 50)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     holder = sqlite3.connect(db, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     try:

@@ -27,7 +27,7 @@ def states(db) -> list[str]:
 
 def train(db) -> str:
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         return execute(claimed, heartbeat, handler=fake_engine.training)
 
 

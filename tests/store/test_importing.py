@@ -114,7 +114,7 @@ def other(tmp_path, make) -> Path:
     Store(path).prepare()
     Store(path).experiments.create(make(seeds=(1, 2)))
     claimed = Store(path).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(path), claimed.owner) as heartbeat:
+    with Heartbeat(Store(path)) as heartbeat:
         job.execute(claimed, heartbeat, handler=fake_engine.training)
     Store(path).imports.csv(file(tmp_path, GOOD), "Mine")
     return path
@@ -157,7 +157,7 @@ def test_a_merged_unfinished_run_can_be_trained_here(db, other):
     Store(db).runs.resume([run.id])
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
     assert claimed.id == run.id
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
 
 
@@ -174,7 +174,7 @@ def trained(db, queued) -> int:
     """The experiment 'a test', with one finished run."""
     queued()
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     return 1
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.store import BEFORE_AGGREGATION, Recorder, Store, database
+from fedcore.store import BEFORE_AGGREGATION, Recorder, Store, database, liveness
 from fedcore.store.database import reading, writing
 from fedcore.store.jobs import JOB_TABLES, RUNS, TASKS
 from fedcore.store.liveness import host_id, new_owner
@@ -43,6 +44,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "jobs.next_run": lambda store: store.jobs.next_run(("auto",)),
     "jobs.any_queued": lambda store: store.jobs.any_queued(),
     "jobs.live": lambda store: [store.jobs.live(table) for table in JOB_TABLES],
+    "jobs.owner_lives": lambda store: store.jobs.owner_lives("somebody"),
     "jobs.orphans": lambda store: [store.jobs.orphans(table) for table in JOB_TABLES],
     "tasks.find": lambda store: store.tasks.find("check", "a"),
     "tasks.get": lambda store: store.tasks.get(1),
@@ -84,7 +86,7 @@ LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entiti
 def trained(db, queued):
     queued(rounds=4, seeds=(1, 2))
     owner = new_owner()
-    with Heartbeat(Store(db), owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         while claimed := Store(db).jobs.claim(owner, "cpu"):
             assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
     Store(db).tasks.submit("check", "a", {})
@@ -202,7 +204,7 @@ def test_round_tokens_change_with_every_round(db, queued):
     (run_id,) = queued(rounds=3)
     tokens = [Store(db).runs.versions([run_id])]
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         job.execute(
             claimed,
             heartbeat,
@@ -222,15 +224,23 @@ def set_row(db, run_id: int, **values: object) -> None:
         )
 
 
+FUTURE = 4e9
+"""A time long after any test."""
+
+
 @pytest.mark.parametrize(
     ("values", "state"),
     [
         ({"status_text": "just claimed"}, "running"),
         ({"heartbeat_at": 0}, "interrupted"),  # claimed, no process, long ago
         ({"heartbeat_at": 0, "status": "stopping"}, "stopped"),
-        ({"pid": 2**22 + 1, "pid_started": 1.0}, "interrupted"),  # no such process, however fresh the beat
-        ({"owner": "elsewhere/1", "pid": 2**22 + 1}, "running"),  # another container's process cannot be seen
+        ({"heartbeat_at": FUTURE}, "interrupted"),  # written before the clock was set back
+        (
+            {"owner": "elsewhere/1", "pid": 2**22 + 1},
+            "running",
+        ),  # on another machine
         ({"owner": "elsewhere/1", "pid": 2**22 + 1, "heartbeat_at": 0}, "interrupted"),
+        ({"owner": "elsewhere/1", "pid": 2**22 + 1, "heartbeat_at": FUTURE}, "interrupted"),
     ],
 )
 def test_state_is_the_truth_and_status_what_was_written(db, queued, values, state):
@@ -242,18 +252,18 @@ def test_state_is_the_truth_and_status_what_was_written(db, queued, values, stat
     assert run.status == values.get("status", "running")
 
 
-def test_a_process_id_given_to_somebody_else_is_not_ours(db, queued):
-    import os
-
-    import psutil
-
+@pytest.mark.parametrize("beat", [0, FUTURE], ids=["a sleeping laptop", "a clock set back"])
+def test_a_run_lives_while_its_process_holds_its_lock_whatever_the_clock_says(db, queued, beat):
     (run_id,) = queued()
-    Store(db).jobs.claim(new_owner(), "cpu")
-    started = psutil.Process().create_time()
-    set_row(db, run_id, pid=os.getpid(), pid_started=started, heartbeat_at=time.time() - 3600)
-    assert Store(db).runs.get([run_id])[0].state == "running"  # a sleeping laptop is not a dead one
-    set_row(db, run_id, pid_started=started - 60)
-    assert Store(db).runs.get([run_id])[0].state == "interrupted"
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    liveness.hold(db, claimed.owner)
+    set_row(db, run_id, pid=os.getpid(), heartbeat_at=beat)
+    assert Store(db).runs.get([run_id])[0].state == "running"
+    set_row(db, run_id, heartbeat_at=time.time())
+    liveness.let_go(db, claimed.owner, keep_file=True)
+    assert Store(db).runs.get([run_id])[0].state == "interrupted"  # however fresh the heartbeat is
+    assert Store(db).jobs.reconcile() == [run_id]
+    assert not liveness.lock_path(db, claimed.owner).exists()
     assert new_owner().startswith(host_id() + "/")
 
 

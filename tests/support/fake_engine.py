@@ -38,6 +38,7 @@ from fedcore.jobs import supervisor as worker
 from fedcore.jobs import training as job_training
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
+from fedcore.store import Store
 from fedcore.store.jobs import TRAINING, Claim
 
 CLIENTS = 3
@@ -168,21 +169,29 @@ def start(claim: Claim, lane: str) -> subprocess.Popen:
     """Start this file as the process of a job."""
     arguments = ["job", str(claim.db), claim.kind, str(claim.id), claim.owner, str(claim.attempt)]
     log = claim.folder / launcher.PROCESS_LOG
-    return launcher.start_detached(["tests.support.fake_engine", *arguments], log)
+    return launcher.start_detached(["tests.support.fake_engine", *arguments], log, claim=claim)
 
 
 LAUNCHER = launcher.LocalLauncher(start)
 
 
+def revive(store: Store) -> None:
+    """Start this file as the supervisor, as a job's process does with the real one."""
+    worker.ensure_worker(store, ["tests.support.fake_engine", "supervisor"])
+
+
 def main() -> int:
-    """``job DB KIND ID OWNER ATTEMPT``, or ``supervisor DB IDLE``."""
+    """``job DB KIND ID OWNER ATTEMPT``, or ``supervisor DB [IDLE]``."""
     what, db, *rest = sys.argv[1:]
     if what == "job":
         kind, number, owner, attempt = rest
         claimed = Claim(Path(db), kind, int(number), owner, int(attempt))
-        job.work(claimed, "cpu", handler=training if kind == TRAINING else handle, beat_seconds=0.2)
-        return 0
-    return worker.serve(db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.02, idle=float(rest[0]))
+        handler = training if kind == TRAINING else handle
+        outcome = job.work(claimed, "cpu", handler=handler, beat_seconds=0.2, revive=revive)
+        return launcher.UNRECORDED_STATUS if outcome == "unrecorded" else 0
+    return worker.serve(
+        db, device_ids=["cpu"], launcher=LAUNCHER, tick=0.02, idle=float(rest[0] if rest else 60)
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, Roun
 from fedcore.errors import FedLensError, first_line
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.liveness import new_owner, this_process
+from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.own_results.attach import OwnRun, find_experiment, insert_own_runs
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.writer import claim_new, insert_entities
@@ -93,8 +93,9 @@ class Recorder:
             name = None if experiment is None else str(experiment)
             created = insert_own_runs(database, existing, [own], name=name, origin=origin)
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
-            claim_new(database, [self.run_id], owner, None, *this_process())
+            claim_new(database, [self.run_id], owner, None)
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
+        hold(file.path, owner)
         self._claim = Claim(file.path, TRAINING, self.run_id, owner, 1)
         self._writer = RunWriter(self._claim)
         self._claim.begin()
@@ -163,10 +164,12 @@ class Recorder:
         """Mark the run as complete: it shows as ``done``."""
         self._claim.update("rounds_total=:rounds", rounds=self._last)
         self._claim.finish("done")
+        let_go(self._claim.db, self._claim.owner)
 
     def fail(self, reason: str) -> None:
         """Mark the run as ``failed``; its rounds stay."""
         self._claim.finish("failed", reason)
+        let_go(self._claim.db, self._claim.owner)
 
     def __enter__(self) -> Recorder:
         return self

@@ -1,0 +1,192 @@
+"""One plain sentence for each error of the operating system and of SQLite, made here and nowhere else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedcore.errors import FedLensError
+
+
+class SystemFault(FedLensError):
+    """The machine failed, not the input: what was recorded stays, and the work can be repeated."""
+
+
+class DiskFull(SystemFault):
+    """Nothing more can be written until somebody makes room."""
+
+
+class Locked(SystemFault):
+    """Another program keeps the database locked."""
+
+
+class Transient(SystemFault):
+    """A failure that may be over in a moment, so that trying again is worth it."""
+
+
+class ReadOnlyDatabase(FedLensError):
+    """Raised for a database that cannot be written; it may still be readable."""
+
+
+SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
+    "full": (
+        DiskFull,
+        "the disk that holds {} is full; free some space, then resume: recorded rounds are kept",
+    ),
+    "quota": (
+        DiskFull,
+        "your quota on the disk that holds {} is used up; free some space, then resume: recorded rounds are "
+        "kept",
+    ),
+    "too large": (
+        DiskFull,
+        "{} would exceed the largest file that this account may write; raise the limit (ulimit -f), "
+        "then resume: recorded rounds are kept",
+    ),
+    "disk": (
+        Transient,
+        "the disk that holds {} reports an input/output error; check it (cable, dmesg), then resume: "
+        "recorded rounds are kept",
+    ),
+    "files": (
+        Transient,
+        "too many files are open to use {}; raise the limit (ulimit -n) or run fewer at once, then resume",
+    ),
+    "processes": (
+        Transient,
+        "the system refuses another process or thread for {}; end some, or raise the limit (ulimit -u), "
+        "then resume",
+    ),
+    "memory": (
+        Transient,
+        "the memory of this machine is used up at {}; end other programs or run fewer at once, then resume",
+    ),
+    "network": (Transient, "the connection broke off at {}; check the network, then start it again"),
+    "locked": (
+        Locked,
+        "{} stays locked by another program; close it (a database browser?) and try again",
+    ),
+    "read-only": (
+        ReadOnlyDatabase,
+        "{} cannot be written; check the permissions of the file and its folder, or choose another place "
+        "with --db or FEDLENS_DB",
+    ),
+    "damaged": (FedLensError, "{} is damaged or no SQLite file; restore it or choose another"),
+    "empty": (FedLensError, "{} holds no tables of FedLens; start the app or run an experiment first"),
+}
+"""Kind of failure -> the type of its error and the sentence; {} is the place where it happened."""
+
+_BY_ERRNO = {
+    errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "too large", errno.EIO: "disk",
+    errno.EMFILE: "files", errno.ENFILE: "files", errno.EAGAIN: "processes", errno.ENOMEM: "memory",
+    errno.ECONNRESET: "network", errno.ECONNABORTED: "network", errno.ETIMEDOUT: "network",
+}  # fmt: skip
+_BY_SQLITE_CODE = {
+    sqlite3.SQLITE_FULL: "full", sqlite3.SQLITE_IOERR: "disk", sqlite3.SQLITE_NOMEM: "memory",
+    sqlite3.SQLITE_BUSY: "locked", sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "read-only", sqlite3.SQLITE_CANTOPEN: "read-only",
+    sqlite3.SQLITE_PERM: "read-only", sqlite3.SQLITE_CORRUPT: "damaged", sqlite3.SQLITE_NOTADB: "damaged",
+}  # fmt: skip
+_QUOTED_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
+_QUOTED_TEXTS = {os.strerror(number): _BY_ERRNO[number] for number in (errno.ENOSPC, errno.EDQUOT, errno.EIO)}
+"""How libraries in other languages quote an error of the operating system in theirs (safetensors, torch)."""
+
+RESERVE = 64 * 2**20
+"""Bytes that a run leaves free on the disk, so that the database can still record how it ended."""
+
+TINY = 2**20
+"""Bytes of free space below which SQLite's unspecific "disk I/O error" is taken for a full disk."""
+
+
+def explain(error: BaseException, place: object) -> FedLensError | None:
+    """Return the error that says what to do about a failure of the machine; None for any other error.
+
+    Causes of the error are looked at too, so that an error which was raised from another is known by it.
+
+    Args:
+        place: what could not be used, for the sentence; a path where there is one.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, SystemFault):
+            return cause
+        kind = _kind(cause, place)
+        if kind is not None:
+            type_, sentence = SENTENCES[kind]
+            where = getattr(cause, "filename", None) or place
+            return type_(sentence.format(where), "db" if isinstance(cause, sqlite3.Error) else None)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return None
+
+
+def _kind(error: BaseException, place: object) -> str | None:
+    if isinstance(error, sqlite3.Error):
+        kind = _BY_SQLITE_CODE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if kind == "disk" and isinstance(place, Path) and disk_usage(place)[1] < TINY:
+            return "full"
+        if kind == "read-only" and _no_more_files():
+            return "files"
+        return "empty" if "no such table" in str(error) else kind
+    if isinstance(error, OSError) and error.errno is not None:
+        return _BY_ERRNO.get(error.errno)
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return "network"
+    if isinstance(error, FedLensError):
+        return None  # its own cause says more than words that it quotes
+    text = str(error)
+    quoted = _QUOTED_NUMBER.search(text)
+    if quoted is not None:
+        return _BY_ERRNO.get(int(quoted[1]))
+    return next((kind for words, kind in _QUOTED_TEXTS.items() if words in text), None)
+
+
+def _no_more_files() -> bool:
+    """Return whether this process can open no more files, which SQLite reports as a missing file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
+
+
+@contextmanager
+def plain_errors(place: Path) -> Iterator[None]:
+    """Turn failures of the machine within the block into errors that say what to do."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        plain = explain(error, place)
+        if plain is None:
+            raise
+        raise plain from error
+
+
+def disk_usage(place: Path) -> tuple[int, int]:
+    """Return the total and the free bytes of the disk that holds a path, which may not exist yet."""
+    usage = shutil.disk_usage(next(p for p in (place, *place.absolute().parents) if p.exists()))
+    return usage.total, usage.free
+
+
+def check_room(folder: Path, needed: int = 0) -> None:
+    """Refuse to write where the disk is almost full, while the database can still record why.
+
+    64 MiB stay free, or 2 % of a smaller disk.
+
+    Args:
+        needed: bytes that are about to be written.
+
+    Raises:
+        DiskFull: with the free space.
+    """
+    total, free = disk_usage(folder)
+    if free - needed < min(RESERVE, total // 50):
+        raise DiskFull(
+            f"the disk that holds {folder} is almost full ({free / 1e6:.0f} MB left); free some space, then "
+            "resume: recorded rounds are kept"
+        )
