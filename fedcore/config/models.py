@@ -44,6 +44,14 @@ class DataConfig(_Part):
         "own split; swapped: train on its test and validation parts, test on its training part (FedAlign's "
         "Flowers-102)",
     )
+    split_rounding: Literal["per_domain", "per_class"] = Field(
+        "per_domain",
+        title="rounding of the split",
+        description="Where drawn shares are rounded; per_domain: test sets are the floor of their share of a "
+        "domain (FedOT); per_class: each class trains on the floor of its share and its rest is tested "
+        "(FedDEAP)",
+        json_schema_extra={"words": {"per_domain": "by domain", "per_class": "by class"}},
+    )
     shots: int | None = Field(
         None,
         ge=1,
@@ -114,12 +122,20 @@ class PartitionConfig(_Part):
         description="per_class: each class is divided among the clients, whose sizes then differ (FedAlign, "
         "SDFed); per_client: each client draws its own class shares, and all have the same size",
     )
-    leftover: Literal["drop", "spread"] = Field(
+    leftover: Literal["drop", "spread", "even", "last"] = Field(
         "drop",
         title="leftover classes",
         description="Classes left over by a pathological partition; drop: no client has them; spread: all "
-        "clients share them equally. Either way they stay in the global test set",
-        json_schema_extra={"words": {"drop": "dropped", "spread": "spread over all clients"}},
+        "clients share the images of each; even: dealt to the clients in turn; last: the last client has all "
+        "that the others leave, be it more classes or fewer. They always stay in the global test set",
+        json_schema_extra={
+            "words": {
+                "drop": "dropped",
+                "spread": "spread over all clients",
+                "even": "dealt out in turn",
+                "last": "to the last client",
+            }
+        },
     )
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from fedcore.errors import FedLensError
 from fedcore.seeds import numpy_generator
 
 Form = Literal["per_class", "per_client"]
-Leftover = Literal["drop", "spread"]
+Leftover = Literal["drop", "spread", "even", "last"]
 
 MAX_DRAWS = 200
 """Dirichlet draws before a partition is refused because a client has fewer than ``min_samples``."""
@@ -63,22 +63,33 @@ def assign_pathological(
 ) -> np.ndarray:
     """Assign disjoint classes to the clients. Shape: -> (rows,) client index, -1 for unassigned classes.
 
+    With ``leftover = "last"`` the last client has what the others leave over, be it more classes or fewer:
+    so the code that SDFed builds on covers K classes with round(K / n) for each client.
+
     Raises:
         FedLensError: ``partition.classes_per_client``, where the data set has too few classes.
     """
     n, classes = len(group.names), len(images.classes)
-    if n * classes_per_client > classes:
+    needed = (n - 1) * classes_per_client + 1 if leftover == "last" else n * classes_per_client
+    if needed > classes:
         remedies = [f"at most {classes // n} per client"] if n <= classes else []
         if classes_per_client <= classes:
             remedies.append(f"at most {classes // classes_per_client} clients")
         raise FedLensError(
-            f"{n} clients with {classes_per_client} classes of their own need {n * classes_per_client} "
+            f"{n} clients with {classes_per_client} classes of their own need {needed} "
             f"classes, but {images.name} has {classes}; set {' or '.join(remedies) or 'fewer of both'}",
             "partition.classes_per_client",
         )
-    order = keyed_order(images.classes, seed, "pathological")[: n * classes_per_client]
-    owner_of_class = np.full(classes, -1, dtype=np.int64)
-    owner_of_class[order] = np.arange(len(order)) // classes_per_client
+    order = keyed_order(images.classes, seed, "pathological")
+    place = np.arange(classes)
+    client = place // classes_per_client
+    owner_of_class = np.empty(classes, dtype=np.int64)
+    owner_of_class[order] = {
+        "drop": np.where(client < n, client, -1),
+        "spread": np.where(client < n, client, -1),
+        "even": np.where(client < n, client, (place - n * classes_per_client) % n),
+        "last": np.minimum(client, n - 1),
+    }[leftover]
     owner: np.ndarray = owner_of_class[images.labels[group.rows]]
     left = np.flatnonzero(owner < 0)
     if leftover == "spread" and len(left):

@@ -133,7 +133,10 @@ def load_checked(
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
-    """Warn where a data set does not have as many images or classes as the literature says."""
+    """Warn where a data set does not have as many images or classes as the literature says.
+
+    Images that are those of an earlier release are said to be so.
+    """
     if ONE_DOMAIN in entry.counts:  # known for the whole set only
         whole = images.domains == entry.domains
         pairs = [(ONE_DOMAIN, len(images), entry.counts[ONE_DOMAIN])] if whole else []
@@ -146,10 +149,18 @@ def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
     if off:
         n, expected = sum(n for _, n, _ in pairs), sum(expected for _, _, expected in pairs)
         detail = f" ({', '.join(off)})" if len(pairs) > 1 else ""
+        if release := release_of(entry, {name: found for name, found, _ in pairs}):
+            detail = f", as in {release}"
         lines.append(f"{entry.title}: {expected:,} images expected, {n:,} found{detail}")
     if entry.class_count not in (None, len(images.classes)):
         lines.append(f"{entry.title}: {entry.class_count} classes expected, {len(images.classes)} found")
     return lines
+
+
+def release_of(entry: Entry, counts: Mapping[str, int]) -> str:
+    """Return the earlier release whose domains have these numbers of images; "" if there is none."""
+    known = entry.releases.items()
+    return next((name for name, of in known if counts and counts.items() <= of.items()), "")
 
 
 def root_of(entry: Entry, root: str | None) -> str:

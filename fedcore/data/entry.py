@@ -40,6 +40,7 @@ class Entry:
         embedded: it comes with FedLens and needs no folder.
         loader: name of the reader (a key of ``loaders.LOADERS``) that knows its layout.
         counts: images of each domain where the literature agrees on them; empty if it does not.
+        releases: name of an earlier release -> its images of each domain, where papers used it.
         class_count: number of classes, where ``classes`` are read from the folder.
         official_split: a description of its own split; empty if it has none.
         aliases: other spelling of a domain or class -> the data set's own name.
@@ -60,6 +61,7 @@ class Entry:
     embedded: bool = False
     loader: str = "domains"
     counts: Mapping[str, int] = field(default_factory=dict)
+    releases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     class_count: int | None = None
     official_split: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -84,8 +84,9 @@ def partition(
       draw of Dirichlet(alpha, ..., alpha), and clients differ in size; in the per-client form each client's
       shares of the classes are one draw, and clients are of equal size.
     - ``pathological``: ``classes_per_client`` classes each, no class twice. The remaining classes (1 for
-      FedAlign's Food101, 2 for Pets and for Flowers) are not assigned, or are shared by all clients
-      (``leftover="spread"``); they stay in the domains' test sets.
+      FedAlign's Food101, 2 for Pets and for Flowers) are not assigned, are shared by all clients
+      (``leftover="spread"``), dealt out in turn ("even") or the last client's ("last"); they stay in the
+      domains' test sets.
     - ``natural``: the clients that the data set names (writers, a manifest's column), or ``clients`` of them.
 
     A client whose share has no test sample gets one of a class that it trains on, from the client with most

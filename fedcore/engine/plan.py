@@ -158,7 +158,7 @@ def _experiment_warnings(experiment: Experiment, assignments: Sequence[Assignmen
         warnings.append(f"the smallest client has {few} training samples")
     unassigned = len(assignments[0].unassigned)
     if unassigned and experiment.data.shots is None:  # with shots, most of them are merely not trained on
-        why = {"pathological": "classes left over; leftover = spread shares them out"}.get(
+        why = {"pathological": "classes left over; leftover = last, even or spread gives them out"}.get(
             experiment.partition.kind, "their clients are too small, not named or not chosen"
         )
         warnings.append(f"{unassigned} samples belong to no client ({why}); the global test keeps its part")

@@ -81,7 +81,7 @@ def prepare_inputs(run: RunConfig, images: ImageSet) -> RunInputs:
     sizes = check_backbones(run)
     assignment = partition(
         images,
-        split(images, run.data.split, run.seed),
+        split(images, run.data.split, run.seed, run.data.split_rounding),
         held_out=run.held_out,
         shots=run.data.shots,
         seed=run.seed,

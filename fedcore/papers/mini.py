@@ -49,7 +49,13 @@ def mini(experiment: Experiment) -> Experiment:
     clients = partition.clients or trained * partition.clients_per_domain
     return Experiment(
         name=f"{experiment.name} (mini)"[:500],
-        data=DataConfig(name=DATA, domains=domains, split=_split(experiment), shots=SHOTS),
+        data=DataConfig(
+            name=DATA,
+            domains=domains,
+            split=_split(experiment),
+            split_rounding=experiment.data.split_rounding,
+            shots=SHOTS,
+        ),
         partition=partition,
         backbone={"name": backbone},
         cohorts=_cohorts(experiment.cohorts, clients),

@@ -46,7 +46,7 @@ CATALOG = {
     "TerraIncognita": "terra-incognita",
     "DomainNet-126": "domainnet-126",
     "Office-Caltech10": "office-caltech10",
-    "DDR": "ddr",
+    "DDR": "ddr-all",
     "Office31": "office31",
     "CIFAR10": "cifar10",
     "CIFAR-10": "cifar10",

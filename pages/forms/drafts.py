@@ -14,7 +14,7 @@ from fedcore.methods.base import Method
 from fedcore.papers import experiments
 from pages.widgets import markup, session
 
-EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "decode")
+EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "split_rounding", "decode")
 """Fields of the data part behind an expander."""
 
 

@@ -175,7 +175,7 @@ def _open_extra_fields(
         )
     slots.place("data.domains")
     fields = DataConfig.model_fields
-    rest = [name for name in ("template", "shots", "split", "decode") if name not in shown]
+    rest = [n for n in ("template", "shots", "split", "split_rounding", "decode") if n not in shown]
     own = {"template": entry.template} if entry is not None and entry.template else {}
     for column, name in zip(st.columns(len(rest)), rest, strict=True):
         with column:

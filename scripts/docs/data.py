@@ -46,6 +46,10 @@ def about(name: str) -> str:
         "Domains": ", ".join(f"{d} ({entry.counts[d]:,})" if d in entry.counts else d for d in entry.domains)
         if len(entry.domains) > 1
         else "",
+        "Earlier releases": "; ".join(
+            f"{name}, {sum(counts.values()):,} images ({', '.join(f'{d} {n:,}' for d, n in counts.items())})"
+            for name, counts in entry.releases.items()
+        ),
         "Official split": entry.official_split,
         "Prompt": f"`{entry.template}`",
         "Citation": entry.citation,

@@ -44,7 +44,7 @@ def test_entries_are_complete_and_named_once():
     ("name", "images", "classes"),
     [("pacs", 9_991, 7), ("office-home", 15_588, 65), ("vlcs", 10_729, 5), ("office31", 4_110, 31),
      ("office-caltech10", 2_533, 10), ("domainnet", 586_575, 345), ("domainnet-126", 0, 126),
-     ("terra-incognita", 0, 10), ("ddr", 12_522, 5), ("cifar10", 60_000, 10), ("cifar100", 60_000, 100),
+     ("terra-incognita", 24_330, 10), ("ddr", 12_522, 5), ("cifar10", 60_000, 10), ("cifar100", 60_000, 100),
      ("eurosat", 27_000, 10), ("oxford-pets", 7_349, 37), ("food101", 101_000, 101),
      ("flowers102", 8_189, 102), ("dtd", 5_640, 47), ("caltech101", 8_677, 101),
      ("tiny-imagenet", 110_000, 200)],

@@ -116,6 +116,37 @@ def test_pathological_classes_are_disjoint_and_leftovers_are_nobodys():
     assert a.unassigned.tolist() == np.flatnonzero(images.labels == left).tolist()
 
 
+@pytest.mark.parametrize(
+    ("leftover", "classes", "per_client", "sizes"),
+    [
+        ("even", 11, 3, [4, 4, 3]),
+        ("even", 16, 3, [6, 5, 5]),
+        ("last", 11, 3, [3, 3, 5]),
+        ("last", 11, 4, [4, 4, 3]),
+        ("last", 9, 3, [3, 3, 3]),
+    ],
+)
+def test_leftover_classes_are_dealt_out_or_the_last_clients(leftover, classes, per_client, sizes):
+    images = grid(per_cell=10, classes=classes, domains=1)
+    marks = split(images, "60/20/20", 1)
+    settings = {"kind": "pathological", "clients": 3, "classes_per_client": per_client, "seed": 1}
+    a = partition(images, marks, leftover=leftover, **settings)
+    owned = [set(np.flatnonzero(c)) for c in a.counts]
+    assert [len(o) for o in owned] == sizes
+    assert set.union(*owned) == set(range(classes)) and not len(a.unassigned)
+    if classes >= 3 * per_client:
+        dropped = partition(images, marks, **settings)
+        assert all(set(np.flatnonzero(c)) <= o for c, o in zip(dropped.counts, owned, strict=True))
+
+
+def test_the_last_client_must_have_a_class_too():
+    images = grid(per_cell=10, classes=8, domains=1)
+    marks = split(images, "60/20/20", 1)
+    with pytest.raises(FedLensError, match="3 clients with 4 classes of their own need 9 classes") as caught:
+        partition(images, marks, kind="pathological", clients=3, classes_per_client=4, leftover="last")
+    assert caught.value.field == "partition.classes_per_client"
+
+
 def test_shots_limit_training_only():
     images = grid(per_cell=50, classes=4)
     marks = split(images, "60/20/20", 1)

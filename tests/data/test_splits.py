@@ -40,6 +40,32 @@ def test_pacs_sizes_give_the_test_sets_that_the_printed_accuracies_are_multiples
         assert abs((marks[images.labels == c] == TEST).sum() - 0.2 * n) < 1
 
 
+TESTED = {
+    "pacs, art": ((379, 255, 285, 184, 201, 295, 449), 2048, 411),
+    "pacs, sketch": ((772, 740, 753, 608, 816, 80, 160), 3929, 788),
+    "office-caltech10, amazon": ((92, 82, 94, 99, 100, 100, 99, 100, 94, 98), 958, 194),
+    "office-caltech10, caltech": ((151, 110, 100, 138, 85, 128, 133, 94, 87, 97), 1123, 228),
+    "office-caltech10, dslr": ((12, 21, 12, 13, 10, 24, 22, 12, 8, 23), 157, 36),
+}
+"""Data set and domain -> images of each class, of all, and the test images of FedDEAP's printed values."""
+
+
+@pytest.mark.parametrize(("sizes", "images", "tested"), TESTED.values(), ids=TESTED.keys())
+def test_rounding_by_class_gives_the_test_sets_of_feddeaps_printed_accuracies(sizes, images, tested):
+    assert sum(sizes) == images
+    drawn_set = drawn([c for c, n in enumerate(sizes) for _ in range(n)], [0] * images)
+    marks = split(drawn_set, "80/20", seed=1, rounding="per_class")
+    assert (marks == TEST).sum() == tested and (marks == VALIDATION).sum() == 0
+    for c, n in enumerate(sizes):
+        assert (marks[drawn_set.labels == c] == TRAIN).sum() == int(0.8 * n)
+
+
+@pytest.mark.parametrize("n", range(12))
+def test_rounding_by_class_leaves_the_rest_to_the_test_set(n):
+    marks = split(drawn([0] * n + [1] * 5, [0] * (n + 5)), "60/20/20", seed=3, rounding="per_class")
+    assert np.bincount(marks[:n], minlength=3).tolist() == [3 * n // 5, n // 5, n - 3 * n // 5 - n // 5]
+
+
 @pytest.mark.parametrize(("n", "expected"), [(1, [1, 0, 0]), (2, [1, 0, 1]), (3, [1, 1, 1]), (4, [2, 1, 1])])
 def test_tiny_classes_keep_training_and_are_tested(n, expected):
     marks = split(drawn([0] * n, [0] * n), "60/20/20", seed=3)

@@ -130,12 +130,12 @@ DDR_SHADES = {"B": 200, "D": 60}
 """Grey of a bright and of a dark photograph of grade 0; a grade is two steps more."""
 
 
-def ddr(root: Path) -> Path:
-    """One image for each grade, domain and part, and one that is ungradable."""
+def ddr(root: Path, grades: int = 5) -> Path:
+    """One image for each grade, domain and part, and, unless that is a grade too, one that is ungradable."""
     for part in ("train", "valid", "test"):
         lines = []
         for d in catalog.entry("ddr").domains:
-            for grade in range(5):
+            for grade in range(grades):
                 side, name = (24 if d[0] == "H" else 12), f"20170413{len(lines):09d}.jpg"
                 photo = Image.new("L", (side + 8, side + 8), 0)
                 photo.paste(DDR_SHADES[d[1]] + 2 * grade, (4, 4, side + 4, side + 4))
@@ -143,8 +143,10 @@ def ddr(root: Path) -> Path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 photo.convert("RGB").save(path, quality=100)
                 lines.append(f"{name} {grade}\n")
-        image(root / "DR_grading" / part / "ungradable.jpg", 0)
-        (root / "DR_grading" / f"{part}.txt").write_text("".join([*lines, "ungradable.jpg 5\n"]))
+        if grades == 5:
+            image(root / "DR_grading" / part / "ungradable.jpg", 0)
+            lines.append("ungradable.jpg 5\n")
+        (root / "DR_grading" / f"{part}.txt").write_text("".join(lines))
     return root
 
 
@@ -302,6 +304,7 @@ WRITE: dict[str, Callable[[Path], Path]] = {
     "office31": office31,
     "office-caltech10": office_caltech10,
     "ddr": ddr,
+    "ddr-all": lambda root: ddr(root, 6),
     "femnist": femnist,
     "femnist-digits": femnist,
     "cifar10": cifar10,

@@ -5,10 +5,11 @@ bright or dark) and does not give the thresholds. The rule here (ours):
 
 - resolution is width times height; brightness is the mean grey value (0 to 255) of the pixels above 10, which
   leaves out the black around the eye, on the image at about 256 pixels;
-- each threshold is the value that divides all graded images most evenly (the lower of two equally good
+- each threshold is the value that divides all images in use most evenly (the lower of two equally good
   ones); images at the threshold count as high or bright.
 
-The thresholds are those of the whole set, whatever domains are in use. Grade 5, "ungradable", is left out.
+The thresholds are those of the whole set, whatever domains are in use. Grade 5, "ungradable", is left out
+of ``ddr`` and is the sixth class of ``ddr-all``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress, Work, result_of
 
-UNGRADABLE = "5"
 NO_GRADE = "ungradable (grade 5)"
 BLACK = 10
 _MEASURED_SIDE = 256
@@ -43,7 +43,7 @@ Measurement = tuple[int, float]
 
 
 def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> Listing:
-    """List the graded images in the chosen domains.
+    """List the images in the chosen domains.
 
     Raises:
         FedLensError: ``data.root``, for a missing or damaged label file, or when all images measure the same;
@@ -57,7 +57,7 @@ def load(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) -> 
     for name, part in _LABEL_FILES.items():
         for image, grade in _graded(root / f"{name}.txt"):
             path = root / name / image
-            if grade == UNGRADABLE:
+            if int(grade) >= len(entry.classes):  # ungradable
                 result.left_out.append((path, NO_GRADE))
             else:
                 rows.append((path, f"{name}/{image}", int(grade), part))

@@ -206,12 +206,12 @@ def cifar(entry: Entry, roots: Sequence[Path], domains: Sequence[str] | None) ->
     starts = np.cumsum([0, *counts[:-1]])
 
     @cache
-    def pixels(file: int) -> np.ndarray:
+    def pixels_of(file: int) -> np.ndarray:
         return np.asarray(_cifar_file(root / list(parts)[file])[b"data"])
 
     def read(index: int) -> Image.Image:
         file = int(np.searchsorted(starts, index, side="right")) - 1
-        flat = pixels(file)[index - starts[file]]
+        flat = pixels_of(file)[index - starts[file]]
         return Image.fromarray(np.ascontiguousarray(flat.reshape(3, 32, 32).transpose(1, 2, 0)))
 
     return ImageSet(

@@ -16,11 +16,16 @@ WEIGHTS = [1.0, 0.01, 0.1, 0.5, 2.0]
 ALPHAS = [0.01, 0.1, 0.5, 1.0, 10.0]
 
 SETTINGS = (
-    "{clients}, split 80/20, the last round. The learning rate and batch size of the prompt methods are the "
+    "{clients}, split 80/20 and rounded in each class, as the printed accuracies say (PACS: 411 test images "
+    "of Art, 788 of Sketch), the last round. The learning rate and batch size of the prompt methods are the "
     "paper's; SGD with momentum 0.9 and weight decay 1e-5 follows its authors' code. CLIP-FC and FedCLIP "
     "keep their own learning rates. The paper gives no seeds."
 )
 ONE_CLIENT = SETTINGS.format(clients="one client per domain")
+UNGRADABLE = (
+    " Its test sets on DDR are a fifth of all 13,673 images, so that the ungradable ones are in: here they "
+    "are a sixth class."
+)
 THREE_CLIENTS = SETTINGS.format(
     clients="three clients per domain, among which a Dirichlet distribution divides the classes"
 )
@@ -50,11 +55,16 @@ def _table(dataset: str) -> Experiment:
     """Return the experiment of the main table and of FedDEAP's ablations on one data set."""
     return Experiment(
         name=f"FedDEAP, {dataset}",
-        notes=f"FedDEAP, {tables_text(TABLES[dataset])}: {ONE_CLIENT}",
+        notes=f"FedDEAP, {tables_text(TABLES[dataset])}: {ONE_CLIENT}" + UNGRADABLE * (dataset == "DDR"),
         tags=("published", "feddeap"),
         rounds=50 if dataset == LARGE else 100,
         seeds=(1,),
-        data=DataConfig(name=CATALOG[dataset], template="a photo of a {}.", split="80/20"),
+        data=DataConfig(
+            name=CATALOG[dataset],
+            template="a photo of a {}.",
+            split="80/20",
+            split_rounding="per_class",
+        ),
         backbone=clip("ViT-B-32"),
         methods=_methods(dataset),
         reproduces=tuple(printed("feddeap", table, dataset) for table in TABLES[dataset]),

@@ -244,6 +244,43 @@ def test_ddr_domains_do_not_depend_on_which_are_used_and_ungradable_ones_are_cou
     assert "3 images left out" in warnings[0] and "ungradable (grade 5)" in warnings[0]
 
 
+def test_ungradable_photographs_are_a_class_of_their_own_where_they_are_asked_for(tmp_path: Path):
+    root = str(WRITE["ddr"](tmp_path))
+    graded = catalog.load("ddr", root)
+    everything, warnings = catalog.load_checked("ddr-all", root)
+    added = np.flatnonzero(everything.labels == 5)
+    assert len(everything) == len(graded) + len(added) == len(graded) + 3
+    assert all(everything.keys[row].endswith("ungradable.jpg") for row in added)
+    assert not any("left out" in line for line in warnings)
+    assert everything.fingerprint != graded.fingerprint
+
+
+def test_an_earlier_release_of_terra_incognita_is_recognised_by_its_counts():
+    entry = catalog.entry("terra-incognita")
+    ((name, counts),) = entry.releases.items()
+    assert (sum(entry.counts.values()), sum(counts.values())) == (24_330, 24_788)
+    domain = np.repeat(np.arange(4), [counts[d] for d in entry.domains])
+
+    def warnings(domain: np.ndarray) -> list[str]:
+        images = ImageSet(
+            name=entry.name,
+            classes=entry.classes,
+            domains=entry.domains,
+            template=entry.template,
+            labels=np.zeros_like(domain),
+            domain=domain,
+            keys=tuple(map(str, range(len(domain)))),
+            fingerprint="",
+            read=lambda _: Image.new("RGB", (1, 1)),
+        )
+        return catalog.count_warnings(entry, images)
+
+    (line,) = warnings(domain)
+    assert line == f"TerraIncognita: 24,330 images expected, 24,788 found, as in {name}"
+    assert name not in warnings(domain[1:])[0]
+    assert warnings(np.repeat(np.arange(4), [entry.counts[d] for d in entry.domains])) == []
+
+
 def test_ddr_measures_every_photograph_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     root = WRITE["ddr"](tmp_path)
     first = catalog.load("ddr", str(root))
