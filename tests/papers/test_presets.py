@@ -258,7 +258,7 @@ def test_the_command_runs_a_small_version(tmp_path, capsys):
     assert [r.state for r in row.runs] == ["done"]
     capsys.readouterr()
     assert cli.main(["published", *named, "--db", str(db)]) == 0
-    assert capsys.readouterr().out.endswith("2 values: 2 not run\n")
+    assert capsys.readouterr().out.endswith("2 values: 2 not run, with a caveat\n")
 
 
 @pytest.mark.slow
