@@ -62,10 +62,11 @@ def write_description(path: Path, description: Mapping[str, object]) -> None:
 
 def identity(path: Path) -> Identity:
     """Return what changes when an array or its description is written anew; None for a missing file."""
-    return tuple(_stat(file) for file in (path, description_file(path)))
+    return tuple(stat_identity(file) for file in (path, description_file(path)))
 
 
-def _stat(file: Path) -> tuple[int, ...] | None:
+def stat_identity(file: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is written or replaced; None for a missing file."""
     try:
         stat = file.stat()
     except FileNotFoundError:
@@ -159,6 +160,11 @@ def _read_description(path: Path) -> dict[str, object]:
     if not isinstance(description, dict) or json.dumps(description) != text:
         raise ValueError(f"{file.name} is damaged")
     return description
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of a whole file."""
+    return result_of(_read(path)).hexdigest()
 
 
 def add_digest(path: Path, checked: Checked) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
+from fedcore.clip.weights_files import WeightsFiles
 from fedcore.errors import FedLensError, first_line
 from fedcore.lazy import torch
 
@@ -36,6 +37,7 @@ class Backbone:
         encode_dtype: precision of the frozen image pass.
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the feature cache's key only: a run identifies a tag by its name.
+        files: the files that the weights were read from.
     """
 
     spec: BackboneSpec
@@ -46,6 +48,7 @@ class Backbone:
     fingerprint: str
     encode_dtype: torch.dtype
     tag_content: str = ""
+    files: WeightsFiles = field(default_factory=WeightsFiles)
 
     @property
     def facts(self) -> BackboneSpec:
@@ -144,9 +147,15 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     """
     import open_clip
 
-    fingerprint = weights_fingerprint(name, pretrained)
+    files, fingerprint = WeightsFiles.of(name, pretrained), weights_fingerprint(name, pretrained)
     source = weights_source(name, pretrained)
     model = _create(name, pretrained).to(device).eval().requires_grad_(False)
+    if not files.paths:
+        files = WeightsFiles.of(name, pretrained)  # downloaded just now
+    elif files.changed():
+        raise FedLensError(
+            f"{files.paths[0]} changed while it was read; start the run again", "backbone.pretrained"
+        )
     settings = model.visual.preprocess_cfg
     return Backbone(
         spec=backbone_spec(name),
@@ -159,6 +168,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
         fingerprint=f"{fingerprint}:{_activation(model)}:{precision}:{json.dumps(settings, sort_keys=True)}",
         encode_dtype=getattr(torch, _PRECISIONS[precision]),
         tag_content=tags.content(name, source) if isinstance(source, str) else "",
+        files=files,
     )
 
 

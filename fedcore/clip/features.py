@@ -139,7 +139,12 @@ def _expected(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, obj
     """Return what an encoding's file and description must say."""
     row = encodings.row_shape(backbone.spec, reads)
     dtype = encodings.stored_dtype(len(images), row, reads)
-    return {"key": _key(backbone, images, reads), "shape": [len(images), *row], "dtype": dtype.name}
+    return {
+        "key": _key(backbone, images, reads),
+        "shape": [len(images), *row],
+        "dtype": dtype.name,
+        "weights_digest": backbone.files.digest,
+    }
 
 
 def _write(
@@ -182,6 +187,7 @@ def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str
         "weights": f"{weights} {backbone.tag_content[:8]}".strip(),
         "device": f"{backbone.device}{threads}",
         "content": images.fingerprint[:8],
+        "weights_digest": backbone.files.digest,
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.slow_work import prepare_then
 from fedcore.engine.cohorts import Cohort, cohort_config
+from fedcore.engine.environment import check_content
 from fedcore.engine.events import GLOBAL, Entity, Notice
 from fedcore.engine.local import Stopped
 from fedcore.engine.prepare import load_images, prepare_inputs, resolve
@@ -37,6 +39,7 @@ class RunSetup:
         method, federation: the server's; they belong to the first cohort's backbone.
         cohorts: how the clients train and predict; a single one where all are alike.
         images: the data set's pixels.
+        backbones: the loaded CLIP models.
         content: identity of the weights, of the data set whatever its path, and of its pixels as cached here.
             It is stored with the run, and a checkpoint made with other content is refused.
     """
@@ -46,16 +49,34 @@ class RunSetup:
     cohorts: tuple[Cohort, ...]
     entities: tuple[Entity, ...]
     images: ImageSet
+    backbones: tuple[Backbone, ...]
     content: dict[str, str]
+
+    @property
+    def weights_digest(self) -> str:
+        """The digest of the weights' files."""
+        return "+".join(b.files.digest for b in self.backbones)
+
+    def weights_changed(self) -> bool:
+        """Return whether the weights on the disk are no longer those that were loaded."""
+        return any(b.files.changed() for b in self.backbones)
 
 
 def set_up(
-    run: RunConfig, artifacts: Path, device: str, should_stop: Callable[[], bool] = lambda: False
+    run: RunConfig,
+    artifacts: Path,
+    device: str,
+    should_stop: Callable[[], bool] = lambda: False,
+    before: Mapping[str, Any] | None = None,
 ) -> Generator[Progress | Notice, None, RunSetup]:
     """Load, split, partition and encode the data of a run, and make its method.
 
+    Args:
+        before: environment of the attempt that is continued, whose content must be here still.
+
     Raises:
-        FedLensError: when the data, the weights or the method of the config are not available.
+        FedLensError: when the data, the weights or the method of the config are not available, or are not
+            those of the attempt before.
         Stopped: when ``should_stop`` says so, while reading or encoding.
     """
 
@@ -68,6 +89,8 @@ def set_up(
         registry.load_as_planned(run.method.file, run.method.sha256)
     images, left_out = yield from relay(prepare_then(lambda: load_images(run)), going_on)
     yield from (Notice(line) for line in left_out)
+    content = {"data": content_hash(images), "pixels": images.fingerprint}
+    check_content(before, content)
     inputs = prepare_inputs(run, images)
     run = resolve(run, inputs.context, "method")
     cls = registry.get(run.method.name)
@@ -76,6 +99,9 @@ def set_up(
         yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
     loaded = load_backbones(backbones(run), device)
+    content["weights"] = "+".join(b.fingerprint for b in loaded.values())
+    digest = "+".join(b.files.digest for b in loaded.values())
+    check_content(before, {"weights": content["weights"], "weights_digest": digest})
     federations = {}
     for wanted, backbone in loaded.items():
         reads = cls.reads(config, backbone.spec)
@@ -96,11 +122,8 @@ def set_up(
         cohorts=build_cohorts(run, federations) or (Cohort(method, federation, everyone),),
         entities=entities(federation, inputs.assignment),
         images=images,
-        content={
-            "weights": "+".join(b.fingerprint for b in loaded.values()),
-            "data": content_hash(images),
-            "pixels": images.fingerprint,
-        },
+        backbones=tuple(loaded.values()),
+        content=content,
     )
 
 
@@ -149,7 +172,7 @@ def load_backbones(wanted: tuple[BackboneConfig, ...], device: str) -> dict[Back
     for key in set(_LOADED) - set(keys.values()):
         del _LOADED[key]  # a ViT-L that this run does not use only takes memory
     for key in keys.values():
-        if key not in _LOADED:
+        if key not in _LOADED or _LOADED[key].files.changed():
             _LOADED[key] = clip_backbone.load(*key)
     return {b: _LOADED[key] for b, key in keys.items()}
 

@@ -24,8 +24,13 @@ _ENVIRONMENT_TITLES = {
     "device_name": "Name of the device",
     "python": "Python",
     "torch": "torch",
+    "torchvision": "torchvision",
     "numpy": "numpy",
+    "open_clip_torch": "open_clip",
+    "pillow": "Pillow",
+    "processor_features": "Vector instructions of the processor",
     "weights": "Weights and preprocessing",
+    "weights_digest": "Digest of the weights' files",
     "data": "Data set's fingerprint",
     "pixels": "Fingerprint of its pixels, as cached",
 }

@@ -115,22 +115,6 @@ def test_where_the_data_lie_does_not_split_a_group():
     assert group_hash(run) == group_hash(there)
 
 
-def test_a_resume_on_other_software_is_said():
-    from fedcore.engine.train import environment_differences
-
-    before = {"torch": "2.14", "device_name": "cpu"}
-    now = {
-        "torch": "2.15",
-        "device_name": "cpu",
-        "numpy": "2",
-        "platform": "x",
-        "tf32": False,
-        "precision": "fp32",
-    }
-    assert environment_differences(before, now) == ["resumed with another torch: 2.14 before, 2.15 now"]
-    assert environment_differences(None, now) == []
-
-
 def test_a_plan_says_how_mixed_its_clients_labels_are():
     one_class = _experiment('[partition]\nkind = "pathological"\nclients = 10\nclasses_per_client = 1')
     assert plan(one_class).entropy == 0

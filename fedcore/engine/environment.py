@@ -1,0 +1,105 @@
+"""The conditions that a run's bits depend on: recorded with it, kept by a resume, and compared with now."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fedcore.config import RunConfig, backbones
+from fedcore.engine.events import Notice
+from fedcore.engine.loop import CHUNK
+from fedcore.errors import FedLensError
+from fedcore.lazy import torch
+
+_PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
+"""Packages that compute a run's numbers, or decode its images."""
+_DECIDE = ("device_name", "processor_features", *_PACKAGES, "platform", "tf32", "precision")
+"""Recorded conditions that decide the last bits of a number."""
+_UNKNOWN = {"device_name": "cpu"}
+"""Values of earlier releases for what they could not find out."""
+_CONTENT = {
+    "weights": "the weights or their preprocessing",
+    "weights_digest": "the bytes of the weights' files",
+    "data": "the samples of the data set, their labels or domains",
+    "pixels": "the image files (their names, sizes or times)",
+}
+"""Recorded content, without which a run must not go on."""
+
+
+def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Fix the choices that decide a run's bits (threads, chunk...), keeping those of an earlier attempt.
+
+    Returns:
+        these choices with the versions and the machine, to be stored with the run.
+    """
+    earlier = earlier or {}
+    threads = int(earlier.get("threads") or os.environ.get("FEDLENS_THREADS") or torch.get_num_threads())
+    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    if device.startswith("cuda"):
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    return {
+        "threads": threads,
+        "chunk": int(earlier.get("chunk") or CHUNK),
+        "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
+        "tf32": False,
+        "device": device,
+        "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
+        "processor_features": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def processor() -> str:
+    """Return the name of this machine's processor, which Python does not know on most Linux systems."""
+    try:
+        listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        listed = ""
+    name = re.search(r"^model name\s*:\s*(.+)$", listed, re.MULTILINE)
+    return name[1].strip() if name else platform.processor() or platform.machine() or "cpu"
+
+
+def environment_differences(
+    earlier: Mapping[str, Any] | None, now: Mapping[str, Any], done: int
+) -> Iterator[Notice]:
+    """Say what decides a run's bits and differs from the attempt that is resumed after round ``done``."""
+    earlier = earlier or {}
+    for name in _DECIDE:
+        before = earlier.get(name, now[name])
+        if before not in (now[name], _UNKNOWN.get(name)):
+            title = name.replace("_", " ")
+            yield Notice(
+                f"resumed after round {done} with another {title}: {before} before, {now[name]} now",
+                repeats_exactly=False,
+            )
+    asked = os.environ.get("FEDLENS_THREADS", "")
+    if asked.isdigit() and int(asked) != earlier.get("threads", int(asked)):
+        yield Notice(
+            f"resumed after round {done} with its {now['threads']} CPU threads, which decide its last bits, "
+            f"not with the {asked} that it was given now"
+        )
+
+
+def check_content(earlier: Mapping[str, Any] | None, now: Mapping[str, str]) -> None:
+    """Refuse to continue a run with other weights or images than those that it began with.
+
+    Raises:
+        FedLensError: saying what is different, and what to do.
+    """
+    for name, value in now.items():
+        before = (earlier or {}).get(name, value)
+        if before != value:
+            raise FedLensError(
+                f"the run began with other content: {_CONTENT[name]} have changed since ({before[:60]} "
+                f"before, {value[:60]} now); put the former files back and resume, or clone the run to train "
+                "it with the new ones"
+            )

@@ -1,0 +1,143 @@
+"""A resume keeps the conditions of its run, says what differs, and refuses other weights or images."""
+
+import platform
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedcore import config
+from fedcore.clip import weights_files
+from fedcore.clip.weights_files import WeightsFiles
+from fedcore.config import RunConfig
+from fedcore.engine import environment, setup
+from fedcore.engine.environment import check_content, environment_differences, processor
+from fedcore.engine.events import Notice, RoundFinished, Started
+from fedcore.engine.train import train
+from fedcore.errors import FedLensError
+
+TOML = """
+[data]
+name = "rotated-digits"
+domains = ["rot0", "rot15"]
+[[methods]]
+name = "fedot"
+config = { local_epochs = 1 }
+"""
+
+
+def texts(earlier: dict | None, now: dict) -> list[str]:
+    return [n.message for n in environment_differences(earlier, CONDITIONS | now, 3)]
+
+
+CONDITIONS = {
+    "threads": 2,
+    "device_name": "Xeon",
+    "processor_features": "AVX512",
+    "platform": "x",
+    "tf32": False,
+    "precision": "fp32",
+} | dict.fromkeys(environment._PACKAGES, "2.14")
+
+
+def test_a_resume_says_what_differs():
+    assert texts(CONDITIONS, {"torch": "2.15"}) == [
+        "resumed after round 3 with another torch: 2.14 before, 2.15 now"
+    ]
+    assert texts(CONDITIONS, {"pillow": "13"}) == [
+        "resumed after round 3 with another pillow: 2.14 before, 13 now"
+    ]
+    assert texts(CONDITIONS, {"device_name": "EPYC", "processor_features": "AVX2"}) == [
+        "resumed after round 3 with another device name: Xeon before, EPYC now",
+        "resumed after round 3 with another processor features: AVX512 before, AVX2 now",
+    ]
+
+
+def test_what_an_earlier_release_did_not_record_is_no_difference():
+    assert texts(None, {}) == texts({}, {}) == texts({"threads": 2, "torch": "2.14"}, {}) == []
+    assert texts({"device_name": "cpu"}, {}) == [], "its name was empty on Debian"
+
+
+def test_threads_that_were_given_and_are_not_used_are_said(monkeypatch):
+    monkeypatch.setenv("FEDLENS_THREADS", "8")
+    (said,) = texts(CONDITIONS, {})
+    assert "with its 2 CPU threads" in said and "not with the 8" in said
+    monkeypatch.setenv("FEDLENS_THREADS", "2")
+    assert texts(CONDITIONS, {}) == []
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux")
+def test_the_processor_has_a_name_where_python_knows_none(monkeypatch):
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert processor() not in ("", "cpu")
+
+
+@pytest.mark.parametrize("part", environment._CONTENT)
+def test_other_weights_or_images_are_refused_by_name(part):
+    with pytest.raises(FedLensError, match=environment._CONTENT[part].partition(" (")[0]):
+        check_content({part: "a"}, {part: "b"})
+    check_content({part: "a"}, {part: "a"})
+    check_content({}, {part: "a"})
+    check_content(None, {part: "a"})
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch) -> Path:
+    """A copy of the weights of mini-vit, whose content the runs of a test watch."""
+    source = weights_files.weights_source("mini-vit", None)
+    copy = Path(shutil.copy(source[1], tmp_path / "weights.safetensors"))
+    monkeypatch.setattr(weights_files, "weights_source", lambda name, pretrained: (copy,))
+    monkeypatch.setattr(setup, "_LOADED", {})
+    return copy
+
+
+def swap(path: Path) -> None:
+    """Other bytes under the same name, as a download of another release gives."""
+    path.write_bytes(path.read_bytes()[::-1])
+
+
+def test_files_are_changed_when_their_bytes_are(weights):
+    files = WeightsFiles.of("mini-vit", None)
+    assert not files.changed()
+    weights.touch()
+    assert not files.changed(), "another time, the same bytes"
+    swap(weights)
+    assert files.changed()
+    weights.unlink()
+    assert files.changed()
+
+
+def test_weights_swapped_while_a_run_trains_are_noticed_at_once_and_at_its_resume(weights, tmp_path):
+    run: RunConfig = config.expand(config.loads(TOML))[0].model_copy(update={"rounds": 3})
+    places = {"artifacts": tmp_path, "folder": tmp_path / "run"}
+    said, rounds, recorded = [], [], {}
+    for event in train(run, **places):
+        if isinstance(event, Started):
+            recorded = event.environment
+        if isinstance(event, Notice):
+            said.append(event.message)
+        if isinstance(event, RoundFinished):
+            rounds.append(event)
+            if event.round == 1:
+                swap(weights)
+    assert recorded["weights_digest"] and len(rounds) == 4
+    assert [m for m in said if "changed on the disk while the run was training" in m] == said
+    assert len(said) == 1
+    with pytest.raises(FedLensError, match="the bytes of the weights' files have changed since"):
+        list(train(run, resume_from=rounds[1].checkpoint, environment=recorded, **places))
+    swap(weights)
+    again = list(train(run, resume_from=rounds[2].checkpoint, environment=recorded, **places))
+    (last,) = [e for e in again if isinstance(e, RoundFinished)]
+    assert last.cells == rounds[3].cells
+
+
+def test_data_that_changed_since_a_run_began_are_refused_before_they_are_encoded(tmp_path):
+    run: RunConfig = config.expand(config.loads(TOML))[0].model_copy(update={"rounds": 1})
+    places = {"artifacts": tmp_path, "folder": tmp_path / "run"}
+    events = list(train(run, **places))
+    recorded = next(e.environment for e in events if isinstance(e, Started)) | {"pixels": "others"}
+    checkpoint = next(e.checkpoint for e in events if isinstance(e, RoundFinished))
+    shutil.rmtree(tmp_path / "encodings")
+    with pytest.raises(FedLensError, match="the image files .* have changed since"):
+        list(train(run, resume_from=checkpoint, environment=recorded, **places))
+    assert not (tmp_path / "encodings").exists()
