@@ -16,13 +16,24 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import devices
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
+from fedcore.methods.consent import NotAgreed
 from fedcore.papers import guide
 from fedcore.papers.experiments import DEMO, preset, published, title
 from fedcore.plots.partition import partition_picture
 from fedcore.progress import duration
 from fedcore.results import forecast
 from fedcore.results.artifacts import size_text
-from pages.forms import class_texts, cohorts, domains, drafts, fields, inputs, planning, sweep_form
+from pages.forms import (
+    class_texts,
+    cohorts,
+    domains,
+    drafts,
+    fields,
+    inputs,
+    method_files,
+    planning,
+    sweep_form,
+)
 from pages.forms.fields import Slots
 from pages.widgets import charts, markup, session
 
@@ -324,7 +335,9 @@ def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
         st.caption("Appears once the experiment is valid.")
     st.header("Plan")
     slots.place("")
-    if error is not None:
+    if isinstance(error, NotAgreed):
+        method_files.ask(error)
+    elif error is not None:
         slots.show(error)
         if error.field:
             st.caption(f"Not ready: see {markup.md(name_in_form(error.field))}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,27 @@ def load_experiment(file: Path | None, preset: str | None) -> Experiment:
     former = experiments.former_file(file)
     if former is not None and not file.exists():
         raise FedLensError(f"{file} is a preset now, not a file; use --preset {former}", "file")
-    return config.load(file)
+    experiment = config.load(file)
+    _ask_about_method_files(experiment)
+    return experiment
+
+
+def _ask_about_method_files(experiment: Experiment) -> None:
+    """Ask whether the method files that an experiment names may run, where a person can answer.
+
+    Raises:
+        NotAgreed: for a file that the user has not agreed to.
+    """
+    from fedcore.methods import consent, registry
+
+    for named in dict.fromkeys(entry.file for entry in experiment.methods if entry.file):
+        try:
+            registry.load_agreed(named)
+        except consent.NotAgreed as error:
+            question = f"{error.file} runs as a program of your account. Have you read it, and run it now?"
+            if not sys.stdin.isatty() or not typer.confirm(question, err=True):
+                raise
+            consent.agree(error.file, error.sha256)
 
 
 @commands.command("presets")

@@ -217,7 +217,7 @@ def _owners(experiment: Experiment) -> list[list[str]]:
     if paths:
         for entry in experiment.methods:
             if entry.file:
-                registry.load_file(entry.file)
+                registry.load_agreed(entry.file)
     for path in paths:
         name = path.rpartition(".")[2]
         for i in _methods_with(experiment, path):

@@ -87,7 +87,7 @@ def plan(experiment: Experiment, read: Reader | None = None) -> Plan:
     """
     for entry in experiment.methods:
         if entry.file:
-            registry.load_file(entry.file)
+            registry.load_agreed(entry.file)
     _refuse_repeated(experiment.data.domains or (), "data.domains")
     _refuse_repeated(experiment.held_out, "held_out")
     variants = sweeps.variants(experiment)

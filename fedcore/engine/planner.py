@@ -50,13 +50,13 @@ class Planner:
         self._plans: OrderedDict[tuple[str, str], Future[PlanResult]] = OrderedDict()
         self._sets: OrderedDict[str, tuple[float, tuple[ImageSet, list[str]]]] = OrderedDict()
 
-    def request(self, experiment: Experiment, texts_version: str = "") -> Future[PlanResult]:
+    def request(self, experiment: Experiment, version: str = "") -> Future[PlanResult]:
         """Return the plan of an experiment, and start it if there is no fresh one.
 
         Args:
-            texts_version: changes with the class descriptions, which a plan holds.
+            version: changes with what the plan depends on outside of the experiment, as class descriptions.
         """
-        key = experiment.model_dump_json(), texts_version
+        key = experiment.model_dump_json(), version
         with self._lock:
             future = self._plans.get(key)
             if future is None or future.cancelled() or (future.done() and not future.result().is_fresh):

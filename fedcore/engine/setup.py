@@ -86,7 +86,7 @@ def set_up(
         return True
 
     if run.method.file:
-        registry.load_as_planned(run.method.file, run.method.sha256)
+        registry.load_agreed(run.method.file, run.method.sha256)
     images, left_out = yield from relay(prepare_then(lambda: load_images(run)), going_on)
     yield from (Notice(line) for line in left_out)
     content = {"data": content_hash(images), "pixels": images.fingerprint}

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
-import importlib.util
 import os
 import pkgutil
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 from pydantic import ValidationError
 
 from fedcore.errors import FedLensError
-from fedcore.methods import former_contract
+from fedcore.methods import consent, former_contract
 from fedcore.methods.base import Method, MethodConfig
 from fedcore.methods.presentation import About
+from fedcore.paths import named_by_user
 
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
@@ -47,34 +47,85 @@ def method(cls: type[Method]) -> type[Method]:
 
 
 def load_file(path: str | Path) -> list[str]:
-    """Load methods from a Python file outside the package; returns the names it registered.
+    """Load methods from a Python file that the user names; returns the names it registered.
 
     Raises:
         FedLensError: when the file is missing, does not import or registers nothing.
     """
-    path = Path(path).expanduser().resolve()
-    if not path.is_file():
-        raise FedLensError(f"no method file at {path}; give the path of a Python file", "methods")
-    module_name = "fedlens_method_" + path.stem
-    before = set(_METHODS)
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None, path
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
+    file, content = _read(path)
+    consent.agree(file, consent.digest(content))
+    return _run(file, content)
+
+
+def load_agreed(path: str | Path, sha256: str | None = None) -> list[str]:
+    """Load methods from a file that an experiment names; returns the names it registered.
+
+    Args:
+        sha256: of the content that a run was planned with.
+
+    Raises:
+        NotAgreed: when the user has not agreed to run the file as it is now.
+        FedLensError: when it has changed since the run was planned, and as ``load_file`` does.
+    """
+    file, content = _read(path)
+    now = consent.digest(content)
+    if sha256 is not None and now != sha256:
+        raise FedLensError(
+            f"{path} has changed since this run was planned; clone the run to use the new file, "
+            "or put the old one back",
+            "method.file",
+        )
+    if not consent.is_agreed(file, now):
+        raise consent.NotAgreed(file, now)
+    return _run(file, content)
+
+
+def file_hash(path: str | Path) -> str:
+    """Return SHA-256 of a method file's contents.
+
+    Raises:
+        FedLensError: when there is no such file.
+    """
+    return consent.digest(_read(path)[1])
+
+
+def _read(path: str | Path) -> tuple[Path, bytes]:
+    """Return the absolute path and the content of a method file."""
+    file = named_by_user(path, "methods")
+    if not file.is_file():
+        raise FedLensError(f"no method file at {file}; give the path of a Python file", "methods")
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's file raises is theirs to read, in one line
+        return file, file.read_bytes()
+    except OSError as error:
+        raise FedLensError(f"cannot read {file}: {error.strerror}; give another file", "methods") from error
+
+
+def _run(file: Path, content: bytes) -> list[str]:
+    """Run a method file's content, and return the names of the methods that it registered."""
+    module = ModuleType("fedlens_method_" + file.stem)
+    module.__file__ = str(file)
+    before = set(_METHODS)
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(content, file, "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:  # whatever a user's file raises is theirs to read, in one line
         what = str(error)
         if not isinstance(error, FedLensError):
-            what = f"{path} does not import: {type(error).__name__}: {error}"
-        changes = [] if isinstance(error, SyntaxError) else former_contract.changes(path.read_text("utf-8"))
+            what = f"{file} does not import: {type(error).__name__}: {error}"
+        source = content.decode("utf-8", "replace")
+        changes = [] if isinstance(error, SyntaxError) else former_contract.changes(source)
         if changes:
-            what += f"; names in {path} that changed since FedLens 0.1: {'; '.join(changes)}"
+            what += f"; names in {file} that changed since FedLens 0.1: {'; '.join(changes)}"
         raise FedLensError(what, "methods") from error
-    names = [n for n, c in _METHODS.items() if n not in before or c.__module__ == module_name]
+    names = [
+        name
+        for name, cls in _METHODS.items()
+        if cls.__module__ == module.__name__
+        or (name not in before and not cls.__module__.startswith("fedcore."))  # one of ours that it imports
+    ]
     if not names:
-        raise FedLensError(f"{path} registers no method; put @method above a Method class", "methods")
-    _FILES.update({n: str(path) for n in names})
+        raise FedLensError(f"{file} registers no method; put @method above a Method class", "methods")
+    _FILES.update({n: str(file) for n in names})
     return names
 
 
@@ -106,33 +157,6 @@ def get(name: str, field: str = "methods") -> type[Method]:
         hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(methods)
         raise FedLensError(f"unknown method '{name}'; {hint}", field)
     return methods[name]
-
-
-def file_hash(path: str | Path) -> str:
-    """Return SHA-256 of a method file's contents.
-
-    Raises:
-        FedLensError: when there is no such file.
-    """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise FedLensError(f"no method file at {path}; give the path of a Python file", "methods")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def load_as_planned(path: str, sha256: str | None) -> None:
-    """Load the method file of a planned run.
-
-    Raises:
-        FedLensError: when the file is gone, or is not what it was when the run was planned.
-    """
-    if sha256 is not None and file_hash(path) != sha256:
-        raise FedLensError(
-            f"{path} has changed since this run was planned; clone the run to use the new file, "
-            "or put the old one back",
-            "method.file",
-        )
-    load_file(path)
 
 
 def file_of(name: str) -> str | None:

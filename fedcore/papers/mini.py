@@ -145,7 +145,7 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
         FedLensError: for an unknown method, or a field that it does not have.
     """
     if entry.file:
-        registry.load_file(entry.file)
+        registry.load_agreed(entry.file)
     large = registry.build_config(entry.name, entry.config).model_dump(mode="json")
     config = dict(entry.config)
     config.update({k: cap for k, cap in CAPS.items() if (large.get(k) or 0) > cap})

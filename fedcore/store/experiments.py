@@ -238,7 +238,7 @@ def _complete(experiment: Experiment, runs: Sequence[RunConfig] | None) -> tuple
 
 def _with_file(entry: MethodEntry, field: str) -> MethodEntry:
     if entry.file:
-        registry.load_file(entry.file)
+        registry.load_agreed(entry.file)
     registry.get(entry.name, f"{field}.name")
     return entry.model_copy(update={"file": entry.file or registry.file_of(entry.name)})
 

@@ -15,6 +15,7 @@ from fedcore.data import descriptions
 from fedcore.engine.plan import Plan
 from fedcore.engine.planner import Planner, PlanResult
 from fedcore.errors import FedLensError
+from fedcore.methods import consent
 from fedcore.results import forecast
 from fedcore.store import Store
 
@@ -64,7 +65,8 @@ def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | 
 
 def _plan(experiment: Experiment) -> Plan | FedLensError | None:
     """Return the plan or its error; None while it is being made, which ``show_pending`` then watches."""
-    request = _planner().request(experiment, _texts_version(experiment))
+    version = f"{_texts_version(experiment)} {consent.version()}"
+    request = _planner().request(experiment, version)
     before: Future[PlanResult] | None = st.session_state.get(_REQUEST)
     if before is not None and before is not request:
         before.cancel()  # nobody waits for that plan any more

@@ -97,13 +97,15 @@ def test_an_edited_method_file_is_another_group_and_is_refused_by_runs_planned_b
     file = tmp_path / "shift.py"
     file.write_text(Path("examples/text_shift.py").read_text().replace('"text-shift"', '"edited-shift"'))
     try:
+        registry.load_file(file)
         (before,) = plan(_experiment(method=f'name = "edited-shift"\nfile = "{file}"')).runs
         file.write_text(file.read_text() + "\n# another line\n")
+        registry.load_file(file)
         (after,) = plan(_experiment(method=f'name = "edited-shift"\nfile = "{file}"')).runs
         assert group_hash(before) != group_hash(after)
         with pytest.raises(FedLensError, match=r"shift\.py has changed since this run was planned"):
-            registry.load_as_planned(before.method.file, before.method.sha256)
-        registry.load_as_planned(after.method.file, after.method.sha256)
+            registry.load_agreed(before.method.file, before.method.sha256)
+        registry.load_agreed(after.method.file, after.method.sha256)
     finally:
         registry._METHODS.pop("edited-shift", None)
         registry._FILES.pop("edited-shift", None)

@@ -1,0 +1,79 @@
+"""Method files that the user has agreed to run; a file is a program with all rights of its account.
+
+A file that the user names (``--methods``, ``FEDLENS_METHODS``, ``load_file``) is agreed to by that. One that
+an experiment names may have come with somebody else's file, so it is loaded only after the user was asked.
+What was agreed to is remembered by path and content: a changed file is asked about again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from fedcore.errors import FedLensError
+from fedcore.paths import state_folder
+
+FILE = "method-files.json"
+_THIS_PROCESS: set[tuple[str, str]] = set()
+"""Path and SHA-256 of what was agreed to here, also where it cannot be kept on disk."""
+
+
+class NotAgreed(FedLensError):
+    """An experiment names a method file that the user has not agreed to.
+
+    Attributes:
+        file: its absolute path.
+        sha256: of the content that would run.
+    """
+
+    def __init__(self, file: Path, sha256: str) -> None:
+        super().__init__(
+            f"the experiment names the method file {file}, which you have not agreed to run as it is now; "
+            f"read it, then agree on the page New, or name it with --methods {file}",
+            "methods",
+        )
+        self.file = file
+        self.sha256 = sha256
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def is_agreed(file: Path, sha256: str) -> bool:
+    """Return whether the user has agreed to a file with this content."""
+    return (str(file), sha256) in _THIS_PROCESS or sha256 in _kept().get(str(file), ())
+
+
+def agree(file: Path, sha256: str) -> None:
+    """Remember that the user agreed to a file with this content."""
+    if is_agreed(file, sha256):
+        return
+    _THIS_PROCESS.add((str(file), sha256))
+    kept = _kept()
+    kept[str(file)] = [sha256]
+    folder = state_folder()
+    part = folder / f"{FILE}.{os.getpid()}"
+    with suppress(OSError):  # then it holds for this process
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.write_text(json.dumps(kept, indent=2), encoding="utf-8")
+        part.chmod(0o600)
+        part.replace(folder / FILE)
+
+
+def version() -> str:
+    """Return a text that changes whenever the user agrees to a file, for what is kept of answers."""
+    return digest(json.dumps([_kept(), sorted(_THIS_PROCESS)]).encode())
+
+
+def _kept() -> dict[str, list[str]]:
+    """Return what was agreed to: path -> SHA-256 of contents; empty where nothing can be read."""
+    try:
+        kept = json.loads((state_folder() / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) and all(isinstance(v, list) for v in kept.values()) else {}
