@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,8 @@ def cache_path(folder: Path, backbone: Backbone, images: ImageSet, reads: str) -
 def _key(backbone: Backbone, images: ImageSet, reads: str) -> str:
     threads = torch.get_num_threads() if backbone.device.type == "cpu" else 0  # they decide the last bits
     parts = [backbone.fingerprint, str(backbone.device), threads, images.fingerprint, reads]
-    key = json.dumps(parts + [backbone.tag_content] * bool(backbone.tag_content))
+    parts += [backbone.tag_content] * bool(backbone.tag_content) + ["cast"] * _casts_tower(backbone, reads)
+    key = json.dumps(parts)
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -151,7 +153,7 @@ def _write(
     backbone: Backbone, images: ImageSet, reads: str, path: Path, workers: int | None
 ) -> Iterator[int]:
     """Write an encoding whose lock is held; yields the number of finished images after every batch."""
-    frozen_pass, total = parse_reads(reads), len(images)
+    encode_pixels, total = _encoder(backbone, reads), len(images)
     row = encodings.row_shape(backbone.spec, reads)
     size = encodings.estimate(backbone.spec, total, reads)
     what = f"{total:,} images of {images.name} with {backbone.spec.name} ('{reads}')"
@@ -164,8 +166,8 @@ def _write(
         if writer.done:
             yield writer.done
         for count, pixels in batches(images.read, backbone.preprocess, total, writer.done, workers):
-            with torch.no_grad(), _precision(backbone):
-                values = frozen_pass(backbone, pixels.to(backbone.device)).float()
+            with torch.no_grad():
+                values = encode_pixels(pixels.to(backbone.device))
             writer.write(encodings.to_stored(values[:count].cpu().numpy(), dtype, path.name))
             yield writer.done
     finally:
@@ -191,10 +193,21 @@ def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str
     }
 
 
-@contextmanager
-def _precision(backbone: Backbone) -> Iterator[None]:
-    if backbone.encode_dtype == torch.float32:
-        yield
-    else:
-        with torch.autocast(backbone.device.type, dtype=backbone.encode_dtype):
-            yield
+def _casts_tower(backbone: Backbone, reads: str) -> bool:
+    """Return whether the weights are cast once; autocast would cast them again for every batch."""
+    on_cpu = backbone.device.type == "cpu"
+    return on_cpu and backbone.encode_dtype == torch.bfloat16 and reads != "pixels"
+
+
+def _encoder(backbone: Backbone, reads: str) -> Callable[[Tensor], Tensor]:
+    """Return the frozen pass in the backbone's precision, float32 out. Shape: pixels -> encoded samples."""
+    frozen_pass, dtype = parse_reads(reads), backbone.encode_dtype
+    if _casts_tower(backbone, reads):
+        backbone = replace(backbone, model=copy.deepcopy(backbone.model).to(dtype))
+        return lambda pixels: frozen_pass(backbone, pixels.to(dtype)).float()
+
+    def encode_pixels(pixels: Tensor) -> Tensor:
+        with torch.autocast(backbone.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            return frozen_pass(backbone, pixels).float()
+
+    return encode_pixels

@@ -90,4 +90,13 @@ def test_lower_precision_stays_near_and_has_a_key_of_its_own(precision, tmp_path
     assert low.fingerprint != full.fingerprint and low.dtype == torch.float32
     ours, theirs = (encoded(b, noise(5), "embedding", tmp_path) for b in (low, full))
     assert ours.dtype == torch.float32 and not torch.equal(ours, theirs)
-    assert torch.nn.functional.cosine_similarity(ours, theirs).min() > 0.999
+    assert torch.nn.functional.cosine_similarity(ours, theirs).min() > (
+        0.9999 if precision == "bf16" else 0.999
+    )
+    assert low.model.visual.conv1.weight.dtype == torch.float32, "methods compute in single precision"
+
+
+def test_pixels_are_stored_alike_whatever_the_precision_of_the_image_pass(tmp_path):
+    full, low = backbone.load("mini-vit"), backbone.load("mini-vit", precision="bf16")
+    ours, theirs = (encoded(b, noise(3), "pixels", tmp_path / b.encode_dtype.__repr__()) for b in (low, full))
+    assert torch.equal(ours, theirs)
