@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from faults.forked import Forked
-from faults.lab import RUN, Difference, Lab, check_at_rest, copy, export, resume, run, tail
+from faults.lab import RUN, TRACEBACK, Difference, Lab, check_at_rest, copy, export, resume, run, tail
 from faults.verdict import Family, Outcome, Verdict
 from fedcore.errors import FedLensError
 from fedcore.store import Store
 
 BLOCK = 512
 USED = 0.8  # share of the places that are taken among the bytes other than zero
-TRACEBACK = "Traceback (most recent call last)"
 
 
 def damage(path: Path, rng: np.random.Generator) -> str:

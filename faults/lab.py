@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 import sqlite3
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import psutil
 
 from faults.forked import POLL_SECONDS, Forked
-from faults.verdict import Outcome
+from faults.verdict import Outcome, Verdict
 from fedcore.config import backbones, expand, parse
 from fedcore.engine import setup
 from fedcore.jobs import job
@@ -32,6 +33,7 @@ EXPERIMENT: dict[str, Any] = {
     "methods": [{"name": "promptfl"}],
 }
 RUN = 1
+TRACEBACK = "Traceback (most recent call last)"
 REST_SECONDS = 60.0
 
 
@@ -148,23 +150,53 @@ def run(db: Path) -> RunRow:
     return Store(db).runs.get([RUN])[0]
 
 
-def train(db: Path) -> Forked:
-    """Claim the queued run, and start the process that trains it."""
+def train(db: Path, before: Callable[[], None] = lambda: None, log: Path | None = None) -> Forked:
+    """Claim the queued run in a new process, which trains it.
+
+    Args:
+        before: called in that process first.
+    """
 
     def work() -> int:
+        before()
         claim = Store(db).jobs.claim(new_owner(), "cpu")
         if claim is None:
             raise Defect("no run could be claimed")
-        return 0 if job.work(claim, "cpu") == "done" else 1
+        return job.run_process(claim, "cpu")
 
-    return Forked(work, db.parent / "process.log")
+    return Forked(work, log or db.parent / "process.log")
 
 
-def resume(db: Path) -> Forked:
+def resume(db: Path, before: Callable[[], None] = lambda: None) -> Forked:
     """Queue an ended run again unless it waits already, and start the process that continues it."""
     if run(db).status != "queued" and Store(db).runs.resume([RUN]) != [RUN]:
         raise Defect(f"a run that is {run(db).state} cannot be resumed")
-    return train(db)
+    return train(db, before)
+
+
+def finish(lab: Lab, db: Path, process: Forked) -> None:
+    """Resume the run if it was ended early, and compare its rows with those of the undisturbed one.
+
+    Raises:
+        Defect: when it does not come to its end, or when a row differs.
+    """
+    if run(db).status != "done":
+        process = resume(db)
+        process.wait()
+    check_at_rest(db, [process])
+    lab.check_rows(db)
+
+
+def judge_end(db: Path, process: Forked) -> Verdict:
+    """Judge how a disturbed process ended: as if nothing were, or with one line that says why."""
+    row = run(db)
+    trace = Store(db).runs.error(RUN) or ""
+    if row.status == "done":
+        return Verdict(Outcome.UNAFFECTED, "done")
+    said = f"{row.status}: {row.status_text}"
+    if TRACEBACK in trace + process.log.read_text(errors="replace"):
+        return Verdict(Outcome.RAW, f"{said}; {(trace or process.log.read_text()).strip().splitlines()[-1]}")
+    return Verdict(Outcome.MENDED, said)
 
 
 def check_done(db: Path) -> None:
@@ -183,12 +215,25 @@ def tail(db: Path) -> str:
     return (log.read_text(errors="replace").strip().splitlines() or [""])[-1] if log.exists() else ""
 
 
+NOT_MEASURED = {
+    "experiments": ("name", "uuid", "created_at", "notes", "tags", "archived"),
+    "runs": ("created_at", "started_at", "finished_at", "priority", "status_text"),
+}
+"""Columns that hold no result: names and remarks, which a user may change at any time, and times of day."""
+
+
 def export(db: Path) -> str:
-    """Return everything that can be exported of a database."""
+    """Return every result that can be exported of a database, in all formats."""
     store = Store(db)
     ids = [experiment.id for experiment in store.experiments.all(include_archived=True)]
-    tables = (summary_csv, rounds_csv, clients_csv)
-    return "".join(table(store, ids) for table in tables) + store.experiments.to_json(ids)
+    content = json.loads(store.experiments.to_json(ids))
+    for experiment in content["experiments"]:
+        for row, columns in [(experiment, "experiments"), *((run, "runs") for run in experiment["runs"])]:
+            for column in NOT_MEASURED[columns]:
+                row.pop(column)
+    lines = (rounds_csv(store, ids) + clients_csv(store, ids)).splitlines()
+    named = [line.partition(",")[2] for line in lines]  # without the experiment's name
+    return "\n".join((summary_csv(store, ids), *named, json.dumps(content)))
 
 
 def wait_for(condition: Callable[[], object], otherwise: str, seconds: float = 120.0) -> None:
