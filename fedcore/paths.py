@@ -15,18 +15,21 @@ PROJECT = _BESIDE if IN_CHECKOUT else _BESIDE / "fedlens_app"
 """The folder with ``app.py``, ``pages/`` and ``docs/``: the checkout, or the installed ``fedlens_app``."""
 
 
-def named_by_user(path: str | Path, field: str | None = None) -> Path:
-    """Return the absolute path that a user names; ``~`` is the home folder.
+def user_path(path: str | Path, field: str | None = None) -> Path:
+    """Return the path that a user names, with ``~`` as the home folder.
 
     Raises:
-        FedLensError: for a text that cannot be a path: too long, with a null character, an unknown home.
+        FedLensError: for a text that cannot be a path: too long, with a null character, an unknown home, a
+            link to itself.
     """
     try:
-        named = Path(path).expanduser().resolve()
-        named.exists()
+        named = Path(path).expanduser()
+        named.resolve().exists()
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise FedLensError(f"{_shown(path)!r} cannot be a path: {reason}; give another", field) from error
+        text = str(path)
+        shown = text if len(text) <= 200 else f"{text[:200]}..."
+        raise FedLensError(f"{shown!r} cannot be a path: {reason[:200]}; give another", field) from error
     return named
 
 
@@ -39,7 +42,7 @@ def read_text(path: str | Path, what: str, field: str | None = "file") -> str:
     Raises:
         FedLensError: when it is missing, no file (a folder, a device), cannot be read, or is not UTF-8.
     """
-    named = named_by_user(path, field)
+    named = user_path(path, field)
     try:
         if named.exists() and not named.is_file():
             raise FedLensError(f"{path} is not a file; give the path of {what}", field)
@@ -49,12 +52,6 @@ def read_text(path: str | Path, what: str, field: str | None = "file") -> str:
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise FedLensError(f"cannot read {path}: {reason}; give the path of {what}", field) from error
-
-
-def _shown(path: str | Path) -> str:
-    """Return the path as a message quotes it; thousands of characters are cut."""
-    text = str(path)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def state_folder() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import streamlit as st
 from PIL import Image
@@ -14,6 +13,7 @@ from fedcore.data import catalog
 from fedcore.data.check.contact_sheet import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
 from fedcore.results.artifacts import DataCounts, count_images
 from pages.forms import own_data
 from pages.widgets import background, encoded, markup, session
@@ -93,7 +93,7 @@ def download_data() -> None:
     if right.button(
         "Download", icon=":material/download:", disabled=not root or not session.writable(), width="stretch"
     ):
-        folder = str(Path(root).expanduser())
+        folder = str(user_path(root, "data.root"))
         background.submit("download", f"{entry.name} {folder}", {"name": entry.name, "root": folder})
         st.rerun()
     size = f"about {entry.megabytes:,} MB" if entry.megabytes else "size unknown"

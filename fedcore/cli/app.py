@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedcore.cli.options import DONE, Database, with_common_options
-from fedcore.paths import PROJECT
+from fedcore.paths import PROJECT, user_path
 
 commands = typer.Typer()
 
@@ -29,7 +29,7 @@ def app(
     from streamlit.web import cli
 
     if db is not None:
-        os.environ["FEDLENS_DB"] = str(db.expanduser().resolve())
+        os.environ["FEDLENS_DB"] = str(user_path(db, "db").resolve())
     listen = [] if port is None else [f"--server.port={port}"]
     cli.main(["run", str(PROJECT / "app.py"), *listen], "streamlit", standalone_mode=False)
     return DONE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from fedcore.cli.options import DONE, Database, print_note, with_common_options
 from fedcore.cli.presets import ExperimentFile, PresetName, load_experiment
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
 
 if TYPE_CHECKING:
     from fedcore.data.check.findings import CheckReport
@@ -90,7 +90,7 @@ def check(
     from fedcore.data.check.dataset import check_dataset
     from fedcore.data.readers.loaders import detect_format
 
-    built_in = not Path(path).expanduser().exists() and path in {e.name for e in catalog.entries()}
+    built_in = not user_path(path, "path").exists() and path in {e.name for e in catalog.entries()}
     if root is not None and not built_in:
         raise FedLensError(
             f"'{path}' is no built-in data set; give its folder as PATH, without --root", "root"

@@ -17,6 +17,7 @@ from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_region
 from fedcore.clip.weights_files import WeightsFiles
 from fedcore.errors import FedLensError, first_line
 from fedcore.lazy import torch
+from fedcore.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,7 +186,7 @@ def _create(name: str, pretrained: str | None) -> Any:
         model.load_state_dict(mini.state_dict(name))
         return model
     assert pretrained is not None, "weights_source refuses a model without weights"
-    path = Path(pretrained).expanduser()
+    path = user_path(pretrained, "backbone.pretrained")
     if path.is_file():
         state = weights.read(path)
         model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained))
@@ -248,7 +249,7 @@ def wants_quick_gelu(name: str, pretrained: str) -> bool:
     """
     from fedcore.clip import weights
 
-    path = Path(pretrained).expanduser()
+    path = user_path(pretrained, "backbone.pretrained")
     if path.is_file():
         return weights.is_archive(path)
     return bool(tags.config(name, pretrained).get("quick_gelu", False))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fedcore.clip import tags
 from fedcore.errors import FedLensError
-from fedcore.paths import ASSETS
+from fedcore.paths import ASSETS, user_path
 
 MINI_MODELS = ("mini-vit", "mini-rn")
 
@@ -70,7 +70,7 @@ def weights_source(name: str, pretrained: str | None) -> tuple[Path, ...] | str:
             f"{name} has no weights of its own; give an open_clip tag such as 'openai', or a weights file",
             "backbone.pretrained",
         )
-    path = Path(pretrained).expanduser()
+    path = user_path(pretrained, "backbone.pretrained")
     if path.is_file():
         return (path,)
     if path.suffix or "/" in pretrained:

@@ -14,6 +14,7 @@ from fedcore.config import former_names, sweeps
 from fedcore.config.models import Experiment, RunConfig
 from fedcore.errors import FedLensError
 from fedcore.methods.registry import first_error
+from fedcore.paths import read_text
 
 
 def parse(content: dict[str, Any]) -> Experiment:
@@ -36,13 +37,7 @@ def load(path: str | Path) -> Experiment:
     Raises:
         FedLensError: when the file is missing, is not TOML, or has a wrong field.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FedLensError(
-            f"cannot read {path}: {error.strerror}; give the path of an experiment file"
-        ) from error
-    return loads(text, str(path))
+    return loads(read_text(path, "an experiment file", None), str(path))
 
 
 def loads(text: str, where: str = "the TOML text") -> Experiment:
@@ -53,7 +48,7 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
     """
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # tomllib's own, and a number of too many digits
         raise FedLensError(f"{where} is not valid TOML: {error}") from error
     if former := former_names.notice(content):
         warnings.warn(f"{where}: {former}", FutureWarning, stacklevel=2)

@@ -6,15 +6,66 @@ seed and held-out domain. A run can be repeated from its stored ``RunConfig`` al
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from fedcore.config.former_names import current_config
 
+LARGEST_INTEGER = 2**63 - 1
+"""The highest integer that TOML and SQLite hold."""
+LONGEST_PATH = 4096  # bytes
+MAX_DEPTH = 16
+"""Levels of lists and tables within the hyper-parameters of a method."""
+
+
+def _path_text(value: str) -> str:
+    # whether it exists is asked where it is used: a stored run may name a folder of another machine
+    if "\0" in value or len(_text(value).encode()) > LONGEST_PATH:
+        raise ValueError("this cannot be a path: it is too long, or holds a null character")
+    return value
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Refuse values that a TOML file or the database would give back as others, or not at all."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a number that can be stored; give a finite one")
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ValueError("this number has more than 64 bits; give a smaller one")
+    if isinstance(value, str):
+        _text(value)
+    elif isinstance(value, (Mapping, list, tuple)):
+        if depth == MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} levels of lists and tables")
+        for item in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            _plain(item, depth + 1)
+    return value
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{value!r} is not text that can be stored as UTF-8") from None
+    return value
+
+
+PathText = Annotated[str, AfterValidator(_path_text)]
+PlainValues = Annotated[dict[str, Any], BeforeValidator(_plain)]
+
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataConfig(_Part):
@@ -25,7 +76,7 @@ class DataConfig(_Part):
         title="data set",
         description="Name of the data set in the catalog, or folder, manifest or hf-dataset",
     )
-    root: str | None = Field(
+    root: PathText | None = Field(
         None, title="folder", description="Folder of the data set on this machine; embedded data needs none"
     )
     domains: tuple[str, ...] | None = Field(
@@ -174,7 +225,7 @@ class BackboneConfig(_Part):
         title="CLIP backbone",
         description="open_clip model name (ViT-B-32, RN50...), or mini-vit, mini-rn",
     )
-    pretrained: str | None = Field(
+    pretrained: PathText | None = Field(
         None,
         title="weights",
         description="open_clip tag (openai, laion2b_s34b_b79k...) or path of a .pt/.safetensors file",
@@ -228,10 +279,10 @@ class MethodEntry(_Part):
     label: str | None = Field(
         None, title="name in tables", description="Name in tables and plots; default: the method's title"
     )
-    config: dict[str, Any] = Field(
+    config: PlainValues = Field(
         default_factory=dict, description="Hyper-parameters that differ from the paper's"
     )
-    file: str | None = Field(
+    file: PathText | None = Field(
         None,
         title="method's file",
         description="Python file that defines the method; empty for FedLens' own methods",
@@ -260,7 +311,7 @@ class RunConfig(_Part):
     rounds: int
     participation: float
     held_out: str | None
-    seed: int
+    seed: Annotated[int, Field(le=LARGEST_INTEGER)]
     evaluate_every: int = 1
     cohorts: tuple[CohortConfig, ...] = ()
     time_limit: float | None = None
@@ -319,7 +370,7 @@ class Experiment(_Part):
         description="Minutes after which a run is stopped, to be resumed; default: none",
         json_schema_extra={"empty": "none"},
     )
-    sweep: dict[str, tuple[Any, ...]] = Field(
+    sweep: Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_plain)] = Field(
         default_factory=dict,
         description="Fields that take several values, by their path (partition.alpha, methods.fedot.blocks); "
         "every combination is run",
@@ -335,8 +386,8 @@ class Experiment(_Part):
     def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(value)) != len(value):
             raise ValueError("a seed is named twice; name each once")
-        if any(s < 0 for s in value):
-            raise ValueError("seeds are whole numbers from 0")
+        if any(not 0 <= s <= LARGEST_INTEGER for s in value):
+            raise ValueError(f"seeds are whole numbers from 0 to {LARGEST_INTEGER}")
         return value
 
     def shared(self) -> dict[str, Any]:

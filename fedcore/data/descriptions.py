@@ -10,7 +10,7 @@ from typing import Any
 
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.paths import ASSETS
+from fedcore.paths import ASSETS, user_path
 
 
 def read(name: str, root: str | None = None) -> dict[str, list[str]]:
@@ -37,7 +37,7 @@ def file_of(name: str, root: str | None = None) -> Path | None:
     known = catalog.entry(name)
     if known.embedded:
         return ASSETS / "descriptions" / f"{name}.json"
-    folder = Path(catalog.root_of(known, root)).expanduser()
+    folder = user_path(catalog.root_of(known, root), "data.root")
     paths = (folder / "descriptions.json", folder.parent / "descriptions.json")
     return next((path for path in paths if path.is_file()), None)
 

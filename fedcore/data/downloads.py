@@ -9,6 +9,7 @@ from pathlib import Path
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError, first_line
+from fedcore.paths import user_path
 from fedcore.progress import Progress, Work
 
 POLL_SECONDS = 0.5
@@ -31,7 +32,7 @@ def download(name: str, root: str | Path) -> Work[None]:
         if not entry.embedded:
             remedy = f"has no automatic download. {entry.how_to_get}"
         raise FedLensError(f"{entry.title} {remedy}", "data.name")
-    folder = Path(root).expanduser()
+    folder = user_path(root, "data.root")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

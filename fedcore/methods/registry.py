@@ -17,7 +17,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import consent, former_contract
 from fedcore.methods.base import Method, MethodConfig
 from fedcore.methods.presentation import About
-from fedcore.paths import named_by_user
+from fedcore.paths import user_path
 
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
@@ -91,7 +91,7 @@ def file_hash(path: str | Path) -> str:
 
 def _read(path: str | Path) -> tuple[Path, bytes]:
     """Return the absolute path and the content of a method file."""
-    file = named_by_user(path, "methods")
+    file = user_path(path, "methods").resolve()
     if not file.is_file():
         raise FedLensError(f"no method file at {file}; give the path of a Python file", "methods")
     try:
@@ -135,7 +135,7 @@ def load_all() -> dict[str, type[Method]]:
     for info in pkgutil.walk_packages(package.__path__, "fedcore.methods."):
         importlib.import_module(info.name)
     for path in filter(None, os.environ.get("FEDLENS_METHODS", "").split(os.pathsep)):
-        if str(Path(path).expanduser().resolve()) not in _FILES.values():
+        if str(user_path(path, "methods").resolve()) not in _FILES.values():
             load_file(path)
     return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
 

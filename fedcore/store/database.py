@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
-from fedcore.paths import IN_CHECKOUT, PROJECT, named_by_user
+from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
 from fedcore.store.network import network_file_system
 from fedcore.system_errors import ReadOnlyDatabase, plain_errors
@@ -54,7 +54,7 @@ def resolve(db: str | Path | None) -> Path:
     Raises:
         FedLensError: field ``db``, for a text that cannot be a path.
     """
-    return named_by_user(default_path() if db is None else db, "db")
+    return user_path(default_path() if db is None else db, "db").resolve()
 
 
 def artifacts_folder(db: str | Path) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
+from fedcore.paths import user_path
 from pages.widgets import session
 
 OWN_DATA = "own"
@@ -28,7 +28,7 @@ def is_own_data(entry: Entry) -> bool:
 def check_key(name: str | None, root: str, columns: Mapping[str, str] | None = None) -> str:
     """Return the key of a check, one per folder, data set and column names; name is None for own data."""
     named = f" {json.dumps(dict(columns), sort_keys=True)}" if columns else ""
-    return f"{name or OWN_DATA} {Path(root).expanduser()}{named}"
+    return f"{name or OWN_DATA} {user_path(root, 'data.root')}{named}"
 
 
 def known_domains(name: str, root: str | None, columns: Mapping[str, str] | None = None) -> tuple[str, ...]:

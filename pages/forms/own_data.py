@@ -12,7 +12,9 @@ from fedcore.data import catalog
 from fedcore.data.check.findings import KINDS, CheckReport
 from fedcore.data.entry import Entry
 from fedcore.data.readers.loaders import detect_format
+from fedcore.errors import FedLensError
 from fedcore.papers import experiments
+from fedcore.paths import user_path
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
 from pages.forms.domains import OWN_DATA, check_key, is_own_data
@@ -47,7 +49,7 @@ def section() -> None:
         disabled=not root or busy or not session.writable(),
         key="check_folder",
     ):
-        args = {"name": name, "root": str(Path(root).expanduser()), "columns": columns}
+        args = {"name": name, "root": str(user_path(root, "data.root")), "columns": columns}
         background.submit("check", check_key(name, root, columns), args)
         st.rerun()
     if task is not None:
@@ -70,11 +72,11 @@ def column_names(root: str) -> dict[str, str]:
     """Ask for the column names of a manifest or Hugging Face data set; a folder has none."""
     try:
         kind = detect_format(root) if root else "folder"
-    except OSError:  # a name too long, a folder that may not be read: the check says it
+    except (OSError, FedLensError):  # a name too long, a folder that may not be read: the check says it
         return {}
     if kind == "folder":
         return {}
-    where = str(Path(root).expanduser())
+    where = str(user_path(root, "data.root"))
     last = next((t for t in session.store().tasks.recent("check") if t.args.get("root") == where), None)
     known = (last.args.get("columns") if last is not None else None) or {}
     return fields.columns_field(known, f"check_columns {where}")
@@ -135,5 +137,5 @@ def _pictures_and_counts(task: TaskRow, counts: Mapping[str, Sequence[str | int]
 def _fill_new_form(name: str, root: str, columns: Mapping[str, str]) -> None:
     """Fill the New page's form with the demonstration's methods on this data set."""
     demo = experiments.preset(experiments.DEMO)
-    data = DataConfig(name=name, root=str(Path(root).expanduser()), columns=dict(columns))
+    data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=dict(columns))
     drafts.fill(demo.model_copy(update={"name": Path(root).name[:500] or name, "data": data}), "folder")

@@ -11,6 +11,7 @@ from typing import Final
 import streamlit as st
 
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
 from pages.widgets import background, markup, session
 
 KIND: Final = "import_file"
@@ -81,12 +82,8 @@ def existing_file(typed: str) -> Path:
     Raises:
         FedLensError: if there is no such file, or it is of another kind.
     """
-    path = Path(typed).expanduser()
-    try:
-        exists = path.is_file()
-    except (OSError, ValueError):  # a name too long, a null byte
-        exists = False
-    if not exists:
+    path = user_path(typed, "file")
+    if not path.is_file():
         raise FedLensError(f"no file {typed}; give the full path of a file on this machine", "file")
     if path.suffix.lower() not in (".json", ".csv"):
         raise FedLensError(f"{typed} is neither .json nor .csv; give it the ending of its format", "file")

@@ -22,6 +22,7 @@ from fedcore.data.readers import ddr, hf, loaders
 from fedcore.data.readers.listing import Listing, ReadReport, usable_images
 from fedcore.data.slow_work import prepare_then
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
 from fedcore.progress import Progress, Work
 
 _EVERY = 100
@@ -46,10 +47,10 @@ def check_dataset(
     if entry.embedded:
         images, notes = catalog.load_checked(name, None, domains)
         return (yield from _check_pixels("", images, notes))
-    if not root or not Path(root).expanduser().exists():
+    if not root or not user_path(root, "data.root").exists():
         where = f"of {entry.title}" if entry.classes or entry.class_count else "or file of the data set"
         raise FedLensError(f"no folder {root or ''}; give the folder {where}", "data.root")
-    path = Path(root).expanduser().resolve()
+    path = user_path(root, "data.root").resolve()
     try:
         if entry.loader == "hf":
             images, report = hf.read(path, domains=domains, columns=columns)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 MAX_DEPTH = 4
 """Levels of folders below the given one that are searched."""
+
+
+WHOLE_SYSTEMS = ("/", "/proc", "/sys", "/dev")
+"""Folders whose search would take hours, or never end."""
 
 
 class NotInFolder(FedLensError):
@@ -54,7 +60,9 @@ def existing_folder(root: str | Path) -> Path:
     Raises:
         FedLensError: ``data.root``, if it does not exist or is a file.
     """
-    path = Path(root).expanduser()
+    path = user_path(root, "data.root")
+    if str(path.resolve()) in WHOLE_SYSTEMS:
+        raise FedLensError(f"{path} is no data set; give the folder that holds one", "data.root")
     if not path.exists():
         raise FedLensError(f"no folder {path}; give the folder that holds the data set", "data.root")
     if not path.is_dir():
@@ -68,7 +76,7 @@ def folders_in(root: Path, folder: Path) -> list[str]:
     Raises:
         FedLensError: ``data.root``, for a link that points outside the root.
     """
-    with os.scandir(folder) as entries:
+    with _readable(folder), os.scandir(folder) as entries:
         names = sorted(e.name for e in entries if _visible(e) and e.is_dir())
     for name in names:
         _refuse_leaving(root, folder / name)
@@ -83,13 +91,24 @@ def images_in(root: Path, folder: Path) -> Iterator[Path]:
     """
     if not folder.is_dir():
         return
-    with os.scandir(folder) as entries:
+    with _readable(folder), os.scandir(folder) as entries:
         for entry in entries:
             if _visible(entry) and os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir():
                 path = folder / entry.name
                 if entry.is_symlink():
                     _refuse_leaving(root, path)
                 yield path
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FedLensError(
+            f"cannot read {folder}: {error.strerror}; give a folder that holds nothing but the data set",
+            "data.root",
+        ) from error
 
 
 def holds_images(root: Path, folder: Path) -> bool:

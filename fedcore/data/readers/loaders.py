@@ -30,6 +30,7 @@ from fedcore.data.readers.layout import (
 )
 from fedcore.data.readers.listing import Listing, list_images, usable_images
 from fedcore.data.slow_work import NotPrepared, require_slow_work
+from fedcore.paths import user_path
 
 _Result = TypeVar("_Result")
 
@@ -63,7 +64,7 @@ LOADERS: dict[str, Callable[[Entry, Sequence[Path], Sequence[str] | None], Listi
 
 def detect_format(path: str | Path) -> str:
     """Return the catalog name of a user's own data set: ``folder``, ``manifest`` or ``hf-dataset``."""
-    path = Path(path).expanduser()
+    path = user_path(path, "data.root")
     if path.suffix.lower() == ".csv" and path.is_file():
         return "manifest"
     return "hf-dataset" if path.is_dir() and hf.is_saved(path) else "folder"
@@ -151,7 +152,7 @@ def search_folder(entry: Entry, root: str, attempt: Callable[[Sequence[Path]], _
             ``archives.unpack`` raises.
     """
     with _command_in_error(entry, root):
-        path = Path(root).expanduser()
+        path = user_path(root, "data.root")
         if archives.is_archive(path):
             return attempt((_unpacked([path.resolve()]),))
         folder = existing_folder(root)

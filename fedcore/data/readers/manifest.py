@@ -13,6 +13,7 @@ from fedcore.data.readers.layout import prompt_names
 from fedcore.data.readers.listing import Listing
 from fedcore.data.split_codes import PARTS
 from fedcore.errors import FedLensError
+from fedcore.paths import user_path
 
 COLUMNS = ("path", "label", "domain", "client", "split")
 """The columns of a manifest; the first two are required."""
@@ -114,7 +115,7 @@ def _file(root: Path, row: Row) -> Path:
 
 
 def _existing_file(path: str | Path) -> Path:
-    path = Path(path).expanduser()
+    path = user_path(path, "data.root")
     if path.is_dir():
         files = sorted(p.name for p in path.glob("*.csv"))
         hint = f"give {path / files[0]}" if files else "it holds none; write one with columns path and label"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.config import MethodEntry
 from fedcore.engine.events import GLOBAL, Cell, Entity, RoundFinished
 from fedcore.errors import FedLensError
+from fedcore.paths import read_text
 from fedcore.store.database import DatabaseFile
 from fedcore.store.own_results.attach import ExistingExperiment, OwnRun, find_experiment, insert_own_runs
 from fedcore.store.own_results.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
@@ -125,12 +126,7 @@ def read_rows(file: Path) -> Iterator[Row]:
     Raises:
         FedLensError: naming file and line.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedLensError(
-            f"cannot read {file}: {error}; give the path of a UTF-8 CSV file", "file"
-        ) from error
+    text = read_text(file, "a UTF-8 CSV file")
     reader = csv.DictReader(text.splitlines())
     missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
     if missing:
