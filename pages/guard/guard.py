@@ -14,6 +14,7 @@ from streamlit import config
 
 from pages.guard import peers, tokens
 from pages.guard.hosts import Names, is_loopback, parse_host
+from pages.guard.logins import Logins
 from pages.widgets import session
 
 PARAMETER = "token"
@@ -43,6 +44,7 @@ class Guard:
         self.token = tokens.account_token()
         self.cookie, self.cookie_value = tokens.cookie(self.token)
         self.names = Names.configured()
+        self.logins = Logins.configured()
         config.set_option("server.allowedHosts", [])  # Streamlit would refuse localhost beside them
         self.path = session.base_path() or "/"
 
@@ -85,6 +87,8 @@ class Guard:
             return self._welcome(request)
         if self.has_cookie(request) or self.is_same_account(request):
             return None
+        if self.logins is not None:
+            return self.logins.answer(request, session.base_path())
         wants_page = "text/html" in request.headers.get("accept", "")
         return (
             HTMLResponse(PAGE.format(text=WHO_ARE_YOU), 403)
