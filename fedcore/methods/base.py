@@ -174,6 +174,22 @@ class Ragged:
     values: Tensor
     lengths: Tensor
 
+    @classmethod
+    def pack(cls, values: Tensor, keep: Tensor) -> Ragged:
+        """Move the rows to keep to the front, in their order; all others become zero and cannot leave.
+
+        Shape: values (clients, n, ...), keep (clients, n) bool.
+        """
+        lengths = keep.sum(1)
+        order = keep.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(lengths.max())]
+        front = values[torch.arange(len(values), device=values.device)[:, None], order]
+        real = torch.arange(order.shape[1], device=values.device) < lengths[:, None]
+        return cls(front * real.view(*real.shape, *[1] * (values.dim() - 2)).to(values.dtype), lengths)
+
+    def per_client(self) -> list[Tensor]:
+        """Return one tensor per client, without padding."""
+        return [v[:n] for v, n in zip(self.values, self.lengths.tolist(), strict=True)]
+
 
 @dataclass(frozen=True)
 class Uploads:

@@ -351,6 +351,7 @@ def _condition_number(q: Tensor, gram: Tensor) -> Tensor:
     """
     if q.shape[-1] > 128 and gram.flatten(1).norm(dim=1).max() < 1e-3:
         low, high = extreme_eigenvalues(gram)
-        return ((1 + high.amax(1)) / (1 + low.amin(1))).sqrt()
-    values = torch.linalg.svdvals(q).flatten(1)
+        condition: Tensor = ((1 + high.amax(1)) / (1 + low.amin(1))).sqrt()
+        return condition
+    values: Tensor = torch.linalg.svdvals(q).flatten(1)
     return values.amax(1) / values.amin(1)

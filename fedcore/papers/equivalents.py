@@ -75,6 +75,8 @@ def _fedot(value: PublishedValue) -> Equivalent | None:
         return Equivalent("promptfl", {"context_length": 16})
     if name == "FedCLIP":
         return Equivalent("fedclip")
+    if name in ("FedGH(C)", "FedGH (CLIP)", "FedAKT(C)", "FedAKT (CLIP)"):
+        return Equivalent("fedgh" if name.startswith("FedGH") else "fedakt")
     if name in COCOOP_FORMS:
         return Equivalent("cocoop", {"share": COCOOP_FORMS[name], "context_length": 4, "init": "words"})
     changes: dict[str, dict[str, Any]] = {
@@ -93,8 +95,8 @@ def _fedot(value: PublishedValue) -> Equivalent | None:
 
 
 def _sdfed(value: PublishedValue) -> Equivalent | None:
-    if value.method == "CoOp":
-        return Equivalent("coop")
+    if value.method in ("CoOp", "FedOTP"):
+        return Equivalent(value.method.lower())
     name, _, rest = value.method.partition("[")
     mixed = name == "SDFed" and value.backbone in COHORTS  # "in heterogeneous environments", Section 4.1
     if mixed or name == "SDFed (S_l in 4..64)":
@@ -118,7 +120,9 @@ def _fedalign(value: PublishedValue) -> Equivalent | None:
         return Equivalent("fedalign", plain | changes[value.method] | {"similarity": similarity})
     class_text = "description" if value.setting.endswith("GT") else "template"
     zero_shot = Equivalent("zero-shot", {"class_text": class_text})
-    return {"Zero-Shot CLIP": zero_shot, "PromptFL": Equivalent("promptfl")}.get(value.method)
+    if value.method == "Zero-Shot CLIP":
+        return zero_shot
+    return Equivalent(value.method.lower()) if value.method in ("PromptFL", "FedOTP", "FedPGP") else None
 
 
 def _feddeap(value: PublishedValue) -> Equivalent | None:

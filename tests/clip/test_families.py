@@ -127,7 +127,7 @@ def test_a_method_accepts_a_model_or_says_why_not(method):
             assert all(size > 0 for size in row), name
             accepted.add(name)
     assert accepted >= {"ViT-B-16", "ViT-B-32"}
-    needs_tokens = cls.reads(config, backbone_spec("ViT-B-32")) != "embedding"
+    needs_tokens = cls.reads(config, backbone_spec("ViT-B-32")) not in ("embedding", "regions", "pixels")
     assert ("RN50" in refused) == needs_tokens or method == "feddeap"
     if method in ("zero-shot", "clip-fc", "fedclip", "fedot"):  # image embeddings and class sentences will do
         assert not refused

@@ -19,6 +19,8 @@ SMALL = {
     "feddeap": {"prompt_length": 2, "lr": 0.02},
     "promptfl": {"context_length": 2, "lr": 0.05},
     "coop": {"context_length": 2, "lr": 0.05},
+    "fedotp": {"context_length": 2, "lr": 0.05},
+    "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
     "fedavg-lora": {"rank": 2, "lr": 0.01},
     "fedprox-lora": {"rank": 2, "lr": 0.01},
 }

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.clip import tokens
-from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.clip.prompts import encode_context
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods import (
@@ -16,14 +15,12 @@ from fedcore.methods import (
     Batch,
     Generators,
     LearningRate,
-    Method,
-    MethodConfig,
     Models,
     Params,
     Ragged,
-    RunContext,
     State,
     Step,
+    Weighting,
     cosine_logits,
     cross_entropy,
     draw_linear,
@@ -31,6 +28,7 @@ from fedcore.methods import (
     method,
     saved_bytes,
 )
+from fedcore.methods.prompted import Prompted, PromptedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +44,7 @@ HELD = 12
 """Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
 
 
-class CoCoOpConfig(MethodConfig):
+class CoCoOpConfig(PromptedConfig):
     """Hyper-parameters of CoCoOp and of its three federated forms in FedOT's comparison."""
 
     share: Literal["server_coop", "random_meta_net", "all_global"] = Field(
@@ -73,6 +71,9 @@ class CoCoOpConfig(MethodConfig):
         json_schema_extra={"words": {"words": f"'{WORDS}'", "random": "random vectors"}},
     )
     lr: LearningRate = Field(2e-3, description="Learning rate of local SGD (CoCoOp: 0.002)")
+    weighting: Weighting = Field(
+        "uniform", description="Server mean over clients: plain (as FedOT's), or weighted by sample counts"
+    )
 
     @model_validator(mode="after")
     def _words_fit(self) -> CoCoOpConfig:
@@ -85,7 +86,7 @@ class CoCoOpConfig(MethodConfig):
 
 
 @method
-class CoCoOp(Method[CoCoOpConfig]):
+class CoCoOp(Prompted):
     """[SOS] (context + MetaNet(h/|h|)) class name . [EOT]: every image has class features of its own."""
 
     name = "cocoop"
@@ -105,27 +106,10 @@ class CoCoOp(Method[CoCoOpConfig]):
     Config = CoCoOpConfig
 
     def __init__(self, config: CoCoOpConfig, problem: Problem) -> None:
-        """Prepare the class names.
-
-        Raises:
-            FedLensError: when the context leaves no room for a class name (field ``context_length``).
-        """
         super().__init__(config, problem)
-        self.suffix = class_suffix(problem.backbone, problem.classes)
-        check_room(problem.backbone, config.context_length, self.suffix, "context_length")
         everything = config.share == "all_global"
         self.shared = ("context", *NETWORK) if everything else ("context",)
         self.clients_use_global = everything
-
-    @classmethod
-    def check(cls, config: CoCoOpConfig, context: RunContext) -> None:
-        """Refuse text towers without prompts, and contexts that leave a class name no room.
-
-        Raises:
-            FedLensError: with field ``backbone.name`` or ``context_length``.
-        """
-        check_prompts(context.spec)
-        tokens.check_room(context.spec, context.classes, config.context_length, "context_length")
 
     def init(self, generator: Generators) -> State:
         """Return the context, and one Meta-Net for all, drawn as torch.nn.Linear does.
@@ -152,7 +136,7 @@ class CoCoOp(Method[CoCoOpConfig]):
     def _first_context(self, generator: Generators) -> Tensor:
         backbone, length = self.problem.backbone, self.config.context_length
         if self.config.init == "random":
-            return draw_context(length, backbone.spec.token_width, generator("cocoop", "context"))
+            return self.draw(generator("cocoop", "context"))
         ids = backbone.tokenize([WORDS])[:, 1 : length + 1].to(backbone.device)
         return backbone.text.embed(ids)[0].clone()
 
@@ -169,7 +153,7 @@ class CoCoOp(Method[CoCoOpConfig]):
         """Return class features where no Meta-Net shifts the context. Shape: text (models, classes, d)."""
         if "w1" in params:
             return {}
-        return {"text": encode_context(self.problem.backbone, params["context"], self.suffix)}
+        return {"text": self.text(params["context"])}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class for this image, image).
@@ -194,7 +178,7 @@ class CoCoOp(Method[CoCoOpConfig]):
 
     def numbers_per_sample(self) -> int:
         """Return the numbers of a pass of the text tower over one image's prefix and all class names."""
-        length = self.config.context_length + 1 + int((self.suffix.eot + 1).sum())
+        length: int = self.config.context_length + 1 + int((self.suffix.eot + 1).sum())
         return HELD * length * self.problem.backbone.spec.token_width
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:

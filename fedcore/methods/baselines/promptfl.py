@@ -6,40 +6,29 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedcore.clip import tokens
-from fedcore.clip.prompts import (
-    check_prompts,
-    check_room,
-    class_suffix,
-    draw_context,
-    encode_class_context,
-    encode_context,
-)
+from fedcore.clip.prompts import draw_context, encode_class_context
 from fedcore.methods import (
     About,
     Batch,
     Generators,
     LearningRate,
-    Method,
-    MethodConfig,
     Params,
     Ragged,
-    RunContext,
     State,
     Step,
-    Weighting,
     cosine_logits,
     cross_entropy,
     method,
 )
+from fedcore.methods.prompted import Prompted, PromptedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedcore.federation import LocalData, Problem
+    from fedcore.federation import LocalData
 
 
-class PromptFLConfig(MethodConfig):
+class PromptFLConfig(PromptedConfig):
     """Hyper-parameters of PromptFL."""
 
     context_length: int = Field(
@@ -61,9 +50,6 @@ class PromptFLConfig(MethodConfig):
         json_schema_extra={"words": {"name": "the class name", "sentence": "a photo of a {class}"}},
     )
     lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
-    weighting: Weighting = Field(
-        "samples", description="Server mean over clients: weighted by sample counts (paper), or plain"
-    )
 
 
 SUFFIXES = {"name": "{}.", "sentence": "a photo of a {}."}
@@ -71,7 +57,7 @@ SUFFIXES = {"name": "{}.", "sentence": "a photo of a {}."}
 
 
 @method
-class PromptFL(Method[PromptFLConfig]):
+class PromptFL(Prompted):
     """[SOS] context class name . [EOT] with a context that all clients learn, for all classes or for each."""
 
     name = "promptfl"
@@ -92,26 +78,10 @@ class PromptFL(Method[PromptFLConfig]):
     Config = PromptFLConfig
     shared: tuple[str, ...] = ("context",)
 
-    def __init__(self, config: PromptFLConfig, problem: Problem) -> None:
-        """Prepare the class names.
-
-        Raises:
-            FedLensError: when the context leaves no room for a class name (field ``context_length``).
-        """
-        super().__init__(config, problem)
-        self.suffix = class_suffix(problem.backbone, problem.classes, SUFFIXES[config.suffix])
-        check_room(problem.backbone, config.context_length, self.suffix, "context_length")
-
     @classmethod
-    def check(cls, config: PromptFLConfig, context: RunContext) -> None:
-        """Refuse text towers without prompts, and contexts that leave a class name no room.
-
-        Raises:
-            FedLensError: with field ``backbone.name`` or ``context_length``.
-        """
-        check_prompts(context.spec)
-        pattern = SUFFIXES[config.suffix]
-        tokens.check_room(context.spec, context.classes, config.context_length, "context_length", pattern)
+    def pattern(cls, config: PromptFLConfig) -> str:
+        """Return the text behind the context."""
+        return SUFFIXES[config.suffix]
 
     def init(self, generator: Generators) -> State:
         """Return one context for all clients. Shape: context (M, m), or (classes, M, m)."""
@@ -128,8 +98,10 @@ class PromptFL(Method[PromptFLConfig]):
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features. Shape: text (models, classes, d)."""
-        encode = encode_class_context if self.config.class_specific else encode_context
-        return {"text": encode(self.problem.backbone, params["context"], self.suffix)}
+        context = params["context"]
+        if self.config.class_specific:
+            return {"text": encode_class_context(self.problem.backbone, context, self.suffix)}
+        return {"text": self.text(context)}
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class, image).

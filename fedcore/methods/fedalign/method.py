@@ -32,10 +32,8 @@ from fedcore.methods.fedalign.mixing import (
     attend,
     hits_to_upload,
     mix_parts,
-    pack,
     personalise,
     relevance,
-    unpack,
 )
 from fedcore.methods.fedalign.towers import (
     Towers,
@@ -183,10 +181,10 @@ class FedAlign(Described):
         uploaded = hits_to_upload(self.problem, self.config.upload_ratio, correct, data)
         return {
             **named("image", parts_of("image", params)),
-            "prototypes": pack(prototypes, hits > 0),
-            "counts": pack(data.class_counts, hits > 0),
-            "features": pack(record["feature"], uploaded),
-            "labels": pack(data.labels, uploaded),
+            "prototypes": Ragged.pack(prototypes, hits > 0),
+            "counts": Ragged.pack(data.class_counts, hits > 0),
+            "features": Ragged.pack(record["feature"], uploaded),
+            "labels": Ragged.pack(data.labels, uploaded),
         }
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
@@ -256,8 +254,8 @@ class FedAlign(Described):
     def _train_text(self, parts: Params, uploads: Uploads, generator: Generators) -> Params:
         """Train the text tower on all uploaded pairs (Eq. 10), with a new Adam in every round."""
         parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
-        features = torch.cat(unpack(uploads.ragged("features")))
-        labels = torch.cat(unpack(uploads.ragged("labels")))
+        features = torch.cat(uploads.ragged("features").per_client())
+        labels = torch.cat(uploads.ragged("labels").per_client())
         optimiser = torch.optim.Adam(parts.values(), lr=self.config.server_lr)
         for epoch in range(self.config.server_epochs if len(labels) else 0):
             order = torch.randperm(len(labels), generator=generator("text", epoch)).to(labels.device)

@@ -18,23 +18,6 @@ ROW_NORM = 3**-0.5
 """Norm of a row of a fresh A (Kaiming-uniform): an A from the server is as large as the first one."""
 
 
-def pack(values: Tensor, keep: Tensor) -> Ragged:
-    """Move the kept rows to the front, in their order, and make all others zero, so that they cannot leave.
-
-    Shape: values (clients, n, ...), keep (clients, n) bool -> Ragged of values (clients, longest, ...).
-    """
-    lengths = keep.sum(1)
-    order = keep.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(lengths.max())]
-    front = values[torch.arange(len(values), device=values.device)[:, None], order]
-    real = torch.arange(order.shape[1], device=values.device) < lengths[:, None]
-    return Ragged(front * real.view(*real.shape, *[1] * (values.dim() - 2)).to(values.dtype), lengths)
-
-
-def unpack(ragged: Ragged) -> list[Tensor]:
-    """Split a ragged value into one tensor per client, without padding."""
-    return [v[:n] for v, n in zip(ragged.values, ragged.lengths.tolist(), strict=True)]
-
-
 def hits_to_upload(problem: Problem, ratio: float, correct: Tensor, data: LocalData) -> Tensor:
     """Choose the hits to upload: the first in an order of the client's samples drawn once by seed.
 
@@ -73,7 +56,7 @@ def relevance(config: FedAlignConfig, prototypes: Ragged, counts: Ragged) -> Ten
     keys = prototypes.values.double()
     real = torch.arange(keys.shape[1], device=keys.device) < prototypes.lengths[:, None]
     rows = []
-    for query, number in zip(unpack(prototypes), unpack(counts), strict=True):
+    for query, number in zip(prototypes.per_client(), counts.per_client(), strict=True):
         d = (similarity(config, query.double(), keys) * real).sum(-1)  # (own classes, clients)
         if config.reduce == "mean":
             d = d / prototypes.lengths.clamp(min=1)

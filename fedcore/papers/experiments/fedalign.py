@@ -65,6 +65,11 @@ ZERO_SHOT = (
     method("zero-shot", "Zero-shot CLIP"),
     method("zero-shot", "Zero-shot CLIP, GT", class_text="description"),
 )
+COMPARED = (
+    method("fedotp", "FedOTP", batch_size=64),
+    method("fedpgp", "FedPGP", batch_size=64, local_epochs=1),
+)
+"""Baselines of Tables 1 and 5 that run for as many rounds as FedAlign."""
 ALL_BUT_PROMPTFL = ("FedAlign", "FedMaPLe", "FedOTP", "FedPGP")
 """Printed methods that run for as many rounds as FedAlign."""
 
@@ -96,7 +101,7 @@ def _tables_of(dataset: str) -> Iterator[tuple[str, Experiment]]:
         compared = printed("fedalign", 5, dataset, partition, methods=ALL_BUT_PROMPTFL)
         yield (
             f"table5-{name}-dir{alpha}",
-            _experiment(dataset, partition, [5], [FEDALIGN], [compared]),
+            _experiment(dataset, partition, [5], [FEDALIGN, *COMPARED], [compared]),
         )
         yield f"table5-{name}-dir{alpha}-promptfl", _promptfl(dataset, partition, 5)
 
@@ -147,7 +152,7 @@ def _partition(dataset: str, printed_as: str) -> PartitionConfig:
 
 def _main(dataset: str, partition: str) -> Experiment:
     """Return the experiment of Tables 1, 2, 6 and 8 on one partition."""
-    tables, methods = [1], [FEDALIGN]
+    tables, methods = [1], [FEDALIGN, *COMPARED]
     reproduces = [printed("fedalign", 1, dataset, partition, methods=ALL_BUT_PROMPTFL)]
     if dataset in ABLATED:
         tables.append(2)

@@ -38,7 +38,7 @@ MIXED = (
 UNTRAINED = (
     " With ten of a hundred clients per round, about seven clients are never trained. Such a client predicts "
     "with the global prompt under SDFed (untrained = global), and with its random initial prompt under local "
-    "CoOp."
+    "CoOp and, beside the shared one, under FedOTP."
 )
 FIGURE4 = NOT_PRINTED + "Here: 16 shots, as in Table 1, and 8, 4, 2 and 1."
 FIGURE5 = NOT_PRINTED + (
@@ -49,6 +49,8 @@ FIGURE5 = NOT_PRINTED + (
 
 OPTIMIZER = {"lr": 0.01, "batch_size": 16}
 COOP = method("coop", "CoOp (local)", context_length=8, **OPTIMIZER)
+FEDOTP = method("fedotp", "FedOTP", context_length=8, **OPTIMIZER)
+BASELINES = (COOP, FEDOTP)
 EIGHT_TOKENS = method("sdfed", "SDFed", local_length="fixed:8", **OPTIMIZER)
 ABLATIONS = tuple(
     method("sdfed", f"SDFed [{label}]", components=components, local_length="fixed:8", **OPTIMIZER)
@@ -125,7 +127,7 @@ def _disjoint_classes(dataset: str, backbone: str) -> Experiment:
         tables_text(tables),
         backbone,
         **_single_domain(dataset),
-        methods=(COOP, EIGHT_TOKENS, *(ABLATIONS if ablated else ())),
+        methods=(*BASELINES, EIGHT_TOKENS, *(ABLATIONS if ablated else ())),
         reproduces=[printed("sdfed", table, dataset) for table in tables],
     )
 
@@ -139,7 +141,7 @@ def _domains(dataset: str, backbone: str) -> Experiment:
         backbone,
         data=DataConfig(name=CATALOG[dataset], template="a photo of a {}.", split="80/20"),
         partition=PartitionConfig(kind="domain", clients_per_domain=2, alpha=0.3),
-        methods=(COOP, EIGHT_TOKENS),
+        methods=(*BASELINES, EIGHT_TOKENS),
         reproduces=[printed("sdfed", table, dataset)],
     )
 
@@ -155,7 +157,7 @@ def _mixed_backbones(dataset: str) -> Experiment:
         name=f"SDFed, {dataset}, mixed backbones",
         **_single_domain(dataset),
         cohorts=mixed,
-        methods=(COOP, method("sdfed", "SDFed", local_length="random:4-64", **OPTIMIZER)),
+        methods=(*BASELINES, method("sdfed", "SDFed", local_length="random:4-64", **OPTIMIZER)),
         reproduces=[printed("sdfed", 4, dataset)],
     )
 
@@ -172,7 +174,7 @@ def _large_federation(dataset: str) -> Experiment:
         data=DataConfig(name=CATALOG[dataset], template="a photo of a {}.", split="official"),
         partition=PartitionConfig(kind="dirichlet", clients=100, alpha=0.3),
         methods=(
-            COOP,
+            *BASELINES,
             EIGHT_TOKENS,
             method("sdfed", "SDFed (4 to 64)", local_length="random:4-64", **OPTIMIZER),
         ),

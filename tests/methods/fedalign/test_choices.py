@@ -10,7 +10,6 @@ import torch
 from fedcore.engine.transport import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
-from fedcore.methods.fedalign.mixing import unpack
 from tests.support.against import build
 from tests.support.oracles import fedalign as oracle
 
@@ -68,7 +67,7 @@ def uploaded(method: FedAlign, data, correct: torch.Tensor) -> list[list[int]]:
     numbers = torch.arange(correct.shape[1], dtype=torch.float64).expand(correct.shape)
     record = {"feature": numbers[..., None].expand(-1, -1, 16), "correct": correct}
     sent = method.upload({n: v.expand(3, *v.shape[1:]) for n, v in state.personal.items()}, record, data)
-    return [[int(feature[0]) for feature in features] for features in unpack(sent["features"])]
+    return [[int(feature[0]) for feature in features] for features in sent["features"].per_client()]
 
 
 def test_a_share_of_the_hits_is_drawn_once_by_seed(tiny_backbone, tiny_federation):

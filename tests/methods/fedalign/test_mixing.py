@@ -5,16 +5,16 @@ import torch
 
 from fedcore.methods.base import Ragged
 from fedcore.methods.fedalign.config import FedAlignConfig
-from fedcore.methods.fedalign.mixing import attend, mix, mix_parts, pack, personalise, relevance, unpack
+from fedcore.methods.fedalign.mixing import attend, mix, mix_parts, personalise, relevance
 
 
 def test_pack_zeroes_what_is_not_kept():
     values = torch.arange(1.0, 9.0).view(2, 4)
-    packed = pack(values, torch.tensor([[False, True, False, True], [False, False, False, True]]))
+    packed = Ragged.pack(values, torch.tensor([[False, True, False, True], [False, False, False, True]]))
     assert packed.lengths.tolist() == [2, 1]
     assert packed.values.tolist() == [[2.0, 4.0], [8.0, 0.0]]
-    assert [part.tolist() for part in unpack(packed)] == [[2.0, 4.0], [8.0]]
-    assert pack(values, torch.zeros(2, 4, dtype=torch.bool)).values.shape == (2, 0)
+    assert [part.tolist() for part in packed.per_client()] == [[2.0, 4.0], [8.0]]
+    assert Ragged.pack(values, torch.zeros(2, 4, dtype=torch.bool)).values.shape == (2, 0)
 
 
 def test_relevance_by_hand():

@@ -1,0 +1,122 @@
+"""FedGH on CLIP: the server trains one header on the clients' class means (Yi et al., 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    BatchSize,
+    DiagnosticChart,
+    Generators,
+    LearningRate,
+    Params,
+    Ragged,
+    State,
+    Uploads,
+    WeightDecay,
+    Weighting,
+    method,
+)
+from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import LocalData
+
+
+class FedGHConfig(CLIPFCConfig):
+    """Hyper-parameters of FedGH(C); the header is that of CLIP-FC."""
+
+    lr: LearningRate = Field(1e-2, description="Learning rate of the clients (FedGH: 0.01)")
+    weight_decay: WeightDecay = Field(0.0, description="Weight decay of the clients (FedGH names none)")
+    momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum of the clients (FedGH names none)")
+    weighting: Weighting = Field("uniform", description="No effect: the server trains, it averages nothing")
+    fewest_images: int = Field(
+        2,
+        ge=1,
+        le=1000,
+        title="fewest images of a mean",
+        description="Images that a class needs on a client for its mean to be sent; 1 is the paper's, and "
+        "sends the embedding itself of a class's only image",
+    )
+    server_lr: LearningRate = Field(
+        1e-2, title="server learning rate", description="Learning rate of the server's SGD (FedGH: 0.01)"
+    )
+    server_epochs: int = Field(1, ge=0, le=1000, description="Server passes over the class means in a round")
+    server_batch_size: BatchSize = Field(1, description="Class means in a server step (FedGH: one by one)")
+
+
+@method
+class FedGH(CLIPFC):
+    """W h + b, which the server trains on means of h; clients start each round from the server's."""
+
+    name = "fedgh"
+    about = About(
+        title="FedGH(C)",
+        source="Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM "
+        "2023, with CLIP as every client's model",
+        summary="FedGH lets clients have different models with a common last layer, the header. "
+        "Here all models are CLIP, which stays frozen, and the header is a linear layer on its embeddings. "
+        "Clients train the header on their own images, but send the mean embeddings of their classes. "
+        "The server trains the header on these means, and every client goes on from the server's. "
+        "The trained headers themselves are seen before aggregation only.",
+        family="baseline",
+        charts=(DiagnosticChart("Class means that a client sends", {"class_means": ""}),),
+    )
+    clients_use_global = True
+    Config = FedGHConfig
+    config: FedGHConfig
+
+    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
+        """Return the mean embedding of each class with enough images, and which class it is.
+
+        Shape: means (participants, .., d), labels (participants, ..).
+        """
+        counts = data.class_counts
+        members = F.one_hot(data.labels, counts.shape[1]) * data.mask[..., None]
+        means = members.to(data.x.dtype).transpose(1, 2) @ data.x / counts.clamp(min=1)[..., None]
+        enough = counts >= self.config.fewest_images
+        labels = torch.arange(counts.shape[1], device=counts.device).expand_as(counts)
+        return {"means": Ragged.pack(means, enough), "labels": Ragged.pack(labels, enough)}
+
+    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+        """Train the header on all class means by SGD without momentum, in an order drawn for the round."""
+        names = [self.problem.clients[c] for c in uploads.clients.tolist()]
+        by_name = sorted(range(len(names)), key=names.__getitem__)  # whatever the order of clients is
+        sent = {name: uploads.ragged(name).per_client() for name in ("means", "labels")}
+        means, labels = (torch.cat([sent[name][i] for i in by_name]) for name in ("means", "labels"))
+        header = {name: value.clone() for name, value in state.shared.items()}
+        for epoch in range(self.config.server_epochs if len(labels) else 0):
+            order = torch.randperm(len(labels), generator=generator("header", epoch)).to(labels.device)
+            for rows in order.split(self.config.server_batch_size):
+                leaves = {name: value.requires_grad_() for name, value in header.items()}
+                scores = self.logits({n: v[None] for n, v in leaves.items()}, {}, means[None, rows])[0]
+                gradients = torch.autograd.grad(F.cross_entropy(scores, labels[rows]), list(leaves.values()))
+                header = {
+                    name: (value - self.config.server_lr * gradient).detach()
+                    for (name, value), gradient in zip(leaves.items(), gradients, strict=True)
+                }
+        return replace(state, shared=header)
+
+    def diagnostics(
+        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+    ) -> dict[str, Tensor]:
+        """Return how many class means each participant sent."""
+        return {"class_means": uploads.ragged("means").lengths}
+
+    def round_log(self, uploads: Uploads) -> list[str]:
+        """Name the clients that sent nothing, for want of two images of one class."""
+        sent = zip(uploads.clients.tolist(), uploads.ragged("means").lengths.tolist(), strict=True)
+        fewest = self.config.fewest_images
+        return [
+            f"client '{self.problem.clients[c]}' has no class of {fewest} images and sends no mean"
+            for c, count in sent
+            if not count
+        ]

@@ -1,0 +1,177 @@
+"""FedOTP: a shared and a local prompt, matched with image regions by optimal transport (Li et al., 2024)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    Batch,
+    Generators,
+    LearningRate,
+    Models,
+    Params,
+    Ragged,
+    RunContext,
+    State,
+    Step,
+    cross_entropy,
+    method,
+)
+from fedcore.methods.prompted import Prompted, PromptedConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.clip.specs import BackboneSpec
+    from fedcore.federation import LocalData
+
+HELD = 8
+"""Numbers that a prediction holds for each region, prompt and class: cosines, potentials and the plan."""
+
+
+class FedOTPConfig(PromptedConfig):
+    """Hyper-parameters of FedOTP."""
+
+    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001)")
+    regularisation: float = Field(
+        0.1,
+        gt=0,
+        le=10,
+        title="entropic regularisation",
+        description="Entropic regularisation of the transport (paper: 0.1; few-shot scripts: 0.01)",
+    )
+    mass: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        title="transported mass",
+        description="Share gamma of the image that is matched with the prompts; the rest is left out "
+        "(paper: 0.8)",
+    )
+    iterations: int = Field(
+        100, ge=1, le=10_000, description="Most iterations of the transport (authors' code: 100)"
+    )
+    tolerance: float = Field(
+        1e-3,
+        ge=0,
+        le=1,
+        description="Change at which a transport is taken as solved (authors' code: 1e-3)",
+    )
+
+
+def transport(cost: Tensor, mass: float, regularisation: float, iterations: int, tolerance: float) -> Tensor:
+    """Return plans that send ``mass`` from regions, each at most 1/V of it, to prompts in equal parts.
+
+    Solves min <T, C> - eps H(T) with T 1 <= 1/V and T^T 1 = gamma/P by Dykstra's projections in log space.
+    Every problem stops by itself, so that its plan does not depend on those beside it.
+
+    Shape: cost (..., V regions, P prompts) -> like cost.  Source: FedOTP, Section 3.3 and Algorithm 1.
+    """
+    regions, prompts = cost.shape[-2:]
+    log_cap, log_share = -math.log(regions), math.log(mass / prompts)
+    kernel = -cost / regularisation
+    rows, columns = torch.zeros_like(cost[..., 0]), torch.zeros_like(cost[..., 0, :])
+    moving = torch.ones_like(rows[..., 0], dtype=torch.bool)
+    for _ in range(iterations):
+        capped = (log_cap - torch.logsumexp(kernel + columns[..., None, :], -1)).clamp(max=0)
+        filled = log_share - torch.logsumexp(kernel + capped[..., None], -2)
+        step = (capped.exp() - rows.exp()).abs().mean(-1)
+        rows = torch.where(moving[..., None], capped, rows)
+        columns = torch.where(moving[..., None], filled, columns)
+        moving = moving & (step >= tolerance)
+        if not moving.any():
+            break
+    return (rows[..., None] + kernel + columns[..., None, :]).exp()
+
+
+@method
+class FedOTP(Prompted):
+    """s sum(T cos(region, prompted class)) over regions and both prompts, T the transport between them."""
+
+    name = "fedotp"
+    about = About(
+        title="FedOTP",
+        source="Li et al., Global and Local Prompts Cooperation via Optimal Transport for Federated "
+        "Learning, CVPR 2024",
+        summary="CLIP stays frozen; every client learns two contexts before the class names: one that the "
+        "server averages, and one that never leaves it. "
+        "An image is not one embedding but the embeddings of all its regions. "
+        "For each class, unbalanced optimal transport matches the regions with the two prompts: each gets an "
+        "equal part, and regions that fit neither are left out. "
+        "The score is the cosine of regions and prompts, averaged by this plan. "
+        "The global model has the shared prompt alone.",
+        family="baseline",
+        prompts={"context": "shared", "own": "own"},
+    )
+    Config = FedOTPConfig
+    backbones = "equal token widths"
+    shared = ("context",)
+
+    @classmethod
+    def check(cls, config: FedOTPConfig, context: RunContext) -> None:
+        """Refuse text towers without prompts, contexts without room, and image towers without regions.
+
+        Raises:
+            FedLensError: with field ``backbone.name`` or ``context_length``.
+        """
+        if not context.spec.patches:
+            raise FedLensError(
+                f"FedOTP matches image regions, and {context.spec.name} gives no embeddings of any; choose "
+                "CLIP's own ViT or ResNet, such as ViT-B-32",
+                "backbone.name",
+            )
+        super().check(config, context)
+
+    @classmethod
+    def reads(cls, config: FedOTPConfig, spec: BackboneSpec) -> str:
+        """Return the encoding of all regions of an image."""
+        return "regions"
+
+    def init(self, generator: Generators) -> State:
+        """Draw all contexts from N(0, 0.02). Shape: context (M, m), own (clients, M, m)."""
+        own = torch.stack([self.draw(generator("fedotp", "own", name)) for name in self.problem.clients])
+        return State(shared={"context": self.draw(generator("fedotp", "context"))}, local={"own": own})
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        logits = self.logits(params, self.head(params, None), batch.x)
+        return Step({("context", "own"): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def models(self, state: State) -> Models:
+        """Return the shared context as the global model, and each client's pair."""
+        common = {"context": state.shared["context"][None]}
+        return Models(common, {**self.repeat(state.shared), **state.local})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return normalised class features of each prompt. Shape: prompts (models, P, classes, d)."""
+        contexts = [params[name] for name in ("context", "own") if name in params]
+        texts = F.normalize(self.text(torch.cat(contexts)), dim=-1)
+        return {"prompts": torch.stack(texts.chunk(len(contexts)), 1)}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s <T, cos> of every class, with no gradient through the plan T.
+
+        Shape: x (models, samples, regions, d) -> (models, samples, classes).
+        """
+        regions, texts = F.normalize(x, dim=-1), head["prompts"]
+        cosines = torch.einsum("csvd,cpkd->cskvp", regions, texts)
+        config = self.config
+        with torch.no_grad():
+            plan = transport(
+                1 - cosines, config.mass, config.regularisation, config.iterations, config.tolerance
+            )
+        return self.problem.backbone.logit_scale * (plan * cosines).sum((-2, -1))
+
+    def numbers_per_sample(self) -> int:
+        """Return the numbers of the transports between all regions, prompts and classes."""
+        return HELD * 2 * self.problem.backbone.spec.patches * len(self.problem.classes)
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return the shared context and a client's own. Shape: (models, M, m) each."""
+        return {name: params[name] for name in ("context", "own") if name in params}

@@ -1,0 +1,156 @@
+"""FedPGP: a shared prompt and a client's own low-rank addition to it, held apart (Cui et al., 2024)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from fedcore.clip.prompts import INIT_STD
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    Batch,
+    DiagnosticChart,
+    Generators,
+    LearningRate,
+    Models,
+    Params,
+    Ragged,
+    State,
+    Step,
+    cosine_logits,
+    cross_entropy,
+    method,
+)
+from fedcore.methods.prompted import Prompted, PromptedConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import LocalData, Problem
+
+
+class FedPGPConfig(PromptedConfig):
+    """Hyper-parameters of FedPGP."""
+
+    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (paper: 0.001)")
+    local_epochs: int = Field(
+        2, ge=1, le=1000, description="Passes over a client's data in one round (paper: 2)"
+    )
+    rank: int = Field(
+        8,
+        ge=1,
+        le=256,
+        title="rank of the personal part",
+        description="Rank of a client's own addition U V to the shared context (paper: 8, also 4)",
+    )
+    contrastive_weight: float = Field(
+        1.0, ge=0, le=1000, description="Weight mu of the contrastive loss (paper: 1)"
+    )
+    temperature: float = Field(
+        0.5,
+        gt=0,
+        le=100,
+        title="contrastive temperature",
+        description="Temperature of the contrastive loss (paper: 0.5)",
+    )
+    anchor: Literal["untrained", "prompt"] = Field(
+        "untrained",
+        title="contrastive anchor",
+        description="What the shared context stays near: untrained, the context as it was drawn (authors' "
+        "code), or prompt, the data set's prompt (paper's text)",
+        json_schema_extra={"words": {"untrained": "the untrained context", "prompt": "the class prompt"}},
+    )
+
+
+@method
+class FedPGP(Prompted):
+    """[SOS] (sigma + U V) class name . [EOT]: sigma is shared, U and V are each client's own."""
+
+    name = "fedpgp"
+    about = About(
+        title="FedPGP",
+        source="Cui et al., Harmonizing Generalization and Personalization in Federated Prompt Learning, "
+        "ICML 2024",
+        summary="CLIP stays frozen; all clients learn one context before the class names together. "
+        "Each client adds a low-rank matrix of its own to it, which never leaves the client. "
+        "A contrastive loss keeps what the shared context says of the classes near to an anchor, which knows "
+        "what CLIP knows, and away from what the client's own context says. "
+        "Only the shared context is sent; the global model predicts with it alone.",
+        family="baseline",
+        charts=(
+            DiagnosticChart(
+                "FedPGP's loss terms",
+                {"cross_entropy": "cross-entropy", "contrastive": "contrastive"},
+                better="lower",
+            ),
+        ),
+        prompts={"context": "shared", "personal": "own"},
+    )
+    Config = FedPGPConfig
+    backbones = "equal token widths"
+    shared = ("context",)
+
+    def __init__(self, config: FedPGPConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.anchor = problem.class_features
+        if config.anchor == "untrained":
+            with torch.no_grad():
+                first = self.draw(problem.generator("fedpgp", "context"))
+                self.anchor = F.normalize(self.text(first[None])[0], dim=-1)
+
+    def init(self, generator: Generators) -> State:
+        """Draw all parts from N(0, 0.02), U and V for each client.
+
+        Shape: context (M, m), u (clients, M, r), v (clients, r, m).
+        """
+        backbone, rank = self.problem.backbone, self.config.rank
+        sizes = {"u": (self.config.context_length, rank), "v": (rank, backbone.spec.token_width)}
+
+        def draw(name: str, client: str) -> Tensor:
+            drawn = torch.randn(sizes[name], generator=generator("fedpgp", name, client), dtype=torch.float64)
+            return (INIT_STD * drawn).to(backbone.device, backbone.dtype)
+
+        local = {name: torch.stack([draw(name, client) for client in self.problem.clients]) for name in sizes}
+        return State(shared={"context": self.draw(generator("fedpgp", "context"))}, local=local)
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        """Return CE(sigma + U V) + mu L_con, L_con = -log e^(a/T) / (e^(a/T) + e^(b/T)) over the classes.
+
+        a is the cosine of the shared context's class feature with the anchor's, b with the client's own.
+        """
+        shared, own = F.normalize(self.text(torch.cat(self._contexts(params))), dim=-1).chunk(2)
+        logits = cosine_logits(batch.x, own, self.problem.backbone.logit_scale)
+        fit = cross_entropy(logits, batch.labels, batch.mask)
+        near, away = (shared * self.anchor).sum(-1), (shared * own).sum(-1)
+        contrast = F.softplus((away - near) / self.config.temperature).mean(1)
+        loss = fit + self.config.contrastive_weight * contrast
+        terms = {"cross_entropy": fit, "contrastive": contrast}
+        return Step({("context", "u", "v"): loss}, terms=terms)
+
+    def models(self, state: State) -> Models:
+        """Return the shared context as the global model, and each client's sum."""
+        common = {"context": state.shared["context"][None]}
+        return Models(common, {**self.repeat(state.shared), **state.local})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features. Shape: text (models, classes, d)."""
+        return {"text": self.text(self._contexts(params)[-1])}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(prompted class, image).
+
+        Shape: x (models, samples, d) -> (models, samples, classes).
+        """
+        return cosine_logits(x, head["text"], self.problem.backbone.logit_scale)
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return sigma, and of a client sigma + U V. Shape: (models, M, m) each."""
+        return dict(zip(("context", "personal"), self._contexts(params), strict=False))
+
+    def _contexts(self, params: Params) -> tuple[Tensor, ...]:
+        """Return sigma and, of a client, sigma + U V. Shape: (models, M, m) each."""
+        context = params["context"]
+        return (context, context + params["u"] @ params["v"]) if "u" in params else (context,)
