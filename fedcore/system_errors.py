@@ -101,7 +101,7 @@ RESERVE = 64 * 2**20
 """Bytes that a run leaves free on the disk, so that the database can still record how it ended."""
 
 TINY = 2**20
-"""Bytes of free space below which SQLite's unspecific "disk I/O error" is taken for a full disk."""
+"""Bytes of free space below which an error that does not say what failed is taken for a full disk."""
 
 
 def explain(error: BaseException, place: object) -> FedLensError | None:
@@ -128,7 +128,7 @@ def explain(error: BaseException, place: object) -> FedLensError | None:
 def _kind(error: BaseException, place: object) -> str | None:
     if isinstance(error, sqlite3.Error):
         kind = _BY_SQLITE_CODE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        if kind == "disk" and isinstance(place, Path) and disk_usage(place)[1] < TINY:
+        if kind == "disk" and _is_full(place):
             return "full"
         if kind == "read-only" and _no_more_files():
             return "files"
@@ -143,7 +143,13 @@ def _kind(error: BaseException, place: object) -> str | None:
     quoted = _QUOTED_NUMBER.search(text)
     if quoted is not None:
         return _BY_ERRNO.get(int(quoted[1]))
-    return next((kind for words, kind in _QUOTED_TEXTS.items() if words in text), None)
+    kind = next((kind for words, kind in _QUOTED_TEXTS.items() if words in text), None)
+    return "full" if kind is None and isinstance(error, (OSError, RuntimeError)) and _is_full(place) else kind
+
+
+def _is_full(place: object) -> bool:
+    """Return whether a disk is full, where an error does not say so (NumPy: "9 requested and 8 written")."""
+    return isinstance(place, Path) and disk_usage(place)[1] < TINY
 
 
 def _no_more_files() -> bool:

@@ -242,7 +242,7 @@ def page() -> None:
     every = [r for i in summaries for r in i.row.runs]
     live = any(not r.ended for r in every)
     with strip:
-        st.fragment(watch, run_every=POLL_SECONDS if live else IDLE_SECONDS)(
+        markup.fragment(watch, run_every=POLL_SECONDS if live else IDLE_SECONDS)(
             [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}, newest
         )
     if shown:

@@ -155,7 +155,7 @@ def poll_seconds(shown: list[progress.RunProgress]) -> float:
     return FAST_POLL_SECONDS if quick else POLL_SECONDS
 
 
-@st.fragment
+@markup.fragment
 def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paused: bool) -> None:
     """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
     clock: Schedule = ("", POLL_SECONDS, POLL_SECONDS)  # what goes wrong now may go well soon

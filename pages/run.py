@@ -113,7 +113,7 @@ def actions(run: RunRow) -> None:
         charts.table_switch()
 
 
-@st.fragment(run_every=POLL_SECONDS)
+@markup.fragment(run_every=POLL_SECONDS)
 def change_notice(run: RunRow) -> None:
     """Draw a button that announces new rounds, so that the page does not move under the reader."""
     jobs.ensure_worker(session.store())

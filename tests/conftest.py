@@ -9,7 +9,7 @@ import torch
 
 from tests.support import tiny
 
-pytest_plugins = ["tests.support.jobs", "tests.support.results"]
+pytest_plugins = ["tests.support.jobs", "tests.support.results", "tests.support.small_disk"]
 
 
 @pytest.fixture(autouse=True, scope="session")

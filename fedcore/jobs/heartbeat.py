@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from fedcore.errors import FedLensError
 from fedcore.store import Store
+from fedcore.store.database import kept_open
 from fedcore.store.jobs import Claim
 
 BEAT_SECONDS = 5.0
@@ -42,12 +43,15 @@ class Heartbeat:
         self.stop_requested = self.lost = False
 
     def __enter__(self) -> Heartbeat:
+        self._open = kept_open(self._store.path)
+        self._open.__enter__()
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._end.set()
         self._thread.join(timeout=30)
+        self._open.__exit__(None, None, None)
 
     def watch(self, claim: Claim) -> None:
         """Look from now on whether this job was asked to stop; the one watched before has ended."""

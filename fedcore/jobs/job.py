@@ -30,7 +30,7 @@ from fedcore.jobs.supervisor import ensure_worker
 from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
-from fedcore.store.jobs import PATIENCE_SECONDS, RUNS, Claim, LostClaim
+from fedcore.store.jobs import RUNS, Claim, LostClaim
 from fedcore.store.liveness import give_up_reserve, hold, let_go
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.runs import LOG_NAME
@@ -158,16 +158,14 @@ def _fail(job: Job, error: Exception) -> str:
     fault = explain(error, job.folder)
     if isinstance(fault, DiskFull):
         give_up_reserve(job.claim.db, job.claim.owner)
-        return _end(job, "stopped", fault.line())
+        return _end(job, "stopped", str(fault))
     if isinstance(fault, SystemFault):
-        return _end(job, "interrupted", fault.line(), patience=BUSY_SECONDS)
+        return _end(job, "interrupted", str(fault), patience=BUSY_SECONDS)
     reason = error.line() if isinstance(error, FedLensError) else first_line(error)
     return _end(job, "failed", reason, text)
 
 
-def _end(
-    job: Job, status: str, reason: str, text: str | None = None, patience: float = PATIENCE_SECONDS
-) -> str:
+def _end(job: Job, status: str, reason: str, text: str | None = None, patience: float | None = None) -> str:
     """Record that a job ended before it was done, and why; returns the outcome (see ``execute``)."""
     job.log(f"{status}: {reason}")
     try:
@@ -312,12 +310,13 @@ def work(
     try:
         with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
             while claim is not None:
+                outcome = "unrecorded"  # unless it ends without an exception
                 outcome = execute(claim, heartbeat, handler=handler, device=device, terminated=terminated)
                 logger.info("%s %d: %s", claim.table.name, claim.id, outcome)
                 ends = terminated() or outcome in ("lost", "unrecorded")
                 claim = None if ends else _following(store, first, device)
     finally:
-        let_go(first.db, first.owner)
+        let_go(first.db, first.owner, keep_file=outcome == "unrecorded")
     return outcome
 
 

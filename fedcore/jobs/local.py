@@ -53,6 +53,7 @@ def run_local(
     owner = new_owner()
     hold(store.path, owner)
     outcomes: dict[int, str] = {}
+    recorded = False
     try:
         created, claims = store.experiments.create_claimed(experiment, runs, owner, device)
         begun(created.experiment_id, dict(zip(created.run_ids, runs, strict=True)))
@@ -74,6 +75,7 @@ def run_local(
                             f"the end of run {claim.id} could not be written to {store.path} (its log says "
                             "why); mend that, then resume the runs"
                         )
+        recorded = True
     finally:
-        let_go(store.path, owner)
+        let_go(store.path, owner, keep_file=not recorded)
     return Outcome(created.experiment_id, outcomes)

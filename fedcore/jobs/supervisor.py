@@ -23,9 +23,10 @@ from fedcore.jobs.lanes import TASK_LANE, claim_next
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
+from fedcore.store.database import kept_open
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
-from fedcore.system_errors import SystemFault, check_room, explain
+from fedcore.system_errors import DiskFull, SystemFault, check_room, explain, plain_errors
 
 TICK_SECONDS = 0.5
 IDLE_SECONDS = 600.0
@@ -71,13 +72,14 @@ class Supervisor:
     def run(self, lock: SupervisorLock) -> None:
         """Work until idle for ``idle`` seconds, or until ``ending`` is set; the caller holds ``lock``."""
         busy = time.monotonic()
-        while not self.ending:
-            if self.step():
-                busy = time.monotonic()
-            elif time.monotonic() - busy >= self._idle and self._leave(lock):
-                return
-            time.sleep(self._tick)
-        self._end_children()
+        with kept_open(self._store.path):
+            while not self.ending:
+                if self.step():
+                    busy = time.monotonic()
+                elif time.monotonic() - busy >= self._idle and self._leave(lock):
+                    return
+                time.sleep(self._tick)
+            self._end_children()
 
     def step(self) -> bool:
         """Look once at children and queue; returns whether there was anything to do.
@@ -191,29 +193,51 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO, stream=sys.stdout)
     store = Store(db)
-    access = store.prepare()
-    if not access.writable:
-        raise FedLensError(access.why or "", "db")
-    lock = SupervisorLock(access.path)
+    room = _has_room(store)
+    lock = SupervisorLock(store.path)
     if not lock.acquire(PATIENCE_SECONDS):
-        logger.info("a worker is serving %s already", access.path)
+        logger.info("a worker is serving %s already", store.path)
         return 0
-    supervisor = Supervisor(store, **options)
-    if slots is not None:
-        for device in supervisor.device_ids:
-            store.queue.set_slots(device, slots)
-
-    def end(*_: object) -> None:
-        supervisor.ending = True
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
-    logger.info("serving %s; Ctrl-C ends it, its runs can be resumed", access.path)
     try:
+        if not room:
+            logger.error(
+                "the disk that holds %s is full; free some space, then the queue goes on", store.path
+            )
+        while not room:
+            time.sleep(RESTART_SECONDS)
+            room = _has_room(store)
+        supervisor = Supervisor(store, **options)
+        if slots is not None:
+            for device in supervisor.device_ids:
+                store.queue.set_slots(device, slots)
+
+        def end(*_: object) -> None:
+            supervisor.ending = True
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        logger.info("serving %s; Ctrl-C ends it, its runs can be resumed", store.path)
         supervisor.run(lock)
     finally:
         lock.release()
     return 0
+
+
+def _has_room(store: Store) -> bool:
+    """Prepare the database; returns False while its disk is full.
+
+    Raises:
+        FedLensError: when it cannot be written for another reason.
+    """
+    try:
+        access = store.prepare()
+        if not access.writable:
+            check_room(store.path)
+    except DiskFull:
+        return False
+    if not access.writable:
+        raise FedLensError(access.why or "", "db")
+    return True
 
 
 _STARTED: dict[Path, tuple[float, subprocess.Popen[bytes]]] = {}
@@ -228,6 +252,9 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
         command: module and arguments of the supervisor, before the path of the database.
 
     Returns: whether one was started now.
+
+    Raises:
+        SystemFault: when none can be started at present.
     """
     path = store.path
     recent = _STARTED.get(path)
@@ -236,9 +263,10 @@ def ensure_worker(store: Store, command: Sequence[str] = ("fedcore", "worker", "
         if time.monotonic() - recent[0] < RESTART_SECONDS:
             return False
     needed = store.jobs.any_queued() or any(store.jobs.orphans(table) for table in JOB_TABLES)
-    if not needed or not SupervisorLock(path).is_free():
-        return False
-    log = store.artifacts / "logs" / "worker.log"
-    process = launcher.start_detached([*command, str(path)], log, launcher.environment_before())
+    with plain_errors(path):
+        if not needed or not SupervisorLock(path).is_free():
+            return False
+        log = store.artifacts / "logs" / "worker.log"
+        process = launcher.start_detached([*command, str(path)], log, launcher.environment_before())
     _STARTED[path] = (time.monotonic(), process)
     return True

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +18,14 @@ from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
 from fedcore.store.network import network_file_system
-from fedcore.system_errors import ReadOnlyDatabase, plain_errors
+from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
 BUSY_SECONDS = 10.0
 """How long a page or a command waits for a database that another program has locked."""
+PROBE_SECONDS = 1.0
 ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter: any number of them, without a new statement for each."""
 
@@ -65,7 +66,8 @@ def artifacts_folder(db: str | Path) -> Path:
 def prepare(db: str | Path | None = None) -> Access:
     """Create the database, or bring an older one up to date.
 
-    Returns: whether it can be written; one that exists and cannot be written opens read-only.
+    Returns: whether it can be written; one that exists and cannot be written, on a full disk say, opens
+        read-only.
 
     Raises:
         FedLensError: field ``db``, on a network file system, for a file that is no FedLens database, for one
@@ -82,24 +84,28 @@ def prepare(db: str | Path | None = None) -> Access:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _migrate(path)
-    except (ReadOnlyDatabase, OSError) as error:
-        if not path.is_file():
-            raise FedLensError(
-                f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB",
-                "db",
-            ) from error
-        with plain_errors(path), closing(_read_only(path)) as connection:
-            _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
-            if applied_migrations(connection) != set(schema.STEPS):
-                raise FedLensError(
-                    f"{path} was made by another release of FedLens and cannot be written, so it cannot be "
-                    "brought up to date; copy it to a place where you may write",
-                    "db",
-                ) from error
-        return Access(
-            path, False, f"{path} cannot be written: recorded runs can be read, none can be started"
+    except (ReadOnlyDatabase, SystemFault, OSError) as error:
+        fault = explain(error, path)
+        there = path.is_file()
+        if there and _is_current(path):
+            why = str(fault) if isinstance(fault, SystemFault) else f"{path} cannot be written"
+            return Access(path, False, f"{why}. Recorded runs can be read, none can be started")
+        if isinstance(fault, SystemFault):
+            raise fault from error
+        unwritable = (
+            f"{path} was made by another release of FedLens and cannot be written, so it cannot be "
+            "brought up to date; copy it to a place where you may write"
         )
+        none = f"cannot create {path}; make its folder writable, or choose a place with --db or FEDLENS_DB"
+        raise FedLensError(unwritable if there else none, "db") from error
     return Access(path, True)
+
+
+def _is_current(path: Path) -> bool:
+    """Return whether a database that cannot be written has had every migration."""
+    with plain_errors(path), closing(_read_only(path)) as connection:
+        _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
+        return applied_migrations(connection) == set(schema.STEPS)
 
 
 def _migrate(path: Path) -> None:
@@ -136,16 +142,25 @@ def _up_to_date(path: Path) -> bool:
 
     Raises:
         ReadOnlyDatabase: when it is, but cannot be written.
+        DiskFull: likewise.
     """
     if not path.is_file():
         return False
-    with plain_errors(path), closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
+    with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
         if applied_migrations(connection) != set(schema.STEPS):
             return False
-        # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
-        with connection:
-            connection.execute("DELETE FROM experiments WHERE 0")
+        try:
+            # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
+            with connection:
+                connection.execute("DELETE FROM experiments WHERE 0")
+        except sqlite3.OperationalError as error:
+            if not _is_locked(error):
+                raise
     return True
+
+
+def _is_locked(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def applied_migrations(connection: sqlite3.Connection) -> set[str]:
@@ -167,8 +182,7 @@ def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
             action()
             return
         except sqlite3.OperationalError as error:
-            locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            if not locked or time.monotonic() + pause > end:
+            if not _is_locked(error) or time.monotonic() + pause > end:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, 2.0)
@@ -222,7 +236,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
     """Open a connection with mode=ro, or with immutable=1 where there is no room for WAL's shared memory.
 
     That is so in a folder that cannot be written, and on a full disk. The file is immutable only while no
-    writer has left a -wal file.
+    writer has left anything in the -wal file.
     """
     for options in ("mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_SECONDS)
@@ -230,13 +244,27 @@ def _read_only(path: Path) -> sqlite3.Connection:
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         except sqlite3.OperationalError as error:
             connection.close()
-            full_log = path.with_name(path.name + "-wal")
-            if "immutable" in options or not _no_shared_memory(error) or full_log.exists():
+            log = path.with_name(path.name + "-wal")
+            in_use = log.exists() and log.stat().st_size > 0
+            if "immutable" in options or not _no_shared_memory(error) or in_use:
                 raise
             continue
         connection.row_factory = sqlite3.Row
         return connection
     raise AssertionError("the last attempt returns or raises")
+
+
+@contextmanager
+def kept_open(db: Path) -> Iterator[None]:
+    """Keep a connection open meanwhile, so that the database stays readable when the disk fills up.
+
+    The last connection to close takes the shared memory file along, and a full disk has no room for another.
+    """
+    with ExitStack() as stack:
+        with suppress(sqlite3.Error):  # whoever reads or writes it will say what is wrong
+            connection = stack.enter_context(closing(_read_only(db)))
+            connection.execute("SELECT count(*) FROM experiments").fetchone()
+        yield
 
 
 def _no_shared_memory(error: sqlite3.OperationalError) -> bool:

@@ -170,7 +170,7 @@ class Claim:
         error: str | None = None,
         traceback: str | None = None,
         result: Mapping[str, Any] | None = None,
-        patience: float = PATIENCE_SECONDS,
+        patience: float | None = None,
     ) -> None:
         """Give the job back.
 
@@ -179,7 +179,7 @@ class Claim:
             error: one line, why it failed or ended early.
             traceback: of a failed run; a task's is only in its log.
             result: JSON values, of a task; a run's results are its rounds.
-            patience: seconds to wait while another program has locked the database.
+            patience: seconds to wait while another program has locked the database; default: minutes.
         """
         self.update(
             f"status=:status, {self.table.outcome}, finished_at=:now, heartbeat_at=:now, "
@@ -197,19 +197,19 @@ class Claim:
             BUSY_SECONDS,
         )
 
-    def update(self, assignments: str, patience: float = PATIENCE_SECONDS, **values: object) -> None:
+    def update(self, assignments: str, patience: float | None = None, **values: object) -> None:
         """Change columns of the row, given as SQL assignments with named values."""
         with self.writing(assignments, patience, **values):
             pass
 
     @contextmanager
     def writing(
-        self, assignments: str, patience: float = PATIENCE_SECONDS, **values: object
+        self, assignments: str, patience: float | None = None, **values: object
     ) -> Iterator[Database]:
         """Open a transaction that changes the row first; the caller adds what belongs to it."""
         key = {"id": self.id, "owner": self.owner, "attempt": self.attempt}
         mine = "id=:id AND owner=:owner AND attempt=:attempt AND status IN ('running','stopping')"
-        with writing(self.db, patience) as database:
+        with writing(self.db, PATIENCE_SECONDS if patience is None else patience) as database:
             statement = f"UPDATE {self.table.table} SET {assignments} WHERE {mine}"
             if database.execute(statement, {**values, **key}).rowcount == 0:
                 name = f"{self.table.name} {self.id}, attempt {self.attempt}"

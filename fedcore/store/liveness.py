@@ -84,7 +84,8 @@ def let_go(db: Path, owner: str, *, keep_file: bool = False) -> None:
     """Free the lock of an owner in this process.
 
     Args:
-        keep_file: a process that was started with the lock holds it now.
+        keep_file: a process that was started with the lock holds it now, or rows may still say that this one
+            lives: an unlocked file tells that it does not.
     """
     path = lock_path(db, owner)
     file = _HELD.pop(path, None)

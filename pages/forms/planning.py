@@ -18,6 +18,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import consent
 from fedcore.results import forecast
 from fedcore.store import Store
+from pages.widgets import markup
 
 WAIT_SECONDS = 1.2
 """Seconds that a page waits for a plan before it is drawn without one."""
@@ -110,7 +111,7 @@ def show_pending() -> None:
         _watch(request, time.monotonic() - WAIT_SECONDS)
 
 
-@st.fragment(run_every=1)
+@markup.fragment(run_every=1)
 def _watch(request: Future[PlanResult], began: float) -> None:
     if request.done():
         st.rerun()

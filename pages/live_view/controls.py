@@ -214,7 +214,7 @@ def _until(runs: list[RunRow], split: int, point: int) -> int | None:
     )
     if playing:
         st.session_state["live_armed"] = False
-        st.fragment(_step, run_every=STEP_SECONDS)([r.id for r in runs], split, point)
+        markup.fragment(_step, run_every=STEP_SECONDS)([r.id for r in runs], split, point)
     return None if chosen == NEWEST else chosen
 
 
@@ -316,7 +316,7 @@ def confirm_kill(stuck: list[RunRow]) -> None:
         st.rerun()
 
 
-@st.fragment
+@markup.fragment
 def log(runs: list[RunRow]) -> None:
     """Draw the end of a run's log; for a failed run, its whole error."""
     store = session.store()

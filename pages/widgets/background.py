@@ -51,7 +51,7 @@ def show_task(task: TaskRow, title: str) -> None:
             st.code(task.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS:], language=None)
 
 
-@st.fragment(run_every=1)
+@markup.fragment(run_every=1)
 def _progress_bar(task_id: int, title: str) -> None:
     """Redraw the progress bar every second, and the whole page once the task has ended."""
     store = session.store()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from typing import Any, ParamSpec
 
 import streamlit as st
 
@@ -13,6 +15,7 @@ from fedcore.jobs import devices
 from fedcore.plots.theme import STATUS
 from pages.widgets import session
 
+Arguments = ParamSpec("Arguments")
 LONGEST = 80
 """Characters of a method's name in a cell."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$<>:^&=])")
@@ -38,6 +41,23 @@ def show_error(error: FedLensError, where: object = st) -> None:
     parts = _CODE.split(" ".join(str(error).split()))
     text = "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
     where.error(text, icon=":material/error:")  # type: ignore[attr-defined]
+
+
+def fragment(
+    function: Callable[Arguments, None] | None = None, run_every: float | None = None
+) -> Callable[..., Any]:
+    """Make a fragment of a page (``st.fragment``) in which an error is a sentence and no traceback."""
+    if function is None:
+        return partial(fragment, run_every=run_every)
+
+    @wraps(function)
+    def told(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except FedLensError as error:
+            show_error(error)
+
+    return st.fragment(told, run_every=run_every)
 
 
 def status_html(state: str) -> str:

@@ -26,7 +26,7 @@ def mended(run, **options):
 
 def execute(db: Path, engine=fake_engine.train) -> str:
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db), claimed.owner) as heartbeat:
+    with Heartbeat(Store(db)) as heartbeat:
         return job.execute(claimed, heartbeat, handler=partial(training.train, engine=engine))
 
 

@@ -1,0 +1,322 @@
+"""What happens to jobs when the database is locked, a supervisor dies, or the machine fails for a moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import partial
+
+import psutil
+import pytest
+
+from fedcore.config import parse
+from fedcore.config.grouping import group_hash
+from fedcore.jobs import job, launcher, training
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.paths import PROJECT
+from fedcore.store import Store, database
+from fedcore.store.liveness import new_owner
+from tests.jobs.test_kill import ROUNDS, SLOW, in_the_middle, uninterrupted
+from tests.support import fake_engine
+from tests.support.jobs import pid, recorded, row, wait_for
+
+LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def locked(db):
+    """Let another process hold the write lock of the database."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    holder = subprocess.Popen([sys.executable, "-c", LOCK, str(db)], **pipes)
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        yield
+    finally:
+        holder.communicate("")
+
+
+def seconds_pass(seconds: float) -> None:
+    """Wait for real time to pass: the fault itself is that it lasts."""
+    import threading
+
+    threading.Event().wait(seconds)
+
+
+# --- a locked database
+
+
+def test_a_run_waits_for_a_locked_database_and_goes_on(db, queued, monkeypatch):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(rounds=ROUNDS, seconds=0)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)  # after which a page gives up
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    holding = locked(db)
+
+    def lock_at_three(event) -> None:
+        if getattr(event, "round", 0) == 3:
+            holding.__enter__()
+            import threading
+
+            threading.Timer(1.0, holding.__exit__, (None, None, None)).start()
+
+    with Heartbeat(Store(db)) as heartbeat:
+        outcome = job.execute(claimed, heartbeat, handler=fake_engine.training, listen=lock_at_three)
+    assert outcome == "done"
+    assert recorded(db, run_id) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [30, 120])
+def test_a_run_outlives_a_locked_database_of_minutes(db, queued, supervise, seconds):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(**SLOW)
+    supervise()
+    worker = in_the_middle(db, run_id)
+    with locked(db):
+        before = row(db, run_id).rounds_done
+        seconds_pass(seconds)
+        assert (row(db, run_id).state, row(db, run_id).rounds_done) == ("running", before)
+    wait_for(lambda: row(db, run_id).status == "done")
+    assert (row(db, run_id).attempt, psutil.pid_exists(worker)) in [(1, True), (1, False)]
+    assert recorded(db, run_id) == expected
+
+
+IMPATIENT = """
+import sys
+from fedcore.jobs import job, supervisor
+from fedcore.store import database, jobs
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+database.BUSY_SECONDS = job.BUSY_SECONDS = 0.1
+jobs.PATIENCE_SECONDS = 0.5
+claim = jobs.Jobs(database.DatabaseFile(database.resolve(sys.argv[1]))).claim(new_owner(), "cpu")
+job.load_handler = lambda kind: fake_engine.training
+sys.exit(job.run_process(claim, "cpu"))
+"""
+
+
+def test_a_process_whose_end_stays_unrecorded_ends_and_begins_no_other_run(db, queued):
+    first, second = queued(rounds=1000, seconds=0.02, seeds=(1, 2))
+    process = subprocess.Popen([sys.executable, "-c", IMPATIENT, str(db)], cwd=PROJECT)
+    try:
+        in_the_middle(db, first)
+        with locked(db):
+            assert process.wait(90) == launcher.UNRECORDED_STATUS
+            assert (row(db, first).status, row(db, first).state) == ("running", "interrupted")
+        assert row(db, second).status == "queued"
+    finally:
+        process.kill()
+    assert Store(db).jobs.reconcile() == [first]
+    assert Store(db).runs.resume([first]) == [first]
+
+
+# --- killed and stopped in the foreground
+
+FOREGROUND = """
+import sys
+from fedcore.config import parse
+from fedcore.jobs import local
+from fedcore.store import Store
+from tests.support import fake_engine
+experiment = parse({"name": "a test", "methods": [{"name": "fedot", "config": {"seconds": 0.1}}],
+                    "rounds": int(sys.argv[2]), "seeds": [1, 2]})
+from fedcore.config import expand
+runs = expand(experiment)
+local.run_local(Store(sys.argv[1]), experiment, runs, device="cpu", handler=fake_engine.training)
+"""
+
+
+@pytest.fixture
+def foreground(db):
+    """A process that trains two runs one by one, as ``fedlens run`` does."""
+    process = subprocess.Popen([sys.executable, "-c", FOREGROUND, str(db), str(ROUNDS)], cwd=PROJECT)
+    try:
+        wait_for(lambda: Store(db).runs.get([1]) and row(db, 1).rounds_done >= 3)
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_killed_foreground_run_shows_so_at_once_and_all_its_runs_can_be_resumed(
+    db, queued, supervise, foreground
+):
+    assert [row(db, i).state for i in (1, 2)] == ["running", "running"]
+    foreground.kill()
+    foreground.wait(10)
+    assert [row(db, i).state for i in (1, 2)] == ["interrupted", "interrupted"]
+    assert Store(db).jobs.reconcile() == [1, 2]
+    Store(db).runs.resume([1, 2])
+    supervise()
+    wait_for(lambda: [row(db, i).status for i in (1, 2)] == ["done", "done"])
+    expected = uninterrupted(db, queued)
+    assert recorded(db, 1) == expected
+
+
+def test_killing_a_run_that_waits_in_the_foreground_leaves_the_one_that_trains(db, foreground):
+    Store(db).runs.stop([2])
+    assert not launcher.force_stop(Store(db), 2)
+    assert row(db, 2).status == "stopped"
+    done = row(db, 1).rounds_done
+    wait_for(lambda: row(db, 1).rounds_done > done)
+    wait_for(lambda: row(db, 1).status == "done")
+    assert foreground.wait(90) == 0
+    assert row(db, 2).status == "stopped" and row(db, 2).rounds_done == 0
+
+
+# --- a machine that fails for a moment
+
+
+def failing(run, error: OSError, times: list[int], **options):
+    """Train as the fake engine does; the error comes before round 4 while ``times`` holds anything."""
+    for event in fake_engine.train(run, **options):
+        if getattr(event, "round", 0) == 4 and times:
+            times.pop()
+            raise error
+        yield event
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EAGAIN])
+def test_a_failure_for_a_moment_is_tried_again_and_noted(db, queued, monkeypatch, number):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(rounds=ROUNDS, seconds=0)
+    monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
+    engine = partial(failing, error=OSError(number, os.strerror(number)), times=[1, 2])
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db)) as heartbeat:
+        handler = partial(training.train, engine=engine)
+        assert job.execute(claimed, heartbeat, handler=handler) == "done"
+    assert recorded(db, run_id) == expected
+    notices = [notice["message"] for notice in row(db, run_id).notices]
+    assert [f"try {i} of 3" in text for i, text in enumerate(notices[1:], 1)] == [True, True]
+
+
+def test_a_failure_that_stays_leaves_the_run_to_be_resumed(db, queued, monkeypatch):
+    expected = uninterrupted(db, queued)
+    (run_id,) = queued(rounds=ROUNDS, seconds=0)
+    monkeypatch.setattr(job, "RETRY_SECONDS", (0.0, 0.0, 0.0))
+    times = [1, 2, 3, 4]
+    engine = partial(failing, error=OSError(errno.EIO, "Input/output error"), times=times)
+    for outcome in ("interrupted", "done"):
+        claimed = Store(db).jobs.claim(new_owner(), "cpu")
+        with Heartbeat(Store(db)) as heartbeat:
+            handler = partial(training.train, engine=engine)
+            assert job.execute(claimed, heartbeat, handler=handler) == outcome
+        if outcome == "interrupted":
+            assert times == [] and "input/output error" in row(db, run_id).status_text
+            Store(db).runs.resume([run_id])
+    assert recorded(db, run_id) == expected
+
+
+# --- supervisors, dashboards, clones
+
+
+def test_a_run_that_trains_revives_a_supervisor_that_nobody_looks_for(db, queued, supervise):
+    (first,) = queued(**SLOW)
+    handle = supervise()
+    in_the_middle(db, first)
+    (second,) = queued(rounds=2)
+    handle.kill()
+    handle.wait(5)
+    wait_for(lambda: row(db, second).status == "done")  # reading starts nothing
+    assert [row(db, i).attempt for i in (first, second)] == [1, 1]
+
+
+def test_a_supervisor_that_is_asked_to_end_is_not_revived(db, queued, supervise):
+    (first,) = queued(**SLOW)
+    handle = supervise()
+    worker = in_the_middle(db, first)
+    (second,) = queued(rounds=2)
+    handle.send_signal(signal.SIGTERM)
+    assert handle.wait(30) == 0
+    wait_for(lambda: not psutil.pid_exists(worker))
+    assert [row(db, i).status for i in (first, second)] == ["interrupted", "queued"]
+
+
+def test_a_revived_supervisor_sees_what_the_first_one_saw(monkeypatch):
+    monkeypatch.setenv(launcher.ENVIRONMENT_BEFORE, '{"CUDA_VISIBLE_DEVICES": null, "OMP_NUM_THREADS": "4"}')
+    assert launcher.environment_before() == {
+        "CUDA_VISIBLE_DEVICES": None,
+        "OMP_NUM_THREADS": "4",
+        launcher.ENVIRONMENT_BEFORE: None,
+    }
+
+
+DASHBOARD = """
+import sys, time
+from fedcore.store import Store
+from tests.support import fake_engine
+store = Store(sys.argv[1])
+while not all(run.status == "done" for run in store.runs.of_experiments([1, 2])):
+    store.jobs.reconcile()
+    fake_engine.revive(store)
+    time.sleep(0.01)
+"""
+
+
+def test_two_dashboards_on_one_database_train_each_run_once(db, queued):
+    ids = queued(rounds=3, seeds=(1, 2, 3)) + queued(rounds=3)
+    pages = [subprocess.Popen([sys.executable, "-c", DASHBOARD, str(db)], cwd=PROJECT) for _ in range(2)]
+    try:
+        assert [page.wait(120) for page in pages] == [0, 0]
+        assert [row(db, i).attempt for i in ids] == [1, 1, 1, 1]
+        log = (db.parent / "artifacts" / "logs" / "worker.log").read_text()
+        assert log.count("Ctrl-C ends it") == 1
+    finally:
+        for page in pages:
+            page.kill()
+        for process in psutil.process_iter(["cmdline"]):
+            if str(db) in (process.info["cmdline"] or []):
+                process.kill()
+
+
+def test_a_clone_during_a_run_gives_the_same_rows(db, queued, supervise):
+    (run_id,) = queued(**SLOW)
+    supervise()
+    in_the_middle(db, run_id)
+    (copy,) = Store(db).experiments.clone(1).run_ids
+    wait_for(lambda: {row(db, i).status for i in (run_id, copy)} == {"done"})
+    assert recorded(db, run_id) == recorded(db, copy)
+
+
+# --- a time limit
+
+
+def test_a_run_stops_at_its_time_limit_and_can_be_resumed(db, make, queued):
+    expected = uninterrupted(db, queued)
+    content = make(rounds=ROUNDS, seconds=0.1).model_dump() | {"time_limit": 0.005}
+    limited = parse(content)
+    (run_id,) = Store(db).experiments.create(limited).run_ids
+    outcomes = []
+    while not outcomes or outcomes[-1] != "done":
+        claimed = Store(db).jobs.claim(new_owner(), "cpu")
+        with Heartbeat(Store(db)) as heartbeat:
+            outcomes.append(job.execute(claimed, heartbeat, handler=fake_engine.training))
+        if outcomes[-1] == "stopped":
+            assert "time limit of 0.005 minutes is over" in row(db, run_id).status_text
+            Store(db).runs.resume([run_id])
+    assert len(outcomes) > 1
+    assert recorded(db, run_id) == expected
+    configs = [Store(db).runs.config(run_id), Store(db).runs.config(run_id)]
+    assert group_hash(configs[0]) == group_hash(configs[1].model_copy(update={"time_limit": None}))
+
+
+def test_the_process_of_a_job_is_the_one_in_its_row(db, queued, supervise):
+    (run_id,) = queued(**SLOW)
+    supervise()
+    in_the_middle(db, run_id)
+    with sqlite3.connect(db) as connection:
+        ((owner,),) = connection.execute("SELECT owner FROM runs").fetchall()
+    connection.close()
+    assert owner in psutil.Process(pid(db, run_id)).cmdline()

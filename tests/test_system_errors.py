@@ -1,0 +1,149 @@
+"""Each failure of SQLite and of the operating system has one plain sentence, and is known as what it is."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from fedcore import system_errors
+from fedcore.errors import FedLensError
+from fedcore.paths import PROJECT
+from fedcore.store import Store
+from fedcore.store.database import writing
+from fedcore.system_errors import DiskFull, Locked, ReadOnlyDatabase, Transient, check_room, explain
+
+HERE = Path(__file__)
+
+
+def of_sqlite(code: int, text: str = "disk I/O error") -> sqlite3.Error:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFull, "is full"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), DiskFull, "quota"),
+        (OSError(errno.EFBIG, "File too large"), DiskFull, "ulimit -f"),
+        (OSError(errno.EIO, "Input/output error"), Transient, "input/output error"),
+        (OSError(errno.EMFILE, "Too many open files"), Transient, "ulimit -n"),
+        (OSError(errno.ENFILE, "Too many open files in system"), Transient, "too many files"),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), Transient, "ulimit -u"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), Transient, "memory"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), Transient, "connection"),
+        (TimeoutError("timed out"), Transient, "connection"),
+        (of_sqlite(sqlite3.SQLITE_FULL), DiskFull, "is full"),
+        (of_sqlite(sqlite3.SQLITE_IOERR_WRITE), Transient, "input/output error"),
+        (of_sqlite(sqlite3.SQLITE_BUSY), Locked, "stays locked by another program"),
+        (of_sqlite(sqlite3.SQLITE_BUSY_SNAPSHOT), Locked, "stays locked by another program"),
+        (of_sqlite(sqlite3.SQLITE_READONLY_DBMOVED), ReadOnlyDatabase, "cannot be written"),
+        (of_sqlite(sqlite3.SQLITE_CANTOPEN), ReadOnlyDatabase, "cannot be written"),
+        (of_sqlite(sqlite3.SQLITE_CORRUPT), FedLensError, "is damaged"),
+        (of_sqlite(sqlite3.SQLITE_NOTADB), FedLensError, "no SQLite file"),
+        (of_sqlite(sqlite3.SQLITE_ERROR, "no such table: runs"), FedLensError, "no tables of FedLens"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), DiskFull, "is full"),
+        (RuntimeError("PytorchStreamWriter failed: No space left on device"), DiskFull, "is full"),
+    ],
+    ids=str,
+)
+def test_a_failure_is_told_in_one_sentence(error, kind, words):
+    plain = explain(error, HERE)
+    assert type(plain) is kind
+    assert words in str(plain) and str(HERE) in str(plain) and "\n" not in str(plain)
+
+
+def test_what_is_no_failure_of_the_machine_is_left_alone():
+    for error in (ValueError("x"), FileNotFoundError(errno.ENOENT, "no file"), sqlite3.IntegrityError("x")):
+        assert explain(error, HERE) is None
+
+
+def test_an_error_raised_from_another_is_known_by_it():
+    def wrapped() -> None:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device", "/some/file")
+        except OSError as error:
+            raise FedLensError("cannot write an encoding; make room") from error
+
+    with pytest.raises(FedLensError) as caught:
+        wrapped()
+    assert "/some/file" in str(explain(caught.value, HERE))
+    assert isinstance(explain(caught.value, HERE), DiskFull)
+
+
+def test_libraries_that_do_not_say_what_failed_are_understood(small_disk):
+    import torch
+    from safetensors.torch import save_file
+
+    data = torch.zeros(2 * small_disk.size // 4)
+    for write in (lambda path: save_file({"a": data}, path), lambda path: torch.save(data, path),
+                  data.numpy().tofile):  # fmt: skip
+        path = small_disk.path / "file"
+        path.write_bytes(b"")
+        small_disk.fill()
+        with pytest.raises((RuntimeError, OSError, SafetensorError)) as caught:
+            write(path)
+        assert isinstance(explain(caught.value, path), DiskFull), caught.value
+        small_disk.empty()
+
+
+def test_an_unspecific_error_on_a_full_disk_is_a_full_disk(monkeypatch):
+    monkeypatch.setattr(system_errors, "disk_usage", lambda place: (10**9, 4096))
+    for error in (of_sqlite(sqlite3.SQLITE_IOERR_SHMSIZE), OSError("9 requested and 8 written")):
+        assert isinstance(explain(error, HERE), DiskFull)
+
+
+def test_a_disk_that_is_almost_full_is_refused_before_it_is(monkeypatch):
+    check_room(HERE)
+    monkeypatch.setattr(system_errors, "disk_usage", lambda place: (10**12, 60 * 2**20))
+    with pytest.raises(DiskFull, match="almost full \\(63 MB left\\)"):
+        check_room(HERE)
+    monkeypatch.setattr(system_errors, "disk_usage", lambda place: (20 * 2**20, 2**20))
+    check_room(HERE)  # a small disk
+    with pytest.raises(DiskFull):
+        check_room(HERE, needed=2**20)
+
+
+NO_MORE_FILES = """
+import resource, sys
+from fedcore.store import Store
+store = Store(sys.argv[1])
+store.experiments.all()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+files = []
+try:
+    while True:
+        files.append(open("/dev/null"))
+except OSError:
+    pass
+from fedcore.errors import FedLensError
+for act in (store.experiments.all, lambda: store.tasks.submit("check", "a", {})):
+    try:
+        act()
+    except FedLensError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_process_with_too_many_open_files_says_so(tmp_path):
+    db = tmp_path / "runs.db"
+    Store(db).prepare()
+    with writing(db):
+        pass
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MORE_FILES, str(db)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    assert all(line.startswith("Transient too many files are open") for line in lines)
