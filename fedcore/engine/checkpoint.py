@@ -120,13 +120,15 @@ def _read(path: Path) -> tuple[bytes, dict[str, str]]:
         place = None if set(metadata) == _FIRST_METADATA else _DIGEST.search(content, 8, end)
         digest = _digest(content, place) if place else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise FedLensError(f"{path} is damaged ({first_line(error)})") from error
+        raise FedLensError(f"{path.name} is damaged ({first_line(error)})") from error
     if metadata.get("digest") != digest or set(metadata) - {"digest"} != _FIRST_METADATA:
-        raise FedLensError(f"{path} is damaged: its bytes are not those that were written")
+        raise FedLensError(f"{path.name} is damaged: its bytes are not those that were written")
     if len(content) != end + tensors:
-        raise FedLensError(f"{path} is damaged: it has {len(content):,} bytes instead of {end + tensors:,}")
+        raise FedLensError(
+            f"{path.name} is damaged: it has {len(content):,} bytes instead of {end + tensors:,}"
+        )
     if path.name != path_of(path.parent, int(metadata["round"])).name:
-        raise FedLensError(f"{path} is the checkpoint after round {metadata['round']}; it was renamed")
+        raise FedLensError(f"{path.name} is the checkpoint after round {metadata['round']}; it was renamed")
     return content, metadata
 
 

@@ -161,8 +161,9 @@ def _fail(job: Job, error: Exception) -> str:
         return _end(job, "stopped", str(fault))
     if isinstance(fault, SystemFault):
         return _end(job, "interrupted", str(fault), patience=BUSY_SECONDS)
-    reason = error.line() if isinstance(error, FedLensError) else first_line(error)
-    return _end(job, "failed", reason, text)
+    if isinstance(error, FedLensError):  # the user's to mend: one line says it, the log has the rest
+        return _end(job, "failed", error.line())
+    return _end(job, "failed", first_line(error), text)
 
 
 def _end(job: Job, status: str, reason: str, text: str | None = None, patience: float | None = None) -> str:

@@ -53,6 +53,7 @@ def test_bad_input_found_late_is_named_by_its_field(db, queued):
 
     assert execute(db, refuse) == (run_id, "failed")
     assert row(db, run_id).status_text == "backbone.pretrained: no file at x.pt; download it"
+    assert Store(db).runs.error(run_id) is None, "one line is enough"
 
 
 def test_an_engine_that_forgets_the_end_is_a_failure(db, queued):
