@@ -10,7 +10,7 @@ import streamlit as st
 
 from fedcore import jobs
 from fedcore.config import Experiment, dumps, loads
-from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.config.field_names import field_phrase, value_text
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices
@@ -34,7 +34,7 @@ from pages.forms import (
     planning,
     sweep_form,
 )
-from pages.forms.fields import Slots
+from pages.forms.slots import Slots, name_in_form
 from pages.widgets import charts, markup, session
 
 MANY_RUNS, LONG_SECONDS = 20, 8 * 3600  # a larger plan is launched only when confirmed
@@ -237,17 +237,6 @@ def launch(experiment: Experiment | None, plan: Plan | None) -> None:
             markup.show_error(error)
             return
         st.switch_page("pages/live.py", query_params={"id": str(created.experiment_id)})
-
-
-def name_in_form(field: str) -> str:
-    """Return the form's name of a field: ``methods.3.config.lr`` is "FedDEAP, learning rate"."""
-    parts = field.split(".")
-    if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
-        return field_title(field)
-    entry = drafts.form().methods[int(parts[1])]
-    known = drafts.known_methods().get(entry.name)
-    title = entry.title or (known.about.title if known else entry.name)
-    return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
 
 
 def toml_box(experiment: Experiment | None) -> None:

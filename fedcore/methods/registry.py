@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import cast
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from fedcore.errors import FedLensError
 from fedcore.methods import consent, former_contract
@@ -19,6 +20,24 @@ from fedcore.methods.base import Method, MethodConfig
 from fedcore.methods.presentation import About
 from fedcore.paths import user_path
 
+PLAIN = {
+    "int_": "must be a whole number",
+    "float_": "must be a number",
+    "bool_": "must be true or false",
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} value",
+    "too_long": "must have at most {max_length} values",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a table of names and values",
+    "model_type": "must be a table of names and values",
+    "missing": "is missing",
+}
+"""Our words for pydantic's errors, by the beginning of their type."""
+LONGEST_VALUE = 60
+"""Characters of a refused value that an error repeats."""
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
 
@@ -186,7 +205,19 @@ def first_error(error: ValidationError, prefix: str = "") -> FedLensError:
         return cause
     if detail["type"] == "extra_forbidden":
         return FedLensError("no such field; see `fedlens methods` or docs for the names", field)
-    message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
-    shown = f" (got {given!r})" if isinstance(given, (str, int, float, bool)) else ""
-    return FedLensError(f"{message}{shown}", field)
+    shown = f" (got {_cut(repr(given))})" if isinstance(given, (str, int, float, bool)) else ""
+    return FedLensError(_plain(detail) + shown, field)
+
+
+def _plain(detail: ErrorDetails) -> str:
+    """Return pydantic's message in the words of this project."""
+    kind, bounds = detail["type"], detail.get("ctx", {})
+    for prefix, words in PLAIN.items():
+        if kind.startswith(prefix):
+            return words.format(**bounds)
+    return detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"

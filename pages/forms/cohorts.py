@@ -12,7 +12,7 @@ from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import BackboneConfig, CohortConfig
 from fedcore.config.field_names import field_title
 from pages.forms import drafts, fields, inputs
-from pages.forms.fields import Slots
+from pages.forms.slots import Slots
 
 Row = dict[str, Any]
 """One row of the editor: the cohort's fields, with its backbone's name as ``backbone``; None where empty."""

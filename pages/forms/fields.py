@@ -3,84 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import streamlit as st
-from pydantic import BaseModel
 
 from fedcore.clip.specs import MINI_MODELS, config_files
 from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
-from fedcore.config.field_names import field_phrase, field_title, value_text
+from fedcore.config.field_names import field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.data.entry import Entry
 from fedcore.errors import FedLensError
-from fedcore.methods import registry
 from pages.forms import domains, drafts, inputs
+from pages.forms.slots import Slots
 from pages.widgets import markup
 
+MAX_SEEDS = 1000
+"""Seeds that one range can stand for."""
+_TO = r"-|\u2013|\.\."
+"""Between the ends of a range: a hyphen, a dash or two dots."""
 COMMON_BACKBONES = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "RN101")
 EXAMPLES = {"folder": "/data/my-pictures", "manifest": "/data/my-list.csv", "hf-dataset": "/data/my-dataset"}
 """Example paths of the user's own data, by data set name."""
-
-
-_NAME = re.compile(
-    r"(?<![\w./`'\"-])(?:(?:data|partition|backbone)\.)?[a-z]+(?:_[a-z0-9]+)*(?![\w/`'\"-]|\.\w)"
-)
-"""Matches a word that may be a field's name: no part of a path, of quoted text or of a command."""
-
-
-class Slots:
-    """A place under every field for its error message."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
-        self._in_rows: set[str] = set()
-
-    def place(self, field: str) -> None:
-        """Reserve room for errors of a field at the current position of the page."""
-        self._places[field] = st.empty()
-
-    def place_row(self, fields: Iterable[str]) -> None:
-        """Reserve room below a row of fields, since an error cannot be read in a narrow column."""
-        below = st.empty()
-        for field in fields:
-            self._places[field] = below
-            self._in_rows.add(field)
-
-    def show(self, error: FedLensError) -> None:
-        """Show an error below its field, or below the nearest enclosing part that has a place."""
-        field = error.field or ""
-        while field and field not in self._places:
-            field = field.rpartition(".")[0]
-        place = self._places.get(field) or self._places[""]
-        titled = field if field in self._in_rows else ""
-        if field == "cohorts" and error.field != field:  # the table cannot mark one of its rows
-            titled = error.field or ""
-        if titled:
-            error = FedLensError(f"{field_title(titled)}: {error}", error.field)
-        markup.show_error(FedLensError(with_field_titles(str(error)), error.field), place)
-
-
-def with_field_titles(text: str) -> str:
-    """Return an error's text with the form's titles: ``lower min_samples`` is lower "Minimum samples"."""
-    sections: dict[str, type[BaseModel]] = {
-        "data": DataConfig,
-        "partition": PartitionConfig,
-        "backbone": BackboneConfig,
-    }
-    paths = {
-        name: f"methods.{m}.{name}" for m, cls in registry.known().items() for name in cls.Config.model_fields
-    }
-    for section, model in sections.items():
-        paths |= {n: f"{section}.{name}" for name in model.model_fields for n in (name, f"{section}.{name}")}
-
-    def title(match: re.Match[str]) -> str:
-        name = match[0]
-        known = name in paths and ("_" in name or "." in name)  # a word without either may be a word
-        return f'"{field_title(paths[name])}"' if known else name
-
-    return _NAME.sub(title, text)
 
 
 def data_fields(draft: DataConfig, key: str, slots: Slots) -> dict[str, object]:
@@ -308,9 +252,9 @@ def schedule_fields(
             "Seeds",
             value=", ".join(map(str, draft.seeds)),
             key=f"{key}.seeds",
-            help="Whole numbers, separated by commas: 1, 2, 3",
+            help="Whole numbers and ranges, separated by commas or spaces: 1, 2, 3 or 1-5",
         )
-        values["seeds"] = inputs.from_text(text, [tuple], False)
+        values["seeds"] = text  # ``seeds_of`` reads it when the experiment is planned
     with columns[2]:
         values["participation"] = inputs.field_widget(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
@@ -320,6 +264,31 @@ def schedule_fields(
     slots.place("held_out")
     values["evaluate_every"] = draft.evaluate_every
     return values
+
+
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds of a text such as ``1, 2 5-8``.
+
+    Raises:
+        FedLensError: for a part that is neither a whole number nor a range, or a range of too many.
+    """
+    seeds: list[int] = []
+    for part in re.split(r"[,;\s]+", re.sub(rf"\s*({_TO})\s*(?=\d)", "-", text.strip())):
+        match = re.fullmatch(r"(\d{1,30})(?:-(\d{1,30}))?", part)
+        if match is None and part:
+            raise FedLensError(
+                f"'{part[:30]}' is no whole number or range; write seeds like 1, 2, 3 or 1-5", "seeds"
+            )
+        if match is not None:
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                raise FedLensError(f"the range {part} ends before it begins; write {last}-{first}", "seeds")
+            if last - first >= MAX_SEEDS:
+                raise FedLensError(f"the range {part} has more than {MAX_SEEDS} seeds; name fewer", "seeds")
+            seeds += range(first, last + 1)
+    if not seeds:
+        raise FedLensError("name at least one seed, for example 1", "seeds")
+    return seeds
 
 
 def held_out_field(draft: Experiment, data: Mapping[str, object], key: str) -> list[str]:

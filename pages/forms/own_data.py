@@ -18,6 +18,7 @@ from fedcore.paths import user_path
 from fedcore.store import TaskRow
 from pages.forms import drafts, fields
 from pages.forms.domains import OWN_DATA, check_key, is_own_data
+from pages.forms.slots import with_field_titles
 from pages.widgets import background, markup, session
 
 
@@ -88,7 +89,7 @@ def show_report(task: TaskRow, root: str) -> None:
     report = CheckReport.model_validate(result["report"])
     if report.error:
         st.error(
-            markup.md(f"This data set cannot be used as it is: {fields.with_field_titles(report.error)}"),
+            markup.md(f"This data set cannot be used as it is: {with_field_titles(report.error)}"),
             icon=":material/error:",
         )
     else:

@@ -18,6 +18,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import consent
 from fedcore.results import forecast
 from fedcore.store import Store
+from pages.forms import fields
 from pages.widgets import markup
 
 WAIT_SECONDS = 1.2
@@ -36,6 +37,9 @@ def plan_form(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None
     for part in ("data", "partition", "backbone"):
         content[part] = _without_none(values[part])
     try:
+        if not any(c.isprintable() and not c.isspace() for c in values["name"]):
+            raise FedLensError("the name is blank; give the experiment a name", "name")
+        content["seeds"] = fields.seeds_of(values["seeds"])
         experiment = parse(content)
     except FedLensError as error:
         return None, None, error
@@ -53,9 +57,10 @@ def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | 
         return None
     shared: dict[str, Any] = {p: _without_none(values[p]) for p in ("data", "partition", "backbone")}
     shared["methods"] = [{"name": "zero-shot"}]
-    for more in (("seeds", "held_out"), ()):
+    for more in (("held_out",), ()):
         try:
-            alone = parse(shared | {name: values[name] for name in more})
+            seeds = {"seeds": fields.seeds_of(values["seeds"])} if more else {}
+            alone = parse(shared | {name: values[name] for name in more} | seeds)
         except FedLensError:
             continue
         answer = _plan(alone)

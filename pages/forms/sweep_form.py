@@ -11,7 +11,7 @@ from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConf
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.methods import class_texts
 from pages.forms import drafts, inputs
-from pages.forms.fields import Slots
+from pages.forms.slots import Slots
 from pages.widgets import markup
 
 Sweepable = tuple[str, FieldInfo, Any]

@@ -60,7 +60,7 @@ def test_a_stored_run_reads_back_equal():
     ("old", "new", "field", "message"),
     [
         ("rounds = 3", "rounds = -1", "rounds", "greater than or equal to 0"),
-        ("rounds = 3", "rounds = 'x'", "rounds", "integer"),
+        ("rounds = 3", "rounds = 'x'", "rounds", "whole number"),
         ("rounds = 3", "round = 3", "round", "no such field"),
         ("seeds = [1, 2]", "seeds = [1, 1]", "seeds", "named twice"),
         ("seeds = [1, 2]", "seeds = []", "seeds", "at least 1"),

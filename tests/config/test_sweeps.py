@@ -171,7 +171,7 @@ def test_an_experiment_stored_before_there_were_sweeps_reads_as_one_without():
         ("participation = [0]", "participation", "greater than 0 (got 0)"),
         ("partition.clients = [4, 0]", "partition.clients", "greater than or equal to 1 (got 0)"),
         ("partition.kind = ['idd']", "partition.kind", "'domain', 'iid'"),
-        ("data.shots = ['few']", "data.shots", "integer"),
+        ("data.shots = ['few']", "data.shots", "whole number"),
         ("rounds = [5]\n'rounds' = [6]", None, "Cannot overwrite"),
         ("partition.clients = [2]\n'partition.clients' = [3]", "partition.clients", "swept twice"),
     ],

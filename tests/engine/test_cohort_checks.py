@@ -167,12 +167,12 @@ def test_a_budget_is_nothing_to_a_method_that_does_not_train():
     ("cohort", "field", "message"),
     [
         ("clients = 0", "cohorts.0.clients", "greater than or equal to 1"),
-        ("batch_size = 4", "cohorts.0.clients", "required"),
+        ("batch_size = 4", "cohorts.0.clients", "is missing"),
         ("clients = 5\nbatch_size = 0", "cohorts.0.batch_size", "greater than or equal to 1"),
         ("clients = 5\nlocal_epochs = 0", "cohorts.0.local_epochs", "greater than or equal to 1"),
         ("clients = 5\nmax_steps = 0", "cohorts.0.max_steps", "greater than or equal to 1"),
         ("clients = 5\nlr = 0.1", "cohorts.0.lr", "no such field"),
-        ('clients = 5\nbackbone = "RN50"', "cohorts.0.backbone", "dictionary"),
+        ('clients = 5\nbackbone = "RN50"', "cohorts.0.backbone", "table of names"),
     ],
 )
 def test_a_wrong_field_of_a_cohort_is_named(cohort, field, message):

@@ -10,7 +10,7 @@ from fedcore.config import dumps
 from fedcore.papers import guide
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
-from pages.forms.fields import with_field_titles
+from pages.forms.slots import with_field_titles
 from tests.support import fill
 from tests.support.archives import pack
 from tests.support.layouts import WRITE

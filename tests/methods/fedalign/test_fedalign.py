@@ -400,7 +400,7 @@ def test_a_rank_beyond_the_width_is_refused():
     [
         ({"boundary_layer": 1}, "boundary_layer 1 is below start_layer; use 2 or more", "config"),
         ({"scale": 0}, "scale is a number above 0 up to 1000, or 'clip'", "config"),
-        ({"scale": "own"}, "valid number", "config.scale.float"),
+        ({"scale": "own"}, "must be a number", "config.scale.float"),
         ({"rank": 0}, "greater than or equal to 1", "config.rank"),
         ({"upload_ratio": 1.5}, "less than or equal to 1", "config.upload_ratio"),
         ({"similarity": "manhattan"}, "'cosine', 'dot' or 'euclidean'", "config.similarity"),

@@ -1,0 +1,88 @@
+"""Errors of the form, shown beside their fields and in the form's own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import streamlit as st
+from pydantic import BaseModel
+
+from fedcore.config import BackboneConfig, DataConfig, PartitionConfig
+from fedcore.config.field_names import field_phrase, field_title
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from pages.forms import drafts
+from pages.widgets import markup
+
+_NAME = re.compile(
+    r"(?<![\w./`'\"-])(?:(?:data|partition|backbone)\.)?[a-z]+(?:_[a-z0-9]+)*(?![\w/`'\"-]|\.\w)"
+)
+"""Matches a word that may be a field's name: no part of a path, of quoted text or of a command."""
+
+
+class Slots:
+    """A place under every field for its error message."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, st.delta_generator.DeltaGenerator] = {}
+        self._in_rows: set[str] = set()
+
+    def place(self, field: str) -> None:
+        """Reserve room for errors of a field at the current position of the page."""
+        self._places[field] = st.empty()
+
+    def place_row(self, fields: Iterable[str]) -> None:
+        """Reserve room below a row of fields, since an error cannot be read in a narrow column."""
+        below = st.empty()
+        for field in fields:
+            self._places[field] = below
+            self._in_rows.add(field)
+
+    def show(self, error: FedLensError) -> None:
+        """Show an error below its field, or below the nearest enclosing part that has a place."""
+        field = error.field or ""
+        while field and field not in self._places:
+            field = field.rpartition(".")[0]
+        place = self._places.get(field) or self._places[""]
+        in_table = field == "cohorts" and error.field != field  # the table cannot mark one of its rows
+        if error.field and (field in self._in_rows or in_table):
+            error = FedLensError(f"{name_in_form(error.field)}: {error}", error.field)
+        elif error.field and str(error).startswith(("must ", "is ")):
+            error = FedLensError(f"{name_in_form(error.field)} {error}", error.field)
+        markup.show_error(FedLensError(with_field_titles(str(error)), error.field), place)
+
+
+def name_in_form(field: str) -> str:
+    """Return the form's name of a field: ``methods.3.config.lr`` is "FedDEAP, learning rate"."""
+    parts = field.split(".")
+    while len(parts) > 1 and parts[-1].isdecimal() and parts[0] not in ("methods", "cohorts"):
+        parts.pop()  # the place in a list: ``seeds.0``
+    field = ".".join(parts)
+    if parts[0] != "methods" or len(parts) < 2 or not parts[1].isdecimal():
+        return field_title(field)
+    entry = drafts.form().methods[int(parts[1])]
+    known = drafts.known_methods().get(entry.name)
+    title = entry.title or (known.about.title if known else entry.name)
+    return f"{title}, {field_phrase(f'methods.{entry.name}.{parts[-1]}')}" if len(parts) > 2 else title
+
+
+def with_field_titles(text: str) -> str:
+    """Return an error's text with the form's titles: ``lower min_samples`` is lower "Minimum samples"."""
+    sections: dict[str, type[BaseModel]] = {
+        "data": DataConfig,
+        "partition": PartitionConfig,
+        "backbone": BackboneConfig,
+    }
+    paths = {
+        name: f"methods.{m}.{name}" for m, cls in registry.known().items() for name in cls.Config.model_fields
+    }
+    for section, model in sections.items():
+        paths |= {n: f"{section}.{name}" for name in model.model_fields for n in (name, f"{section}.{name}")}
+
+    def title(match: re.Match[str]) -> str:
+        name = match[0]
+        known = name in paths and ("_" in name or "." in name)  # a word without either may be a word
+        return f'"{field_title(paths[name])}"' if known else name
+
+    return _NAME.sub(title, text)
