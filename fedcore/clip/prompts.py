@@ -106,21 +106,23 @@ def encode_context(
     suffix: Suffix,
     lengths: Tensor | None = None,
     packed: bool = False,
+    deep: Tensor | None = None,
 ) -> Tensor:
     """Return unnormalised text features of [SOS] context[c] suffix[k] for contexts shared by all classes.
 
     Args:
         packed: leave out the padding of shorter class names, for many contexts at once.
+        deep: contexts that replace the first one at the entry of layers 1, 2, ....
 
-    Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all)
-    -> (clients, classes, d).
+    Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all),
+    deep (clients, layers, L, m) -> (clients, classes, d).
     """
     check_room(backbone, context.shape[1] if lengths is None else int(lengths.max()), suffix, "context")
     sos = _sos(backbone).expand(context.shape[0], 1, -1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
     return backbone.text.encode(
-        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, packed=packed
+        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, packed=packed, deep=deep
     )
 
 

@@ -83,17 +83,29 @@ class ImageTower:
         return x
 
     def tail(
-        self, hidden: Tensor, start: int, lora: Lora | None = None, projection: Tensor | None = None
+        self,
+        hidden: Tensor,
+        start: int,
+        lora: Lora | None = None,
+        projection: Tensor | None = None,
+        prompts: Tensor | None = None,
     ) -> Tensor:
         """Return unnormalised embeddings, computed from the activations entering layer ``start``.
 
+        Args:
+            prompts: learned tokens that enter layers ``start``, ``start`` + 1, ... beside the image's own,
+                each layer's in the place of what became of those before; the last ones stay to the end.
+
         Shape: hidden (clients, images, tokens, width), projection (clients, width, d) in the place of CLIP's
-        own -> (clients, images, d).
+        own, prompts (clients, layers, p, width) -> (clients, images, d).
         """
-        x = hidden
+        x, own = hidden, hidden.shape[2]
         last = len(self.blocks) - 1
         for layer in range(start, len(self.blocks)):
             block = self.blocks[layer]
+            if prompts is not None and layer - start < prompts.shape[1]:
+                learned = prompts[:, layer - start, None].expand(-1, x.shape[1], -1, -1)
+                x = torch.cat([x[:, :, :own], learned], 2)
             q, k, v = _project(block, layer, block.ln_1(x), lora)
             if layer == last:  # only the class token is pooled: the others need no query and no MLP
                 q, x = q[:, :, :1], x[:, :, :1]
@@ -164,6 +176,7 @@ class TextTower:
         lora: Lora | None = None,
         positions: Tensor | None = None,
         packed: bool = False,
+        deep: Tensor | None = None,
     ) -> Tensor:
         """Return unnormalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
 
@@ -171,11 +184,13 @@ class TextTower:
         Position embeddings count each client's own prefix length; prefix rows from lengths[c] on get
         attention weight exactly 0, so that clients of different lengths share a batch without padding inside
         any sequence. ``packed`` leaves out the padding behind shorter classes everywhere but in attention,
-        which pays where there are many sequences.
+        which pays where there are many sequences. ``deep`` replaces the prefix behind [SOS] at the entry of
+        layers 1, 2, ... by learned tokens.
 
         Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
         of [EOT] in the suffix, lengths (clients,) with 1 <= length <= P, positions
-        (context_length, m) in the place of CLIP's own, -> (clients, classes, d).
+        (context_length, m) in the place of CLIP's own, deep (clients, layers, P - 1, m)
+        -> (clients, classes, d).
         """
         clients, width_p, _ = prefix.shape
         classes, steps = suffix.shape[1:3]
@@ -193,6 +208,8 @@ class TextTower:
         s = packing.pack(s) if packing else s
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
+            if deep is not None and 0 < layer <= deep.shape[1]:
+                p = torch.cat([p[:, :, :1], deep[:, layer - 1, None]], 2)
             qp, kp, vp = _project(block, layer, block.ln_1(p), lora)
             qs, ks, vs = _project(block, layer, block.ln_1(s), lora)
             if packing:

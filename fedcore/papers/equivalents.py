@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedcore.methods import registry
-from fedcore.papers.names import BEST_BLOCKS, COCOOP_FORMS, COHORTS, PROMPT_LENGTHS
+from fedcore.papers.names import BEST_BLOCKS, COCOOP_FORMS, COHORTS, PROMPT_LENGTHS, VPT_FORMS
 from fedcore.papers.published import PublishedValue
 
 
@@ -77,6 +77,8 @@ def _fedot(value: PublishedValue) -> Equivalent | None:
         return Equivalent("fedclip")
     if name in ("FedGH(C)", "FedGH (CLIP)", "FedAKT(C)", "FedAKT (CLIP)"):
         return Equivalent("fedgh" if name.startswith("FedGH") else "fedakt")
+    if name in VPT_FORMS:
+        return Equivalent("vpt", dict(VPT_FORMS[name]))
     if name in COCOOP_FORMS:
         return Equivalent("cocoop", {"share": COCOOP_FORMS[name], "context_length": 4, "init": "words"})
     changes: dict[str, dict[str, Any]] = {

@@ -15,6 +15,15 @@ COCOOP_FORMS = {
 }
 """CoCoOp's federated forms as FedOT's tables print them -> the field ``share``."""
 
+VPT_FORMS = {
+    "VPT": {"prompt_length": 2, "depth": 1},  # Table 1 prints the row of VPT-Shallow with p = 2
+    "VPT-SHALLOW (p=2)": {"prompt_length": 2, "depth": 1},
+    "VPT-SHALLOW (p=10)": {"prompt_length": 10, "depth": 1},
+    "VPT-DEEP (p=2, d=2)": {"prompt_length": 2, "depth": 2},
+    "VPT-DEEP (p=10, d=9)": {"prompt_length": 10, "depth": 9},
+}
+"""VPT's forms as FedOT's tables print them -> fields of ``vpt``."""
+
 PROMPT_LENGTHS: dict[str, dict[str, int]] = {
     "p_prom.=12, g_prom.=20": {"prompt_length": 20, "personal_length": 12},
     "p_prom.=20, g_prom.=12": {"prompt_length": 12, "personal_length": 20},

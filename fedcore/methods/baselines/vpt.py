@@ -1,0 +1,125 @@
+"""VPT in FedOT's form: each client's own visual prompts, and one classifier for all (Jia et al., 2022)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fedcore.clip.lora import check_attention_layers, scaled_layer
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    Batch,
+    Generators,
+    LearningRate,
+    Method,
+    MethodConfig,
+    Params,
+    RunContext,
+    State,
+    Step,
+    cross_entropy,
+    method,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.clip.specs import BackboneSpec
+    from fedcore.federation import Problem
+
+
+class VPTConfig(MethodConfig):
+    """Hyper-parameters of federated VPT."""
+
+    prompt_length: int = Field(
+        2, ge=1, le=200, description="Learned tokens beside an image's own, in each layer (p; paper: 2, 10)"
+    )
+    depth: int = Field(
+        1,
+        ge=1,
+        le=12,
+        title="prompted layers",
+        description="Layers that have prompts of their own (d; 1 is VPT-Shallow, paper: also 2 and 9), "
+        "counted as in a tower of 12",
+    )
+    lr: LearningRate = Field(5e-5, description="Learning rate of local SGD (paper: 5e-5; FEMNIST 1e-3)")
+
+
+@method
+class VPT(Method[VPTConfig]):
+    """s w_g h(P) / |h(P)|: the classifier w_g is shared, the visual prompts P are each client's own."""
+
+    name = "vpt"
+    about = About(
+        title="VPT",
+        source="Jia et al., Visual Prompt Tuning, ECCV 2022, in the federated form of FedOT's comparison",
+        summary="CLIP stays frozen; a few learned tokens join those of every image. "
+        "VPT-Shallow puts them before the first layer of the image encoder, VPT-Deep puts new ones before "
+        "each of the first layers. "
+        "The prompts never leave their client. "
+        "The classifier, started from the class prompts, is trained by all clients and averaged. "
+        "The global model, without any prompt, is CLIP with that classifier. "
+        "Training passes through the whole image encoder.",
+        family="baseline",
+    )
+    Config = VPTConfig
+    shared = ("classifier",)
+
+    def __init__(self, config: VPTConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.tower = problem.backbone.image
+        self.scale = problem.backbone.logit_scale
+
+    @classmethod
+    def check(cls, config: VPTConfig, context: RunContext) -> None:
+        """Refuse backbones without attention layers.
+
+        Raises:
+            FedLensError: with field ``backbone.name``.
+        """
+        check_attention_layers(cls.about.title, context.spec, "backbone.name")
+
+    @classmethod
+    def reads(cls, config: VPTConfig, spec: BackboneSpec) -> str:
+        """Return the encoding that enters the first layer, which prompts join."""
+        return "layer:0"
+
+    def init(self, generator: Generators) -> State:
+        """Return the class prompts as classifier, and one draw of visual prompts for all clients.
+
+        Prompts are Xavier-uniform in the sizes of a patch, as in the authors' code.
+
+        Shape: classifier (K, d), prompts (clients, layers, p, width).
+        """
+        backbone, config = self.problem.backbone, self.config
+        spec = backbone.spec
+        layers = max(1, scaled_layer(config.depth, spec.vision_layers))
+        pixels = 3 * spec.image_size**2 // spec.patches
+        bound = (6 / (pixels + spec.vision_width)) ** 0.5
+        size = (layers, config.prompt_length, spec.vision_width)
+        prompts = torch.empty(*size, dtype=torch.float64)
+        prompts.uniform_(-bound, bound, generator=generator("vpt", "prompts"))
+        own = self.repeat({"prompts": prompts.to(backbone.device, backbone.dtype)})
+        return State(
+            shared={"classifier": self.problem.class_features.to(backbone.dtype)},
+            local={name: value.clone() for name, value in own.items()},
+        )
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        logits = self.logits(params, {}, batch.x)
+        return Step({("classifier", "prompts"): cross_entropy(logits, batch.labels, batch.mask)})
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s w_g h / |h|. Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
+        h, classifier = self.features(params, head, x)
+        return self.scale * (F.normalize(h, dim=-1) @ classifier.transpose(-1, -2))
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the prompted tower's embeddings and w_g; the global model has no prompts.
+
+        Shape: x (models, samples, tokens, width) -> (models, samples or K, d).
+        """
+        return self.tower.tail(x, 0, prompts=params.get("prompts")), params["classifier"]
