@@ -18,7 +18,7 @@ from faults.lab import Defect, Lab, warm_up
 from faults.verdict import DEFECTS, Family, Outcome, Tally, Verdict, table
 from fedcore.errors import FedLensError, first_line
 
-MODULES = ("kill", "clock", "lock", "disk", "bits")
+MODULES = ("kill", "clock", "lock", "disk", "bits", "inputs")
 FAMILIES = {f.name: f for module in MODULES for f in importlib.import_module(f"faults.{module}").FAMILIES}
 
 

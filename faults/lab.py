@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import psutil
 
 from faults.forked import POLL_SECONDS, Forked
 from faults.verdict import Outcome, Verdict
-from fedcore.config import backbones, expand, parse
+from fedcore.config import backbones, dumps, expand, parse
 from fedcore.engine import setup
 from fedcore.jobs import job
+from fedcore.papers.experiments import preset, published
 from fedcore.results.export import clients_csv, rounds_csv, summary_csv
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import JOB_TABLES
@@ -124,6 +126,36 @@ class Lab:
     def exported(self) -> str:
         """The exports of the undisturbed run."""
         return export(self.done / "runs.db")
+
+    @cached_property
+    def empty(self) -> Path:
+        """A database without experiments."""
+        folder = self.folder / "empty"
+        folder.mkdir()
+        Store(folder / "runs.db").prepare()
+        return folder
+
+    @cached_property
+    def json(self) -> bytes:
+        """The finished experiment as a JSON file."""
+        return Store(self.done / "runs.db").experiments.to_json([1]).encode()
+
+    @cached_property
+    def table(self) -> bytes:
+        """The results of two methods as a CSV file of a user's own."""
+        lines = ["method,seed,round,model,test_set,correct,total,split,point,domain"]
+        cells = product(("ours", "theirs"), (1, 2), range(3), ("global", "a", "b"), ("a", "b"))
+        for i, (method, seed, round_, model, test_set) in enumerate(cells):
+            lines.append(f"{method},{seed},{round_},{model},{test_set},{i % 60},60,test,broadcast,photo")
+        return "\n".join(lines).encode()
+
+    @cached_property
+    def tomls(self) -> list[bytes]:
+        """Experiment files: ours, and those of the papers."""
+        return [
+            dumps(parse(EXPERIMENT)).encode(),
+            *(dumps(preset(n)).encode() for n in sorted(published())[::9]),
+        ]
 
     def check_rows(self, db: Path) -> None:
         """Compare a finished run with the undisturbed one.
