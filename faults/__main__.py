@@ -6,6 +6,7 @@ import importlib
 import shutil
 import tempfile
 import time
+import traceback
 import zlib
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,7 @@ from faults.lab import Defect, Lab, warm_up
 from faults.verdict import DEFECTS, Family, Outcome, Tally, Verdict, table
 from fedcore.errors import FedLensError, first_line
 
-MODULES = ("kill", "clock", "lock", "disk", "bits", "inputs")
+MODULES = ("kill", "clock", "lock", "disk", "bits", "inputs", "hostile")
 FAMILIES = {f.name: f for module in MODULES for f in importlib.import_module(f"faults.{module}").FAMILIES}
 
 
@@ -33,7 +34,9 @@ def try_once(lab: Lab, chosen: Family, seed: int, number: int, folder: Path) -> 
     except Defect as error:
         return Verdict(error.outcome, str(error))
     except Exception as error:  # noqa: BLE001 - a raw error is what we look for
-        return Verdict(Outcome.RAW, f"{type(error).__name__}: {first_line(error)}")
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        notes = "; ".join(["", *getattr(error, "__notes__", [])])
+        return Verdict(Outcome.RAW, f"{first_line(error)} in {where.filename}:{where.lineno}{notes}")
     finally:
         end_all()
 

@@ -22,8 +22,8 @@ from fedcore.store import Store
 
 PATIENCE_SECONDS = 60
 PATHS = (
-    "", ".", "..", "/", "/proc", "/proc/self", "/dev/zero", "/dev/null", "/etc/passwd", "~", "~nobody", "a\x00b",
-    "x" * 5000, "/" + "a/" * 2000, "\ud800", "C:\\Windows", "file:///etc/passwd", "http://localhost/x",
+    "", ".", "..", "/", "/proc", "/proc/self", "/dev/zero", "/dev/null", "/etc/passwd", "~", "~nobody",
+    "a\x00b", "x" * 5000, "/" + "a/" * 2000, "\ud800", "C:\\Windows", "file:///etc/passwd", "http://localhost/x",
 )  # fmt: skip
 
 
