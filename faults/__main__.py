@@ -19,7 +19,7 @@ from faults.lab import Defect, Lab, warm_up
 from faults.verdict import DEFECTS, Family, Outcome, Tally, Verdict, table
 from fedcore.errors import FedLensError, first_line
 
-MODULES = ("kill", "clock", "lock", "disk", "bits", "inputs", "hostile")
+MODULES = ("kill", "clock", "lock", "disk", "bits", "inputs", "hostile", "web", "network")
 FAMILIES = {f.name: f for module in MODULES for f in importlib.import_module(f"faults.{module}").FAMILIES}
 
 
@@ -83,7 +83,7 @@ def main(
     end = None if hours is None else time.monotonic() + 3600 * hours
     warm_up()
     defects = 0
-    with tempfile.TemporaryDirectory(prefix="fedlens-lab-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fedlens-lab-", ignore_cleanup_errors=True) as folder:
         lab = Lab(Path(folder))
         while True:
             tallies = []

@@ -96,8 +96,9 @@ def _extract(archive: Path, folder: Path) -> Work[None]:
     except _BROKEN as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
+        reason = str(error).partition("\n")[0].rstrip(":") or type(error).__name__  # tarfile gives five lines
         raise FedLensError(
-            f"{archive}: damaged ({error}); get it again, or unpack it yourself and give the folder",
+            f"{archive}: damaged ({reason}); get it again, or unpack it yourself and give the folder",
             "data.root",
         ) from error
 

@@ -184,6 +184,7 @@ def test_unsafe_and_damaged_archives_are_refused(name, write, message, tmp_path:
     with pytest.raises(FedLensError) as caught:
         catalog.load("folder", str(archive))
     assert message in str(caught.value) and caught.value.field == "data.root"
+    assert "\n" not in str(caught.value)
     outside = [p for p in tmp_path.rglob("*") if p.is_file() and "unpacked" not in str(p)]
     assert outside == [archive] and not archives.unpacked_folder([archive]).exists()
 
