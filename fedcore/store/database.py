@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
-from fedcore.store import schema
+from fedcore.store import copies, schema
 from fedcore.store.network import network_file_system
 from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
@@ -130,7 +130,9 @@ def _migrate(path: Path) -> None:
         db.execute("PRAGMA foreign_keys=OFF")  # or rebuilding a table deletes the rows that refer to it
         db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
         try:
+            copies.drop_triggers(db)
             migrations.apply(db)
+            copies.create_triggers(db)
             db.commit()
         except BaseException:
             db.rollback()

@@ -194,6 +194,24 @@ def _rename_columns(db: Database) -> None:
     db.execute(NAMED_VIEW)
 
 
+INTEGRITY = """
+CREATE TABLE digests(
+  run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, digest TEXT NOT NULL,
+  PRIMARY KEY(run_id, round)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE copies(
+  table_name TEXT NOT NULL, key TEXT NOT NULL, content TEXT NOT NULL,
+  PRIMARY KEY(table_name, key)) STRICT, WITHOUT ROWID;
+"""
+"""What tells damage from what was recorded: see ``digests`` and ``copies``."""
+
+
+def _add_integrity(db: Database) -> None:
+    """Add digests of rounds (those recorded before have none) and second copies of the other rows."""
+    for statement in filter(str.strip, INTEGRITY.split(";")):
+        db.execute(statement)
+
+
 STEPS: dict[str, Callable[[Database], None]] = {
     "0001_first": _create_tables,
     "0002_kinds_in_accuracy_named": _add_named_view,
@@ -201,6 +219,7 @@ STEPS: dict[str, Callable[[Database], None]] = {
     "0004_tasks_and_slots": _claim_tasks,
     "0005_numbers_once": _never_reuse_ids,
     "0006_clear_names": _rename_columns,
+    "0007_integrity": _add_integrity,
 }
 """Migrations in their order; a file that records all of these names is up to date."""
 

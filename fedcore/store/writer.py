@@ -16,6 +16,7 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
 from fedcore.engine.events import STAGES, Entity, RoundFinished, RoundMeasures
 from fedcore.methods import registry
+from fedcore.store.digests import rounds_without, write_digests
 from fedcore.store.schema import RUN_TABLES
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def insert_record(database: Database, record: ExperimentRecord, text: str) -> No
                 f"INSERT INTO {name}({', '.join(('run_id', *table.columns))}) VALUES ({places})",
                 ([run_id, *values] for values in table.rows),
             )
+        write_digests(database, run_id, rounds_without(database.conn, run_id))
 
 
 def _check_columns(database: Database, table: str, names: Iterable[str]) -> None:
@@ -251,6 +253,7 @@ def insert_round(database: Database, run_id: int, event: RoundFinished) -> None:
     )
     for split, stage in sorted({(int(c.split), STAGE_CODES[c.stage]) for c in event.cells}):
         database.execute(SCORES, {"run": run_id, "split": split, "stage": stage, "round": number})
+    write_digests(database, run_id, [number])
 
 
 def update_summary(database: Database, run_id: int) -> None:
@@ -260,7 +263,7 @@ def update_summary(database: Database, run_id: int) -> None:
 
 def delete_rounds_after(database: Database, run_id: int, last: int | None) -> None:
     """Delete what a run recorded after round ``last``; None deletes everything, its entities too."""
-    for table in RUN_TABLES:
+    for table in (*RUN_TABLES, "digests"):
         if table != "entities":
             database.execute(
                 f"DELETE FROM {table} WHERE run_id=? AND round>?", [run_id, -1 if last is None else last]

@@ -1,0 +1,77 @@
+"""Second copies of the rows that describe experiments, runs and their models, so that damage is noticed.
+
+SQLite has no checksums of its own: a bit that flips on the disk would change a label or a date without a
+word. Triggers keep the copies, so they follow every write, also one made with another program.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+KEYS = {"experiments": ("id",), "runs": ("id",), "entities": ("run_id", "entity")}
+"""Tables whose rows are copied, with their keys."""
+VOLATILE = ("owner", "pid", "pid_started", "heartbeat_at")
+"""Columns that say which process does a run; they change every few seconds, and nothing exports them."""
+
+
+def create_triggers(database: Database) -> None:
+    """Copy all rows as they are now, and from here on every change; needed after each migration."""
+    drop_triggers(database)
+    for table in KEYS:
+        columns = _columns(database.conn, table)
+        key, content = _key(table, "NEW."), _content(columns, "NEW.")
+        copy = f"INSERT OR REPLACE INTO copies VALUES ('{table}', {key}, {content})"
+        actions = {
+            "INSERT": copy,
+            f"UPDATE OF {', '.join(columns)}": copy,
+            "DELETE": f"DELETE FROM copies WHERE table_name='{table}' AND key={_key(table, 'OLD.')}",
+        }
+        for event, action in actions.items():
+            name = f"copies_of_{table}_{event.partition(' ')[0].lower()}"
+            database.execute(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {action}; END")
+        database.execute(f"DELETE FROM copies WHERE table_name='{table}'")
+        database.execute(
+            f"INSERT INTO copies SELECT '{table}', {_key(table, '')}, {_content(columns, '')} FROM {table}"
+        )
+
+
+def drop_triggers(database: Database) -> None:
+    """Drop the triggers, which would be in the way of a migration that rebuilds a table."""
+    names = "SELECT name FROM sqlite_master WHERE type='trigger' AND name GLOB 'copies_of_*'"
+    for row in database.execute(names).fetchall():
+        database.execute(f"DROP TRIGGER {row[0]}")
+
+
+def differences(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield one line for each row that is not as its copy says."""
+    for table in KEYS:
+        content = _content(_columns(connection, table), "r.")
+        rows = connection.execute(
+            f"SELECT {_key(table, 'r.')} FROM {table} r LEFT JOIN copies c ON c.table_name='{table}' "
+            f"AND c.key={_key(table, 'r.')} WHERE c.content IS NOT {content}"
+        )
+        yield from (f"{table}: row {row[0]} is not as it was written" for row in rows.fetchall())
+        lost = connection.execute(
+            f"SELECT key FROM copies c WHERE table_name='{table}' AND NOT EXISTS "
+            f"(SELECT 1 FROM {table} r WHERE {_key(table, 'r.')}=c.key)"
+        )
+        yield from (f"{table}: row {row[0]} is lost" for row in lost.fetchall())
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    return [name for name in names if name not in VOLATILE]
+
+
+def _key(table: str, row: str) -> str:
+    return " || ' ' || ".join(f"{row}{name}" for name in KEYS[table]) + (" || ''" * (len(KEYS[table]) == 1))
+
+
+def _content(columns: list[str], row: str) -> str:
+    """Return SQL for all values in one text; ``quote`` writes numbers so that they can be read back exactly."""
+    return " || ',' || ".join(f"quote({row}{name})" for name in columns)
