@@ -62,6 +62,7 @@ def export(
     if write is None:
         formats = ", ".join(of for name, of in writers if name == table)
         raise FedLensError(f"table '{table}' is not written as {format}; choose {formats}", "format")
+    store.integrity.require(ids)
     text = write(store, ids)
     if output is None:
         sys.stdout.write(text)

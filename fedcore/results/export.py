@@ -1,4 +1,8 @@
-"""Comparison files: summary, rounds and clients as CSV, LaTeX and JSON, with the numbers of the screen."""
+"""Comparison files: summary, rounds and clients as CSV, LaTeX and JSON, with the numbers of the screen.
+
+Each file is made of a database that was checked a moment before; a damaged one is refused (``FedLensError``,
+field ``db``). The LaTeX table is drawn on the page too, so its callers check before they write it to a file.
+"""
 
 from __future__ import annotations
 
@@ -152,6 +156,7 @@ def summary_csv(
         FedLensError: field ``baseline``, when no row has that label.
     """
     ids = list(experiment_ids)
+    store.integrity.require(ids)
     comparisons = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
     labels = dict.fromkeys(g.label for c in comparisons for g in c.groups)
     if baseline is not None and baseline not in labels:
@@ -162,7 +167,9 @@ def summary_csv(
 
 def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
     """Return a row per run, round, split, stage, model and test set, with counts."""
-    runs = {r.id: r for r in store.runs.of_experiments(experiment_ids)}
+    ids = list(experiment_ids)
+    store.integrity.require(ids)
+    runs = {r.id: r for r in store.runs.of_experiments(ids)}
     names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
     def rows() -> Iterable[list[object]]:
@@ -181,7 +188,9 @@ def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
 
 def clients_csv(store: Store, experiment_ids: Iterable[int]) -> str:
     """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
-    runs = store.runs.of_experiments(experiment_ids)
+    ids = list(experiment_ids)
+    store.integrity.require(ids)
+    runs = store.runs.of_experiments(ids)
     names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
     def rows() -> Iterable[list[object]]:
@@ -344,6 +353,7 @@ def summary_json(
 ) -> str:
     """Return the summary with the config and environment of every run."""
     ids = list(experiment_ids)
+    store.integrity.require(ids)
     comparisons = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
     runs = store.runs.of_experiments(ids)
     configs = store.runs.configs([r.id for r in runs])

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
-from fedcore.store import copies, schema
+from fedcore.store import schema
+from fedcore.store.integrity import copies
 from fedcore.store.network import network_file_system
 from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
@@ -113,19 +114,20 @@ def _migrate(path: Path) -> None:
         raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
     if _up_to_date(path):
         return
-    from sqlite_utils import Database
 
     migrations = schema.migrations()
     with _opened(path) as db:
         tables = set(db.table_names())
         if tables:
             _refuse_foreign(path, tables)
-        known = {m.name for m in migrations.pending(Database(memory=True))}
-        newer = {m.name for m in migrations.applied(db)} - known
+        names, applied = list(schema.STEPS), applied_migrations(db.conn)
+        newer = applied - set(names)
         if newer:
             raise FedLensError(
                 f"{path} was made by a newer FedLens ({', '.join(sorted(newer))}); update FedLens", "db"
             )
+        if applied != set(names[: len(applied)]) or (tables and not applied):
+            raise FedLensError(f"{path} is damaged: it does not say how it was made; restore a backup", "db")
         _until_unlocked(db.enable_wal, BUSY_SECONDS)
         db.execute("PRAGMA foreign_keys=OFF")  # or rebuilding a table deletes the rows that refer to it
         db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done

@@ -14,6 +14,7 @@ from fedcore.errors import FedLensError, reading_stored
 from fedcore.methods import registry
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder
 from fedcore.store.exchange.json_file import experiments_json
+from fedcore.store.integrity.check import Integrity
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
@@ -205,8 +206,16 @@ class Experiments:
         return self.create(renamed, [RunConfig.model_validate_json(row["config"]) for row in rows])
 
     def to_json(self, experiment_ids: Iterable[int]) -> str:
-        """Return everything recorded of some experiments as one JSON text (see ``experiments_json``)."""
-        return experiments_json(self._file, experiment_ids)
+        """Return everything recorded of some experiments as one JSON text (see ``experiments_json``).
+
+        Raises:
+            FedLensError: for an id that does not exist, and for a damaged database.
+        """
+        ids = list(experiment_ids)
+        for number in ids:
+            self.get(number)
+        Integrity(self._file).require(ids)
+        return experiments_json(self._file, ids)
 
 
 def _row(row: sqlite3.Row, runs: Sequence[RunRow]) -> ExperimentRow:

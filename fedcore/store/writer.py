@@ -16,7 +16,7 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.config.grouping import group_hash
 from fedcore.engine.events import STAGES, Entity, RoundFinished, RoundMeasures
 from fedcore.methods import registry
-from fedcore.store.digests import rounds_without, write_digests
+from fedcore.store.integrity.digests import rounds_without, write_digests
 from fedcore.store.schema import RUN_TABLES
 
 if TYPE_CHECKING:

@@ -16,6 +16,11 @@ from fedcore.results.statistics import Test
 from fedcore.store import ExperimentRow, Store
 
 
+def _checked(store: Store, ids: Sequence[int], text: str) -> str:
+    store.integrity.require(ids)
+    return text
+
+
 def draw(
     store: Store,
     experiments: Sequence[ExperimentRow],
@@ -42,7 +47,7 @@ def draw(
         ("Summary CSV", "summary", "csv", summary_csv),
         ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(store, ids)),
         ("Clients CSV", "clients", "csv", lambda: export.clients_csv(store, ids)),
-        ("LaTeX table", "summary", "tex", lambda: latex),
+        ("LaTeX table", "summary", "tex", partial(_checked, store, ids, latex)),
         ("Whole experiment JSON", "experiment", "json", lambda: store.experiments.to_json(ids)),
         ("Summary JSON", "summary", "json", summary_json),
     )

@@ -31,6 +31,9 @@ def theirs(tmp_path: Path) -> Path:
 def run_sql(path: Path, *statements: str) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints=ON")
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute("DELETE FROM digests")
         for statement in statements:
             connection.execute(statement)
 

@@ -76,8 +76,9 @@ CHANGES = {
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
+    "integrity": {"findings", "require"},
 }
-"""Methods that write: by experiment, run or task, found by its key."""
+"""Methods that write: by experiment, run or task, found by its key; and those that read all to check it."""
 
 LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entities")
 

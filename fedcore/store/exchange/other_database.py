@@ -9,10 +9,11 @@ from pathlib import Path
 
 from fedcore.errors import FedLensError
 from fedcore.store.database import applied_migrations, reading_as_it_is
+from fedcore.store.integrity import digests
 from fedcore.store.schema import MIGRATION_SET, STEPS, migrations
 
 LARGEST_VALUE = 50_000_000  # bytes of one text; those of FedLens have a few thousand
-REBUILT = ("_sqlite_migrations", "sqlite_sequence")
+REBUILT = ("_sqlite_migrations", "sqlite_sequence", "copies")
 """Tables of the copy that its own migrations fill."""
 
 
@@ -42,8 +43,16 @@ def copy_of(path: Path) -> Iterator[sqlite3.Connection]:
                 _copy_rows(source, copy, table)
         if copy.execute("PRAGMA foreign_key_check").fetchone():
             raise ValueError("rows refer to runs or experiments that are not there")
+        if not missing:
+            _check_digests(copy)
         steps.apply(database)
         yield copy
+
+
+def _check_digests(copy: sqlite3.Connection) -> None:
+    runs = [row["id"] for row in copy.execute("SELECT id FROM runs ORDER BY id")]
+    for finding in digests.differences(copy, runs):
+        raise ValueError(finding)
 
 
 def _missing_steps(path: Path, source: sqlite3.Connection) -> list[str]:

@@ -38,6 +38,11 @@ def create_triggers(database: Database) -> None:
         database.execute(
             f"INSERT INTO copies SELECT '{table}', {_key(table, '')}, {_content(columns, '')} FROM {table}"
         )
+    database.execute("DELETE FROM copies WHERE table_name='schema'")
+    database.execute(
+        "INSERT INTO copies SELECT 'schema', name, sql FROM sqlite_master "
+        "WHERE sql IS NOT NULL AND name NOT GLOB '_sqlite*'"
+    )
 
 
 def drop_triggers(database: Database) -> None:
@@ -45,6 +50,15 @@ def drop_triggers(database: Database) -> None:
     names = "SELECT name FROM sqlite_master WHERE type='trigger' AND name GLOB 'copies_of_*'"
     for row in database.execute(names).fetchall():
         database.execute(f"DROP TRIGGER {row[0]}")
+
+
+def schema_differences(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield one line for each table, index or trigger of ours whose statement is not as it was made."""
+    rows = connection.execute(
+        "SELECT c.key FROM copies c LEFT JOIN sqlite_master m ON m.name=c.key "
+        "WHERE c.table_name='schema' AND m.sql IS NOT c.content"
+    )
+    yield from (f"the definition of {row[0]} is not as it was made" for row in rows)
 
 
 def differences(connection: sqlite3.Connection) -> Iterator[str]:
@@ -73,5 +87,5 @@ def _key(table: str, row: str) -> str:
 
 
 def _content(columns: list[str], row: str) -> str:
-    """Return SQL for all values in one text; ``quote`` writes numbers so that they can be read back exactly."""
+    """Return SQL for all values in one text; ``quote`` writes numbers so that they read back exactly."""
     return " || ',' || ".join(f"quote({row}{name})" for name in columns)

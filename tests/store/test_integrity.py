@@ -1,0 +1,174 @@
+"""Damage is noticed before numbers leave the database, whatever it hit; a change by a person is none."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.results.export import clients_csv, rounds_csv, summary_csv, summary_json
+from fedcore.store import Store
+from fedcore.store.database import reading, writing
+from fedcore.store.integrity import copies
+from fedcore.store.writer import delete_rounds_after
+from tests.support import fill
+
+EXPORTS = (
+    summary_csv,
+    summary_json,
+    rounds_csv,
+    clients_csv,
+    lambda store, ids: store.experiments.to_json(ids),
+)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database in one file, without a write-ahead log."""
+    db = tmp_path_factory.mktemp("sound") / "runs.db"
+    fill.done(db, fill.an_experiment("Sound", methods=("fedot", "zero-shot"), seeds=(1, 2), rounds=3))
+    with closing(sqlite3.connect(db)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return db
+
+
+@pytest.fixture
+def db(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copy(sound, tmp_path / "runs.db")
+
+
+def altered(db: Path, statement: str) -> None:
+    """Change rows as damage would: past the triggers."""
+    with closing(sqlite3.connect(db)) as connection, connection:
+        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(statement)
+        for _, sql in triggers:
+            connection.execute(sql)
+
+
+def exports(db: Path) -> list[str]:
+    return [export(Store(db), [1]) for export in EXPORTS]
+
+
+def test_what_was_recorded_is_sound(db):
+    assert Store(db).integrity.findings() == []
+    assert all(exports(db))
+
+
+@pytest.mark.parametrize(
+    ("statement", "finding"),
+    [
+        ("UPDATE accuracy SET correct=correct-1 WHERE rowid_is", "is not as it was recorded"),
+        ("UPDATE accuracy SET loss=loss*(1+1e-15) WHERE rowid_is", "is not as it was recorded"),
+        ("DELETE FROM accuracy WHERE rowid_is", "is not as it was recorded"),
+        ("UPDATE rounds SET train_loss=train_loss/2 WHERE run_id=1 AND round=2", "run 1, round 2 is not"),
+        ("DELETE FROM rounds WHERE run_id=2 AND round=2", "run 2, round 2 is not"),
+        ("UPDATE scores SET personal_worst=0 WHERE run_id=2 AND round=2", "run 2, round 2 is not"),
+        ("UPDATE client_rounds SET steps=steps+1 WHERE run_id=1 AND round=1", "run 1, round 1 is not"),
+        ("UPDATE diagnostics SET value=value+1 WHERE run_id=1 AND round=1", "run 1, round 1 is not"),
+        ("UPDATE runs SET label='GedOT' WHERE id=1", "runs: row 1 is not as it was written"),
+        ("UPDATE runs SET best_test=best_test*(1+1e-15) WHERE id=1", "runs: row 1 is not as it was written"),
+        ("UPDATE runs SET finished_at=finished_at+1 WHERE id=3", "runs: row 3 is not as it was written"),
+        ("UPDATE entities SET name='odd' WHERE run_id=1 AND entity=1", "entities: row 1 1 is not"),
+        ("DELETE FROM entities WHERE run_id=1 AND entity=1", "entities: row 1 1 is lost"),
+        ("UPDATE experiments SET name='other'", "experiments: row 1 is not as it was written"),
+        ("DELETE FROM experiments", "refers to a row of experiments that is not there"),
+        ("UPDATE digests SET digest='0' WHERE run_id=1 AND round=1", "run 1, round 1 is not"),
+        ("DELETE FROM copies WHERE table_name='runs' AND key='1'", "runs: row 1 is not as it was written"),
+        ("DROP INDEX runs_experiment", "the definition of runs_experiment is not as it was made"),
+        ("ALTER TABLE rounds RENAME COLUMN bytes_up TO bytes_in", "the definition of rounds is not"),
+    ],
+)
+def test_every_changed_value_is_noticed(db, statement, finding):
+    altered(db, statement.replace("rowid_is", "run_id=1 AND split=2 AND stage=1 AND round=2 AND model=1"))
+    assert any(finding in line for line in Store(db).integrity.findings())
+    if "DELETE FROM experiments" not in statement:
+        for export in EXPORTS:
+            with pytest.raises(FedLensError, match="is damaged .* nothing is exported; `fedlens doctor`"):
+                export(Store(db), [1])
+
+
+def test_rounds_without_digests_are_checked_by_what_follows_from_them(db):
+    """Runs of earlier versions have none."""
+    altered(db, "DELETE FROM digests")
+    assert Store(db).integrity.findings() == []
+    altered(
+        db, "UPDATE accuracy SET correct=correct-1 WHERE run_id=1 AND round=2 AND model=test_set AND model=1"
+    )
+    assert "run 1, round 2: the mean accuracy does not follow" in Store(db).integrity.findings()[0]
+
+
+def test_rows_of_unknown_models_are_noticed_without_digests(db):
+    altered(db, "DELETE FROM digests")
+    altered(db, "UPDATE accuracy SET test_set=99 WHERE run_id=1 AND round=2 AND model=0 AND test_set=1")
+    assert "belong to no known model or test set" in Store(db).integrity.findings()[0]
+
+
+def test_what_a_person_changes_with_another_program_is_no_damage(db):
+    with closing(sqlite3.connect(db)) as connection, connection:
+        connection.execute("UPDATE experiments SET name='renamed elsewhere'")
+        connection.execute("UPDATE runs SET label='mine' WHERE id=1")
+        connection.execute("CREATE TABLE notes_of_mine(a)")
+        connection.execute("CREATE VIEW view_of_mine AS SELECT * FROM runs")
+        connection.execute("DELETE FROM entities WHERE run_id=1 AND entity=99")
+    assert Store(db).integrity.findings() == []
+    assert "renamed elsewhere" in rounds_csv(Store(db), [1])
+
+
+def test_what_fedlens_changes_is_no_damage(db):
+    store = Store(db)
+    store.experiments.edit(1, name="edited", tags=("a",), notes="n")
+    created = store.experiments.clone(1)
+    store.runs.stop(created.run_ids)
+    assert store.runs.retry(created.run_ids) == list(created.run_ids)
+    store.experiments.delete(created.experiment_id)
+    assert store.integrity.findings() == []
+
+
+def test_damage_of_another_experiment_stops_no_export(db):
+    fill.done(db, fill.an_experiment("Other", methods=("zero-shot",), seeds=(1,), rounds=1))
+    altered(db, "UPDATE rounds SET train_loss=1 WHERE run_id=(SELECT max(id) FROM runs) AND round=0")
+    assert len(Store(db).integrity.findings()) == 1
+    assert all(exports(db))
+
+
+def test_a_resumed_run_leaves_no_digest_of_a_deleted_round(db):
+    with writing(db) as database:
+        delete_rounds_after(database, 1, 1)
+    with reading(db) as connection:
+        assert [r[0] for r in connection.execute("SELECT round FROM digests WHERE run_id=1")] == [0, 1]
+
+
+def test_flipped_bits_are_refused_or_change_nothing(sound, tmp_path):
+    expected, refused = exports(sound), 0
+    content, draw = sound.read_bytes(), random.Random(5)
+    used = [i for i, byte in enumerate(content) if byte]
+    for _ in range(25):
+        damaged = bytearray(content)
+        damaged[draw.choice(used)] ^= 1 << draw.randrange(8)
+        db = tmp_path / "damaged.db"
+        for suffix in ("", "-wal", "-shm"):
+            db.with_name(db.name + suffix).unlink(missing_ok=True)
+        db.write_bytes(bytes(damaged))
+        try:
+            assert exports(db) == expected
+        except FedLensError:
+            refused += 1
+    assert refused > 5
+
+
+def test_copies_follow_a_table_that_a_migration_changed(db):
+    with writing(db) as database:
+        copies.drop_triggers(database)
+        database.execute("ALTER TABLE runs ADD COLUMN more TEXT DEFAULT 'x'")
+        copies.create_triggers(database)
+    assert Store(db).integrity.findings() == []
+    altered(db, "UPDATE runs SET more='y' WHERE id=1")
+    assert Store(db).integrity.findings() == ["runs: row 1 is not as it was written"]
