@@ -37,6 +37,8 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "runs.folder": lambda store: store.runs.folder(1),
     "runs.log_path": lambda store: store.runs.log_path(1),
     "runs.newest_checkpoint": lambda store: store.runs.newest_checkpoint(1),
+    "runs.checkpoints": lambda store: store.runs.checkpoints(1),
+    "runs.last_round": lambda store: store.runs.last_round(1),
     "queue.ids": lambda store: store.queue.ids(),
     "queue.runs": lambda store: store.queue.runs(),
     "queue.slots": lambda store: store.queue.slots(),
