@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from fedcore.methods.base import BatchSize, LearningRate, MethodConfig, Optimiser, WeightDecay, Weighting
 from fedcore.methods.class_texts import ClassText, ClassTextConfig
 
+OrthogonalityNorm = Literal["frobenius", "mean_squares", "spectral"]
+
 
 class LoRAConfig(MethodConfig):
     """FedAlign's hyper-parameters of low-rank updates, which the baselines that it is compared with share.
@@ -73,6 +75,12 @@ class FedAlignConfig(ClassTextConfig, LoRAConfig):
         title="renormalise means",
         description="Normalise the class means in the penalty to unit length (the paper does not)",
     )
+    orthogonality_norm: OrthogonalityNorm = Field(
+        "frobenius",
+        description="Norm of the penalty: Frobenius, the mean of squares (the code that the paper cites), or "
+        "spectral (as the paper's subscript 2 reads); for mean_squares, choose a larger mu",
+        json_schema_extra={"words": {"frobenius": "Frobenius", "mean_squares": "mean of squares"}},
+    )
     scale: float | Literal["clip"] = Field(
         14.3,
         title="cosine scale",
@@ -115,12 +123,19 @@ class FedAlignConfig(ClassTextConfig, LoRAConfig):
         title="leave out own update",
         description="Leave a client's own update out of the mean that it starts from next (paper: yes)",
     )
-    average: Literal["product", "factors"] = Field(
-        "product",
+    average: Literal["exact", "product", "factors"] = Field(
+        "exact",
         title="averaging of updates",
-        description="Average the products B A and truncate to rank r (paper, Eq. 13, 14), or average B "
-        "and A separately",
-        json_schema_extra={"words": {"product": "products B A", "factors": "B and A apart"}},
+        description="Average the products B A and cut to rank r only the factors that the next round starts "
+        "from (exact; paper, Eq. 13, 14), cut what is evaluated too (product, as in earlier releases), or "
+        "average B and A separately",
+        json_schema_extra={
+            "words": {
+                "exact": "products B A",
+                "product": "products, cut to rank r",
+                "factors": "B and A apart",
+            }
+        },
     )
     server_lr: LearningRate = Field(
         1e-3,

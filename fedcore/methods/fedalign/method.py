@@ -34,6 +34,7 @@ from fedcore.methods.fedalign.mixing import (
     mix_parts,
     personalise,
     relevance,
+    resized,
 )
 from fedcore.methods.fedalign.towers import (
     Towers,
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
     from fedcore.clip.specs import BackboneSpec
     from fedcore.federation import LocalData, Problem
+
+LARGEST_SERVED_RANK = 64
+"""Personal models of up to this rank are exact means; every client has one, so larger ones are cut."""
 
 
 @method
@@ -109,6 +113,9 @@ class FedAlign(Described):
         start = first_adapted_layer(config.start_layer, layers)
         self.low = max(0, boundary - start)  # adapted layers that take the global mean
         self.scale = problem.backbone.logit_scale if config.scale == "clip" else config.scale
+        stacked = config.rank * len(problem.clients) if config.average == "exact" else config.rank
+        self.global_rank = min(stacked, max(config.rank, problem.backbone.spec.vision_width))
+        self.served_rank = self.global_rank if stacked <= LARGEST_SERVED_RANK else config.rank
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
@@ -140,13 +147,18 @@ class FedAlign(Described):
         """Return B = 0 and one A for all: with an A each, averaging the factors would mix unrelated bases.
 
         Shape: image_a (clients, layers, 3, r, width), image_b (clients, layers, 3, width, r), and under
-        table4 what ``Towers`` names; serving_* alike; without the client axis global_*, the global encoder,
-        and text_*, the text tower; text (K, d).
+        table4 what ``Towers`` names; serving_* alike, with ranks that hold an exact mean; without the client
+        axis global_*, the global encoder, and text_*, the text tower; text (K, d).
         """
         image, text = self.towers.first_image(generator), self.towers.first_text(generator)
-        personal = {name: value.clone() for name, value in self.repeat(image).items()}
-        serving = {name: value.clone() for name, value in personal.items()}
-        server = named("text", text) | named("global", image) | named("serving", serving)
+        wide, served = (
+            image | dict(zip("ab", resized(image["a"], image["b"], rank), strict=True))
+            for rank in (self.global_rank, self.served_rank)
+        )
+        personal, serving = (
+            {name: value.clone() for name, value in self.repeat(parts).items()} for parts in (image, served)
+        )
+        server = named("text", text) | named("global", wide) | named("serving", serving)
         features = self.towers.text(text, self.texts)
         return State(shared={"text": features}, personal=named("image", personal), server=server)
 
@@ -157,7 +169,14 @@ class FedAlign(Described):
         logits = cosine_logits(features, params["text"], self.scale)
         contrast = cross_entropy(logits, batch.labels, batch.mask)
         classes = len(self.problem.classes)
-        penalty = orthogonality(features, batch.labels, batch.mask, classes, self.config.renormalise)
+        penalty = orthogonality(
+            features,
+            batch.labels,
+            batch.mask,
+            classes,
+            self.config.renormalise,
+            self.config.orthogonality_norm,
+        )
         return Step(
             {tuple(named("image", image)): contrast + self.config.orthogonality * penalty},
             record={"feature": features, "correct": logits.argmax(-1) == batch.labels},
@@ -192,15 +211,17 @@ class FedAlign(Described):
         text = self._train_text(parts_of("text", state.server), uploads, generator)
         weights, average = uploads.weights(self.config.weighting), self.config.average
         trained = parts_of("image", {n: v for n, v in uploads.values.items() if isinstance(v, torch.Tensor)})
-        common = mix_parts(trained, weights[None], average)  # Eq. 14
+        common = mix_parts(trained, weights[None], average, self.global_rank)  # Eq. 14
         start, serve, _ = self._attention(uploads)
         server = named("text", text) | named("global", {part: value[0] for part, value in common.items()})
         personal: Params = {}
-        for kind, kept, new, alpha in (
-            ("image", state.personal, personal, start),
-            ("serving", state.server, server, serve),
+        for kind, kept, new, alpha, rank in (
+            ("image", state.personal, personal, start, self.config.rank),
+            ("serving", state.server, server, serve, self.served_rank),
         ):
-            for name, value in named(kind, personalise(trained, common, alpha, self.low, average)).items():
+            mean = common if rank == self.global_rank else mix_parts(trained, weights[None], average, rank)
+            parts = personalise(trained, mean, alpha, self.low, average, rank)
+            for name, value in named(kind, parts).items():
                 new[name] = kept[name].index_copy(0, uploads.clients.to(value.device), value)
         with torch.no_grad():
             features = self.towers.text(text, self.texts)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedcore.federation import LocalData, Problem
     from fedcore.methods.fedalign.config import FedAlignConfig
 
+Average = Literal["exact", "product", "factors"]
 ROW_NORM = 3**-0.5
 """Norm of a row of a fresh A (Kaiming-uniform): an A from the server is as large as the first one."""
 
@@ -80,29 +81,37 @@ def attend(
     return torch.where(alone[:, None], otherwise, weights), alone
 
 
-def mix(
-    a: Tensor, b: Tensor, weights: Tensor, average: Literal["product", "factors"]
-) -> tuple[Tensor, Tensor]:
+def mix(a: Tensor, b: Tensor, weights: Tensor, average: Average, rank: int) -> tuple[Tensor, Tensor]:
     """Return the factors of several weighted means of the clients' updates B_j A_j.
 
-    "product" averages the products and cuts back to rank r by SVD. As sum_j w_j B_j A_j is [B_1 .. B_C] D
-    [A_1; ..; A_C] with D diagonal, QR of both stacks leaves an SVD of size rC for each mean. On the
-    CPU in float64, since an SVD's bits differ between devices.
+    The products are averaged, and cut to ``rank`` by SVD; a mean of C clients has rank r C at most, so that
+    it is exact from there on. As sum_j w_j B_j A_j is [B_1 .. B_C] D [A_1; ..; A_C] with D diagonal, QR of
+    both stacks leaves an SVD of size r C for each mean. On the CPU in float64, since an SVD's bits differ
+    between devices. "factors" averages the factors instead, and its means have their rank.
 
     Shape: a (clients, layers, 3, r, width), b (clients, layers, 3, width, r), weights (means, clients)
-    -> a (means, layers, 3, r, width), b (means, layers, 3, width, r).  Source: Eq. 13, 14.
+    -> a (means, layers, 3, rank, width), b (means, layers, 3, width, rank).  Source: Eq. 13, 14.
     """
     if average == "factors":
         return blend(a, weights), blend(b, weights)
-    rank, weights = a.shape[3], weights.double().cpu()
+    weights = weights.double().cpu()
     a64, b64 = a.double().cpu(), b.double().cpu()
     q_b, r_b = torch.linalg.qr(b64.permute(1, 2, 3, 0, 4).flatten(3))  # of (layers, 3, width, C r)
     q_a, r_a = torch.linalg.qr(a64.permute(1, 2, 4, 0, 3).flatten(3))
-    diagonal = weights.repeat_interleave(rank, 1)[:, None, None, None]
+    diagonal = weights.repeat_interleave(a.shape[3], 1)[:, None, None, None]
     u, s, vh = torch.linalg.svd((r_b * diagonal) @ r_a.transpose(-1, -2))
     mixed_a = ROW_NORM * vh[..., :rank, :] @ q_a.transpose(-1, -2)
     mixed_b = q_b @ (u[..., :rank] * s[..., None, :rank]) / ROW_NORM
-    return mixed_a.to(a.device, a.dtype), mixed_b.to(b.device, b.dtype)
+    return resized(mixed_a.to(a.device, a.dtype), mixed_b.to(b.device, b.dtype), rank)
+
+
+def resized(a: Tensor, b: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Return factors of another rank: the first columns of B and rows of A, or zeros after the last.
+
+    Shape: a (..., r, width), b (..., width, r) -> a (..., rank, width), b (..., width, rank).
+    """
+    more = max(0, rank - a.shape[-2])
+    return F.pad(a[..., :rank, :], (0, 0, 0, more)), F.pad(b[..., :rank], (0, more))
 
 
 def blend(values: Tensor, weights: Tensor) -> Tensor:
@@ -114,20 +123,22 @@ def blend(values: Tensor, weights: Tensor) -> Tensor:
     return mixed.to(values.device, values.dtype)
 
 
-def mix_parts(parts: Params, weights: Tensor, average: Literal["product", "factors"]) -> Params:
+def mix_parts(parts: Params, weights: Tensor, average: Average, rank: int) -> Params:
     """Average all that clients trained: a and b as low-rank updates, everything else directly.
 
     Shape: parts (clients, ...), weights (means, clients) -> (means, ...).
     """
-    a, b = mix(parts["a"], parts["b"], weights, average)
+    a, b = mix(parts["a"], parts["b"], weights, average, rank)
     rest = {name: blend(value, weights) for name, value in parts.items() if name not in ("a", "b")}
     return {"a": a, "b": b, **rest}
 
 
 def personalise(
-    parts: Params, common: Params, alpha: Tensor, low: int, average: Literal["product", "factors"]
+    parts: Params, common: Params, alpha: Tensor, low: int, average: Average, rank: int
 ) -> Params:
     """Mix the ``low`` lowest adapted layers by the global mean and the others by attention (Section 4.4).
+
+    The factors of both, and so of ``common``, have this rank.
 
     Of what else is trained, the embeddings lie below all layers and take the mean; the projection lies above
     and takes attention, unless no layer does.
@@ -137,7 +148,7 @@ def personalise(
     upper = {name: parts[name][:, low:] for name in ("a", "b")}
     if "projection" in parts and low < parts["a"].shape[1]:
         upper["projection"] = parts["projection"]
-    high = mix_parts(upper, alpha, average)
+    high = mix_parts(upper, alpha, average, rank)
     mean = {name: value.expand(len(alpha), *value.shape[1:]) for name, value in common.items()}
     layers = {name: torch.cat([mean[name][:, :low], high[name]], 1) for name in ("a", "b")}
     return {**mean, **high, **layers}

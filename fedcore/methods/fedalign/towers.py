@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fedcore.clip.backbone import Backbone
     from fedcore.clip.specs import BackboneSpec
-    from fedcore.methods.fedalign.config import FedAlignConfig
+    from fedcore.methods.fedalign.config import FedAlignConfig, OrthogonalityNorm
 
 
 def encoding(config: FedAlignConfig, spec: BackboneSpec) -> str:
@@ -39,8 +39,15 @@ def parts_of(tower: str, params: Params) -> Params:
     return {name.removeprefix(prefix): v for name, v in params.items() if name.startswith(prefix)}
 
 
-def orthogonality(features: Tensor, labels: Tensor, mask: Tensor, classes: int, renormalise: bool) -> Tensor:
-    """Return L_orth = || Z Z^T - I ||_F, with Z the mean normalised features of the batch's classes.
+def orthogonality(
+    features: Tensor,
+    labels: Tensor,
+    mask: Tensor,
+    classes: int,
+    renormalise: bool,
+    norm: OrthogonalityNorm = "frobenius",
+) -> Tensor:
+    """Return L_orth = || Z Z^T - I ||, with Z the mean normalised features of the batch's classes.
 
     Shape: features (clients, batch, d), labels and mask (clients, batch) -> (clients,).  Source: Eq. 7.
     """
@@ -51,8 +58,13 @@ def orthogonality(features: Tensor, labels: Tensor, mask: Tensor, classes: int, 
         means = F.normalize(means, dim=-1)
     present = (counts > 0).to(features.dtype)
     difference = means @ means.transpose(1, 2) - torch.diag_embed(present)
-    norm = torch.linalg.vector_norm(difference, dim=(1, 2))  # its gradient at 0 is 0, unlike sqrt(sum)'s
-    return torch.where(present.sum(1) > 1, norm, 0.0)
+    if norm == "mean_squares":
+        size = difference.square().sum((1, 2)) / present.sum(1).clamp(min=1) ** 2
+    elif norm == "spectral":
+        size = torch.linalg.matrix_norm(difference, ord=2)
+    else:
+        size = torch.linalg.vector_norm(difference, dim=(1, 2))  # its gradient at 0 is 0, unlike sqrt(sum)'s
+    return torch.where(present.sum(1) > 1, size, 0.0)
 
 
 class Towers:

@@ -10,6 +10,7 @@ from fedcore.clip.specs import backbone_spec
 from fedcore.engine.transport import Transport, traffic
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, RunContext, Uploads
+from fedcore.methods.fedalign import method as fedalign
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
 from fedcore.methods.fedalign.towers import orthogonality
@@ -39,7 +40,7 @@ def tokens(problem) -> torch.Tensor:
 def run_oracle(federation, method, rounds, **values) -> oracle.World:
     config, problem = method.config, federation.problem
     state = method.init(problem.generator)
-    image = tuple(v for n, v in state.server.items() if n.startswith("global_"))
+    image = tuple(v[0] for n, v in state.personal.items() if n.startswith("image_"))
     text = tuple(v for n, v in state.server.items() if n.startswith("text_"))
     kind = config.similarity if config.euclidean == "plain" else f"negated {config.similarity}"
     settings = {
@@ -47,7 +48,7 @@ def run_oracle(federation, method, rounds, **values) -> oracle.World:
         "boundary": {2: 0, 9: 2, 12: 3}[config.boundary_layer],  # of the three adapted layers of four
         "weighting": config.weighting,
         "scale": method.scale, "lr": config.lr, "optimiser": config.optimiser,
-        "renormalise": config.renormalise,
+        "renormalise": config.renormalise, "norm": config.orthogonality_norm,
         "server_lr": config.server_lr, "server_batch_size": config.server_batch_size, "similarity": kind,
         "reduce": config.reduce, "average": config.average, "ex_query": config.ex_query, **values,
     }  # fmt: skip
@@ -81,6 +82,8 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
     "options",
     [
         {},
+        {"average": "product", "orthogonality_norm": "mean_squares"},
+        {"orthogonality_norm": "spectral"},
         {"optimiser": "sgd", "average": "factors", "local_epochs": 2},
         {
             "similarity": "euclidean",
@@ -98,6 +101,8 @@ def tower(params: dict, kind: str, client: int | None = None) -> list[torch.Tens
     ],
     ids=[
         "paper",
+        "cut-mean-of-squares",
+        "spectral",
         "sgd-factors",
         "euclidean",
         "plain-euclidean",
@@ -181,7 +186,8 @@ def test_personal_updates_differ_from_the_global_one_above_the_boundary_alone(
     tiny_backbone, tiny_federation, run_rounds
 ):
     """Different prototypes make different alpha: between clients, and from the mean by sample counts."""
-    method = build("fedalign", federation := federation_of(tiny_backbone(), tiny_federation), **SMALL)
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    method = build("fedalign", federation, **SMALL, average="product")
     state = run_rounds(method, federation, 2).state
     common = products(state.server["global_a"], state.server["global_b"])
     for params, kind in ((state.personal, "image"), (state.server, "serving")):
@@ -291,7 +297,7 @@ def test_upload_ratio_bounds_the_pairs_but_not_the_prototypes(
 
 def test_no_correct_prediction_falls_back_to_the_global_mean(tiny_backbone, tiny_federation):
     federation = federation_of(tiny_backbone(), tiny_federation)
-    method = build("fedalign", federation, **SMALL)
+    method = build("fedalign", federation, **SMALL, average="product")
     data = federation.local_data(torch.arange(3))
     state = method.init(federation.problem.generator)
     params = {n: v + torch.rand_like(v) for n, v in state.personal.items()}
@@ -313,6 +319,33 @@ def test_no_correct_prediction_falls_back_to_the_global_mean(tiny_backbone, tiny
     torch.testing.assert_close(own[1], common)
     assert (own[0] - common).abs().max() > 1e-3
     assert found["attention"][0, 1] == 0  # nobody listens to a client without prototypes
+
+
+def test_the_exact_mean_is_evaluated_and_the_cut_one_is_what_the_next_round_starts_from(
+    tiny_backbone, tiny_federation, run_rounds
+):
+    """Clients train alike under both readings in round 1; what predicts after it differs."""
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    states = {
+        average: run_rounds(build("fedalign", federation, **SMALL, average=average), federation, 1).state
+        for average in ("exact", "product")
+    }
+    exact, cut = states["exact"], states["product"]
+    for name, value in exact.personal.items():
+        assert torch.equal(value, cut.personal[name])
+    assert exact.server["global_a"].shape[-2] == 3 * SMALL["rank"]
+    full, best = (products(s.server["global_a"], s.server["global_b"]) for s in (exact, cut))
+    assert 0.01 < (full - best).norm() / full.norm() < 0.9
+    served, own = (products(s.server["serving_a"], s.server["serving_b"]) for s in (exact, cut))
+    assert (served - own).norm() / served.norm() > 0.01
+
+
+def test_personal_models_are_cut_where_exact_ones_would_be_large(tiny_backbone, tiny_federation, monkeypatch):
+    """Three clients of rank 2, with a limit below rank 6; the global model stays exact."""
+    monkeypatch.setattr(fedalign, "LARGEST_SERVED_RANK", 5)
+    federation = federation_of(tiny_backbone(), tiny_federation)
+    server = build("fedalign", federation, **SMALL).init(federation.problem.generator).server
+    assert server["serving_a"].shape[-2] == 2 and server["global_a"].shape[-2] == 6
 
 
 def test_gradients_are_finite_for_one_class_batches(tiny_backbone, tiny_federation):

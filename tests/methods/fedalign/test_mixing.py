@@ -5,7 +5,7 @@ import torch
 
 from fedcore.methods.base import Ragged
 from fedcore.methods.fedalign.config import FedAlignConfig
-from fedcore.methods.fedalign.mixing import attend, mix, mix_parts, personalise, relevance
+from fedcore.methods.fedalign.mixing import attend, mix, mix_parts, personalise, relevance, resized
 
 
 def test_pack_zeroes_what_is_not_kept():
@@ -44,7 +44,7 @@ def test_mixing_products_is_the_best_rank_r(clients):
     a = torch.randn(clients, 2, 3, 2, 10, dtype=torch.float64)
     b = torch.randn(clients, 2, 3, 10, 2, dtype=torch.float64)
     weights = torch.rand(4, clients, dtype=torch.float64)
-    got_a, got_b = mix(a, b, weights, "product")
+    got_a, got_b = mix(a, b, weights, "product", 2)
     full = torch.einsum("mc,clpij->mlpij", weights, b @ a)
     u, s, vh = torch.linalg.svd(full)
     best = (u[..., :2] * s[..., None, :2]) @ vh[..., :2, :]
@@ -52,9 +52,28 @@ def test_mixing_products_is_the_best_rank_r(clients):
     torch.testing.assert_close(got_a.norm(dim=-1), torch.full((4, 2, 3, 2), 3**-0.5, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("clients", [1, 3, 20])
+def test_a_mean_of_c_updates_of_rank_r_is_exact_with_rank_r_c(clients):
+    """With 20 clients it would be 40, of a width of 10."""
+    torch.manual_seed(0)
+    a = torch.randn(clients, 2, 3, 2, 10, dtype=torch.float64)
+    b = torch.randn(clients, 2, 3, 10, 2, dtype=torch.float64)
+    weights = torch.rand(4, clients, dtype=torch.float64)
+    rank = min(2 * clients, 10)
+    got_a, got_b = mix(a, b, weights, "exact", rank)
+    assert got_a.shape == (4, 2, 3, rank, 10)
+    torch.testing.assert_close(got_b @ got_a, torch.einsum("mc,clpij->mlpij", weights, b @ a))
+    cut_a, cut_b = mix(a, b, weights, "product", 2)
+    for got, cut in zip(resized(got_a, got_b, 2), (cut_a, cut_b), strict=True):
+        torch.testing.assert_close(got, cut)
+    wide_a, wide_b = resized(cut_a, cut_b, 7)
+    assert wide_a.shape[-2] == 7
+    torch.testing.assert_close(wide_b @ wide_a, cut_b @ cut_a)
+
+
 def test_mixing_factors_averages_them_apart():
     a, b = torch.randn(2, 1, 3, 2, 5), torch.randn(2, 1, 3, 5, 2)
-    got_a, got_b = mix(a, b, torch.tensor([[0.25, 0.75]]), "factors")
+    got_a, got_b = mix(a, b, torch.tensor([[0.25, 0.75]]), "factors", 2)
     torch.testing.assert_close(got_a[0], 0.25 * a[0] + 0.75 * a[1])
     torch.testing.assert_close(got_b[0], 0.25 * b[0] + 0.75 * b[1])
 
@@ -65,8 +84,8 @@ def test_embeddings_follow_the_mean_and_the_projection_the_highest_layers():
     parts = {name: torch.randn(3, *shape, dtype=torch.float64) for name, shape in shapes.items()}
     share = torch.tensor([[0.2, 0.3, 0.5]])
     alpha = torch.tensor([[0.0, 0.4, 0.6], [0.7, 0.0, 0.3], [0.5, 0.5, 0.0]])
-    common, mixed = mix_parts(parts, share, "factors"), mix_parts(parts, alpha, "factors")
-    own = personalise(parts, common, alpha, 1, "factors")
+    common, mixed = mix_parts(parts, share, "factors", 2), mix_parts(parts, alpha, "factors", 2)
+    own = personalise(parts, common, alpha, 1, "factors", 2)
     assert own.keys() == parts.keys()
     for name in ("class", "positions"):
         torch.testing.assert_close(own[name], common[name].expand_as(parts[name]))
@@ -76,6 +95,6 @@ def test_embeddings_follow_the_mean_and_the_projection_the_highest_layers():
         torch.testing.assert_close(own[name][:, 1], mixed[name][:, 1])
     for low in (2, 3):  # no layer is mixed by attention, nor is what lies above
         for average in ("factors", "product"):
-            common = mix_parts(parts, share, average)
-            for name, value in personalise(parts, common, alpha, low, average).items():
+            common = mix_parts(parts, share, average, 2)
+            for name, value in personalise(parts, common, alpha, low, average, 2).items():
                 torch.testing.assert_close(value, common[name].expand_as(parts[name]))

@@ -118,7 +118,7 @@ def text_features(tower: TextTower, factors: Factors, start: int, gamma: float, 
     return torch.stack([t / t.norm() for t in out])
 
 
-def orthogonality(features: list[Tensor], labels: list[int], renormalise: bool) -> Tensor:
+def orthogonality(features: list[Tensor], labels: list[int], renormalise: bool, norm: str) -> Tensor:
     means = []
     for c in sorted(set(labels)):
         own = [f for f, y in zip(features, labels, strict=True) if y == c]
@@ -126,10 +126,15 @@ def orthogonality(features: list[Tensor], labels: list[int], renormalise: bool) 
         means.append(mean / mean.norm() if renormalise else mean)
     if len(means) < 2:
         return torch.zeros((), dtype=features[0].dtype)
-    total = 0.0
+    total, gram = 0.0, []
     for i, x in enumerate(means):
         for j, y in enumerate(means):
-            total = total + (x @ y - (1.0 if i == j else 0.0)) ** 2
+            gram.append(x @ y - (1.0 if i == j else 0.0))
+            total = total + gram[-1] ** 2
+    if norm == "mean_squares":
+        return total / len(means) ** 2
+    if norm == "spectral":
+        return torch.linalg.eigvalsh(torch.stack(gram).view(len(means), -1)).abs().max()
     return total.sqrt()
 
 
@@ -164,14 +169,15 @@ def attention(
     return rows
 
 
-def mix(uploads: list[Factors], weights: list[float], config: dict) -> Factors:
-    """A weighted mean of updates, the low-rank ones as factors again."""
+def mix(uploads: list[Factors], weights: list[float], config: dict, served: bool) -> Factors:
+    """A weighted mean of updates, the low-rank ones as factors again; in full where it is served exactly."""
     plain = tuple(weighted(list(values), weights) for values in zip(*uploads, strict=True))
     if config["average"] == "factors":
         return plain
-    a, b = (t.clone() for t in uploads[0][:2])
-    rank = a.shape[2]
-    for layer in range(a.shape[0]):
+    layers, _, rank, width = uploads[0][0].shape
+    rank = width if served and config["average"] == "exact" else rank
+    a, b = uploads[0][0].new_zeros(layers, 3, rank, width), uploads[0][0].new_zeros(layers, 3, width, rank)
+    for layer in range(layers):
         for j in range(3):
             delta = sum(w * up[1][layer, j] @ up[0][layer, j] for w, up in zip(weights, uploads, strict=True))
             u, s, vh = torch.linalg.svd(delta)
@@ -204,7 +210,9 @@ def train_client(
     for chosen in steps:
         features = [image_feature(tail, tuple(values), config["gamma"], x[i]) for i in chosen]
         loss = mean_loss(text, torch.stack(features), y[chosen], config["scale"])
-        loss = loss + config["mu"] * orthogonality(features, y[chosen].tolist(), config["renormalise"])
+        loss = loss + config["mu"] * orthogonality(
+            features, y[chosen].tolist(), config["renormalise"], config["norm"]
+        )
         for i, f in zip(chosen, features, strict=True):  # a later epoch writes over an earlier one
             seen[i] = (f.detach(), int(scores(text, f, config["scale"]).argmax()) == int(y[i]))
         moves.zero_grad()
@@ -273,13 +281,13 @@ def run(
 
 def _aggregate(world: World, uploads, prototypes, counts, samples: list[int], config: dict) -> None:
     share = [n / sum(samples) for n in samples]
-    world.common = mix(uploads, share, config)
+    world.common, common = mix(uploads, share, config, True), mix(uploads, share, config, False)
     start = attention(prototypes, counts, config, config["ex_query"])
     serve = attention(prototypes, counts, config, False)
     world.fell_back = [row is None for row in start]
     world.attention = [share if row is None else row for row in start]
     world.personal, world.serving = [], []
     for k in range(len(uploads)):
-        for rows, kept in ((start, world.personal), (serve, world.serving)):
-            high = mix(uploads, share if rows[k] is None else rows[k], config)
-            kept.append(joined(world.common, high, config["boundary"]))
+        for rows, kept, low in ((start, world.personal, common), (serve, world.serving, world.common)):
+            high = mix(uploads, share if rows[k] is None else rows[k], config, rows is serve)
+            kept.append(joined(low, high, config["boundary"]))
