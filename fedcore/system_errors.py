@@ -179,10 +179,17 @@ def disk_usage(place: Path) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-def check_room(folder: Path, needed: int = 0) -> None:
-    """Refuse to write where the disk is almost full, while the database can still record why.
+def lacks_room(folder: Path, needed: int = 0) -> bool:
+    """Return whether writing some bytes would leave less free than the database needs to go on.
 
     64 MiB stay free, or 2 % of a smaller disk.
+    """
+    total, free = disk_usage(folder)
+    return free - needed < min(RESERVE, total // 50)
+
+
+def check_room(folder: Path, needed: int = 0) -> None:
+    """Refuse to write where the disk is almost full, while the database can still record why.
 
     Args:
         needed: bytes that are about to be written.
@@ -190,8 +197,8 @@ def check_room(folder: Path, needed: int = 0) -> None:
     Raises:
         DiskFull: with the free space.
     """
-    total, free = disk_usage(folder)
-    if free - needed < min(RESERVE, total // 50):
+    if lacks_room(folder, needed):
+        free = disk_usage(folder)[1]
         raise DiskFull(
             f"the disk that holds {folder} is almost full ({free / 1e6:.0f} MB left); free some space, then "
             "resume: recorded rounds are kept"

@@ -197,17 +197,20 @@ def plan_line(experiment: Experiment, plan: Plan) -> None:
     shown = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     shown += " round" if rounds == [1] else " rounds"
     runs_ = f"{count} run{'s' * (count != 1)}"
-    st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown}{costs(plan)}.")
+    store = session.store()
+    disk = forecast.disk(store.path, planning.precedents(store), plan)
+    st.markdown(f"**{counted}{' =' if product else ':'} {runs_}**, {shown}{costs(plan, disk)}.")
     for warning in plan.warnings:
         st.warning(markup.md(warning), icon=":material/info:")
+    lack = forecast.lack_of_room(store.path, disk)
+    if lack is not None:
+        st.warning(markup.md(f"{lack}."), icon=":material/hard_drive:")
 
 
-def costs(plan: Plan) -> str:
+def costs(plan: Plan, disk: forecast.Disk) -> str:
     """Describe the time, disk and memory that a plan needs, as far as they are known."""
-    store = session.store()
-    known = planning.precedents(store)
+    known = planning.precedents(session.store())
     seconds, memory = forecast.seconds(known, plan.runs), forecast.memory(known, plan.runs)
-    disk = forecast.disk(store.path, known, plan)
     text = f", about {duration(seconds)} on this machine" if seconds is not None else ""
     if disk.size:
         text += f", {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk"

@@ -62,6 +62,7 @@ def run(
     from fedcore.engine.plan import plan
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
+    from fedcore.results import forecast
 
     if demo and preset is not None:
         raise FedLensError("--demo is a preset; give either --demo or --preset", "demo")
@@ -77,6 +78,9 @@ def run(
     for warning in checked.warnings:
         print_note(warning)
     path = writable(db)
+    lack = forecast.lack_of_room(path, forecast.disk(path, forecast.precedents(path), checked))
+    if lack is not None:
+        print_note(lack)
     if queue:
         return _queue(path, experiment, checked.runs, device)
     return _run_local(path, experiment, checked.runs, device)
@@ -108,8 +112,11 @@ def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], devi
             else f"  {100 * row.last_test:5.1f} % personal test accuracy, round {row.rounds_done}"
         )
         print(f"run {row.id}  {row.label:<24} seed {row.seed}  {row.state}{accuracy}")
-        if row.state == "failed":
-            print(f"error: run {row.id}: {row.status_text}", file=sys.stderr)
+        if row.state != "done":
+            print(
+                f"{'error' if row.state == 'failed' else 'note'}: run {row.id}: {row.status_text}",
+                file=sys.stderr,
+            )
     print(f"experiment {outcome.experiment_id} in {db}")
     if all(state == "done" for state in outcome.runs.values()):
         return DONE

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from fedcore.cache import arrays
 from fedcore.config import RunConfig, backbone_names
 from fedcore.errors import FedLensError
+from fedcore.results.artifacts import size_text
 from fedcore.results.progress import elapsed
 from fedcore.store import Store
 from fedcore.store.database import artifacts_folder, run_folder
+from fedcore.system_errors import disk_usage, lacks_room
 
 if TYPE_CHECKING:
     from fedcore.engine.plan import Plan
@@ -100,6 +102,18 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     kinds = [_kind(run) for run in planned.runs]
     return Disk(sum(new) + sum(past.written.get(k, 0) for k in kinds), set(kinds) <= set(past.written))
+
+
+def lack_of_room(db: str | Path, disk: Disk) -> str | None:
+    """Return a warning if the disk has no room for what planned runs will write."""
+    folder = artifacts_folder(db)
+    if not lacks_room(folder, disk.size):
+        return None
+    return (
+        f"The runs write {'about' if disk.whole else 'at least'} {size_text(disk.size)}, and the disk "
+        f"that holds {folder} has {size_text(disk_usage(folder)[1])} free: free some space, or keep the "
+        "database on a larger disk. A run that finds the disk full stops, and can be resumed"
+    )
 
 
 def _rows(about: Mapping[str, object]) -> object:

@@ -34,7 +34,9 @@ def test_a_run_that_is_deleted_meanwhile_is_no_precedent(
     configs, everything = Runs.configs, forecast.precedents(filled)
     gone = max(Store(filled).runs.configs([r.id for r in Store(filled).runs.of_experiments([1])]))
     monkeypatch.setattr(
-        Runs, "configs", lambda runs, ids: {i: c for i, c in configs(runs, ids).items() if i != gone}
+        Runs,
+        "configs",
+        lambda runs, ids, **options: {i: c for i, c in configs(runs, ids).items() if i != gone},
     )
     assert forecast.precedents(filled).seconds.keys() <= everything.seconds.keys()
 
@@ -43,6 +45,13 @@ def test_a_run_that_is_deleted_meanwhile_is_no_precedent(
 
     monkeypatch.setattr(forecast, "run_folder", missing)
     assert forecast.precedents(filled).written == {}
+
+
+def test_a_disk_without_room_for_the_runs_is_told_before_they_start(filled: Path, small_disk) -> None:
+    db = small_disk.path / "runs.db"
+    assert forecast.lack_of_room(db, forecast.Disk(10**6, True)) is None
+    warning = forecast.lack_of_room(db, forecast.Disk(10**9, False))
+    assert warning is not None and "at least 1.0 GB" in warning and "25 MB free" in warning
 
 
 def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) -> None:
