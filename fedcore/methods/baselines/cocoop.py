@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 WORDS = "a photo of a"
 NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""
-PIECE_BYTES = {"cpu": 2**28, "cuda": 2**33}
+PIECE_BYTES = {"cpu": 2**29, "cuda": 2**33}
 """Activations of the images that the text tower reads at once in training."""
 HELD = 12
 """Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
