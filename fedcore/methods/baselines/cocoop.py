@@ -55,9 +55,9 @@ class CoCoOpConfig(PromptedConfig):
         "client keeps a Meta-Net of its own",
         json_schema_extra={
             "words": {
-                "server_coop": "the context (Server CoOp)",
-                "random_meta_net": "the context and a random Meta-Net",
-                "all_global": "context and Meta-Net (All Global)",
+                "server_coop": "the context alone",
+                "random_meta_net": "context, untrained Meta-Net",
+                "all_global": "context and Meta-Net",
             }
         },
     )
