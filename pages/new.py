@@ -11,6 +11,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.config import Experiment, dumps, loads
 from fedcore.config.field_names import field_phrase, value_text
+from fedcore.data.slow_work import NotPrepared
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
 from fedcore.jobs import devices
@@ -31,6 +32,7 @@ from pages.forms import (
     fields,
     inputs,
     method_files,
+    own_data,
     planning,
     sweep_form,
 )
@@ -324,11 +326,14 @@ def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
         st.session_state["planned_clients"] = len(shown.clients)
         draw_partition(shown)
     else:
-        st.caption("Appears once the experiment is valid.")
+        waits = isinstance(error, NotPrepared)
+        st.caption(f"Appears once the {'data set is checked' if waits else 'experiment is valid'}.")
     st.header("Plan")
     slots.place("")
     if isinstance(error, NotAgreed):
         method_files.ask(error)
+    elif isinstance(error, NotPrepared):
+        own_data.check_here(values["data"], error)
     elif error is not None:
         slots.show(error)
         if error.field:

@@ -25,9 +25,21 @@ def is_own_data(entry: Entry) -> bool:
     return not (entry.embedded or entry.domains or entry.classes or entry.class_count)
 
 
-def check_key(name: str | None, root: str, columns: Mapping[str, str] | None = None) -> str:
-    """Return the key of a check, one per folder, data set and column names; name is None for own data."""
-    named = f" {json.dumps(dict(columns), sort_keys=True)}" if columns else ""
+def check_key(
+    name: str | None,
+    root: str,
+    columns: Mapping[str, str] | None = None,
+    domains: Sequence[str] | None = None,
+) -> str:
+    """Return the key of a check: one per folder, data set, column names and choice of domains.
+
+    Args:
+        name: None for the user's own data.
+    """
+    chosen = [dict(columns)] if columns else []
+    named = "".join(
+        f" {json.dumps(c, sort_keys=True)}" for c in (*chosen, *([list(domains)] if domains else []))
+    )
     return f"{name or OWN_DATA} {user_path(root, 'data.root')}{named}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -12,6 +13,7 @@ from fedcore.data import catalog
 from fedcore.data.check.findings import KINDS, CheckReport
 from fedcore.data.entry import Entry
 from fedcore.data.readers.loaders import detect_format
+from fedcore.data.slow_work import NotPrepared
 from fedcore.errors import FedLensError
 from fedcore.papers import experiments
 from fedcore.paths import user_path
@@ -57,6 +59,47 @@ def section() -> None:
         background.show_task(task, f"Checking {root}")
     if task is not None and task.status == "done" and task.result is not None:
         show_report(task, root)
+
+
+def check_here(data: Mapping[str, Any], error: NotPrepared) -> None:
+    """Offer the check that a data set of the form needs first, and show it while it runs."""
+    entry = next(e for e in catalog.entries() if e.name == data["name"])
+    name, root = None if is_own_data(entry) else entry.name, str(data["root"])
+    columns, chosen = data.get("columns") or {}, data.get("domains")
+    key = check_key(name, root, columns, chosen)
+    task = session.store().tasks.find("check", key)
+    if task is not None and task.status == "done":  # and yet it is not ready: what it found is in its report
+        report = CheckReport.from_dict((task.result or {})["report"])
+        markup.show_error(FedLensError(report.error, "data.root") if report.error else error)
+    elif task is not None:
+        background.show_task(task, f"Checking {root}")
+    else:
+        st.info(
+            markup.md(f"{error.task} once. The check takes a while; the plan then appears here by itself."),
+            icon=":material/fact_check:",
+        )
+    running = task is not None and not task.ended
+    if not running and st.button(
+        "Check it now" if task is None else "Check again",
+        type="primary",
+        icon=":material/fact_check:",
+        key="check_here",
+        disabled=not session.writable(),
+    ):
+        args = {"name": name, "root": str(user_path(root, "data.root")), "columns": columns}
+        background.submit("check", key, args | ({"domains": chosen} if chosen else {}))
+        st.rerun()
+
+
+def check_state(data: Mapping[str, Any]) -> str:
+    """Return a text that changes when a check of the form's data set begins or ends."""
+    root = data.get("root")
+    try:
+        named = user_path(root, "data.root") if root else None
+    except FedLensError:  # no path: the plan says so
+        return ""
+    checks = [t for t in session.store().tasks.recent("check") if named and t.args.get("root") == str(named)]
+    return " ".join(f"{task.id} {task.status}" for task in checks)
 
 
 def catalog_sets() -> list[Entry]:

@@ -18,7 +18,7 @@ from fedcore.errors import FedLensError
 from fedcore.methods import consent
 from fedcore.results import forecast
 from fedcore.store import Store
-from pages.forms import fields
+from pages.forms import fields, own_data
 from pages.widgets import markup
 
 WAIT_SECONDS = 1.2
@@ -43,7 +43,7 @@ def plan_form(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None
         experiment = parse(content)
     except FedLensError as error:
         return None, None, error
-    answer = _plan(experiment)
+    answer = _plan(experiment, own_data.check_state(values["data"]))
     return (experiment, None, answer) if isinstance(answer, FedLensError) else (experiment, answer, None)
 
 
@@ -69,9 +69,13 @@ def preview_partition(values: Mapping[str, Any], error: FedLensError) -> Plan | 
     return None
 
 
-def _plan(experiment: Experiment) -> Plan | FedLensError | None:
-    """Return the plan or its error; None while it is being made, which ``show_pending`` then watches."""
-    version = f"{_texts_version(experiment)} {consent.version()}"
+def _plan(experiment: Experiment, checked: str = "") -> Plan | FedLensError | None:
+    """Return the plan or its error; None while it is being made, which ``show_pending`` then watches.
+
+    Args:
+        checked: changes with the checks of the data set, after which the plan may be another.
+    """
+    version = f"{_texts_version(experiment)} {consent.version()} {checked}"
     request = _planner().request(experiment, version)
     before: Future[PlanResult] | None = st.session_state.get(_REQUEST)
     if before is not None and before is not request:
