@@ -91,10 +91,10 @@ embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (wel
 	$(PY) -m scripts.pretraining.train
 
 bench: $(VENV)/.installed-dev chromium ## how long the demo, the data layer, encoding and the pages take here
-	$(PY) -m scripts.bench
-	$(PY) -m scripts.bench_encoding
-	$(PY) -m scripts.bench_live
-	$(PY) -m scripts.bench_pages
+	$(PY) -m benchmarks.start
+	$(PY) -m benchmarks.encode
+	$(PY) -m benchmarks.live
+	$(PY) -m benchmarks.pages
 
 screenshots: $(VENV)/.installed-dev chromium ## the pictures of the README, from the running app
 	$(PY) -m scripts.screenshots

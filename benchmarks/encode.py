@@ -1,7 +1,7 @@
 """Compare the rate of encoding with the rates of decoding and of the image tower on this machine.
 
-python -m scripts.bench_encoding                                    # 10,000 images, mini-vit
-python -m scripts.bench_encoding --backbone ViT-B-32 --images 1000  # random weights, the same speed
+python -m benchmarks.encode                                    # 10,000 images, mini-vit
+python -m benchmarks.encode --backbone ViT-B-32 --images 1000  # random weights, the same speed
 
 The script draws JPEG files of PACS' size and measures decoding alone and the image tower alone, before and
 after the whole pipeline (another process may start or end between). It prints the pipeline's rate as a

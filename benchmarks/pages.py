@@ -1,7 +1,7 @@
 """Measure the server's time for every page over a million accuracy rows, without the browser's part.
 
-python -m scripts.bench_pages                   # writes the store to a temporary folder first
-python -m scripts.bench_pages --db million.db   # an existing one (see scripts.million)
+python -m benchmarks.pages                   # writes the store to a temporary folder first
+python -m benchmarks.pages --db million.db   # an existing one (see benchmarks.million)
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def timed(app: AppTest) -> float:
 
 
 def main(db: Path | None = None) -> None:
-    """Measure every page on a store made by scripts.million; exit status 1 when one is over the limit."""
+    """Measure every page on a store made by benchmarks.million; exit status 1 when one is over the limit."""
     with tempfile.TemporaryDirectory(prefix="fedlens-bench-") as folder:
         db = db or Path(folder) / "million.db"
         if not db.exists():

@@ -1,6 +1,6 @@
 """Write a store of a million invented accuracy rows, as a group has after a year of work.
 
-python -m scripts.million million.db    # 4 experiments, 5 methods, 4 seeds, 50 rounds, 10 clients, 30 s
+python -m benchmarks.million million.db    # 4 experiments, 5 methods, 4 seeds, 50 rounds, 10 clients, 30 s
 """
 
 from __future__ import annotations

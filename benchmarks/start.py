@@ -1,7 +1,7 @@
 """Measure the time of imports, data and the demo on this machine; print one line per value.
 
-python -m scripts.bench            # everything
-python -m scripts.bench --no-demo  # without training
+python -m benchmarks.start            # everything
+python -m benchmarks.start --no-demo  # without training
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def measure_data() -> None:
 def measure_folder(folder: Path, images: int = 10_000) -> None:
     """Print the seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
     from fedcore.data import catalog
-    from scripts.bench_encoding import draw
+    from benchmarks.encode import draw
 
     draw(folder / "set", images)
     start = time.perf_counter()

@@ -1,6 +1,6 @@
 """Measure the Live page: seconds until it can be read, and processor time while rounds arrive.
 
-``python -m scripts.bench_live`` fills a database with four runs of 20 clients, opens the page in Chromium,
+``python -m benchmarks.live`` fills a database with four runs of 20 clients, opens the page in Chromium,
 records a round of every run every ten seconds as a training run would, and prints one line per value.
 """
 

@@ -1,0 +1,1 @@
+"""What FedLens costs on this machine: ``python -m benchmarks.rounds``, ``scale``, ``encode``, ``start``, ``pages``, ``live``."""
