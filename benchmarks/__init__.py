@@ -1,1 +1,1 @@
-"""What FedLens costs on this machine: ``python -m benchmarks.rounds``, ``scale``, ``encode``, ``start``, ``pages``, ``live``."""
+"""Measurements of FedLens' cost on this machine, one module each: ``python -m benchmarks.rounds`` and so on."""

@@ -1,4 +1,4 @@
-"""A federation of drawn features in the sizes of a real one: what costs time is real, what is learned is not."""
+"""A federation of drawn features in the sizes of a real one: its cost is real, what it learns is not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One round of a method as someone would write it by hand: client by client, features cached, nothing recorded.
+"""One round of a method as someone would write it by hand: client by client, on cached features.
 
-This is the floor that the engine is measured against. It has torch.optim's own steps and no diagnostics.
+This is the floor that the engine is measured against. It has torch.optim's own steps and records nothing.
 """
 
 from __future__ import annotations

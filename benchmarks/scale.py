@@ -28,7 +28,9 @@ def main(
 ) -> None:
     """Print the first evaluation, the median round, the last round with its evaluation, and the memory."""
     torch.set_num_threads(1)
-    federation = drawn.federation(clients, classes, max(2, samples // clients), test=max(2, samples // clients))
+    federation = drawn.federation(
+        clients, classes, max(2, samples // clients), test=max(2, samples // clients)
+    )
     fields = dict(f.split("=", 1) for f in field or ())
     loop = Loop(drawn.build(method, federation, **fields), federation, rounds, participation)
     watch, spent, evaluation = drawn.Stopwatch(), [], []
@@ -36,13 +38,16 @@ def main(
         if isinstance(event, RoundFinished):
             spent.append(watch())
             evaluation.append(event.seconds_evaluate or 0.0)
-    between = spent[1:-1] or spent[1:]
-    print(
-        f"{method}, {clients:,} clients, {participation:.0%} take part: first evaluation {spent[0]:.2f} CPU-s, "
-        f"a round {statistics.median(between):.2f} CPU-s (of them evaluation "
-        f"{statistics.median(evaluation[1:-1] or evaluation[1:]):.2f} s by the clock), the last with its "
-        f"evaluation {spent[-1]:.2f} CPU-s; {drawn.peak_mib():,} MiB at most"
-    )
+    rows = {
+        "first evaluation, CPU-s": spent[0],
+        "a round, CPU-s": statistics.median(spent[1:-1] or spent[1:]),
+        "of it evaluation, seconds by the clock": statistics.median(evaluation[1:-1] or evaluation[1:]),
+        "the last round with its evaluation, CPU-s": spent[-1],
+        "memory at most, MiB": float(drawn.peak_mib()),
+    }
+    print(f"{method}, {clients:,} clients, {participation:.0%} take part")
+    for what, value in rows.items():
+        print(f"  {what:45} {value:10,.2f}")
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def measure_data() -> None:
 
 def measure_folder(folder: Path, images: int = 10_000) -> None:
     """Print the seconds to check a folder the size of PACS (10,000 JPEG files of 227 x 227)."""
-    from fedcore.data import catalog
     from benchmarks.encode import draw
+    from fedcore.data import catalog
 
     draw(folder / "set", images)
     start = time.perf_counter()
