@@ -1,1 +1,1 @@
-"""Measurements of FedLens' cost on this machine, one module each: ``python -m benchmarks.rounds`` and so on."""
+"""Measurements of FedLens on this machine, one module each: ``python -m benchmarks.rounds`` and so on."""
