@@ -124,7 +124,11 @@ def _fedalign(value: PublishedValue) -> Equivalent | None:
     zero_shot = Equivalent("zero-shot", {"class_text": class_text})
     if value.method == "Zero-Shot CLIP":
         return zero_shot
-    return Equivalent(value.method.lower()) if value.method in ("PromptFL", "FedOTP", "FedPGP") else None
+    return (
+        Equivalent(value.method.lower())
+        if value.method in ("PromptFL", "FedOTP", "FedPGP", "FedMaPLe")
+        else None
+    )
 
 
 def _feddeap(value: PublishedValue) -> Equivalent | None:

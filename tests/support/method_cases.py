@@ -70,6 +70,13 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"u", "v"},
     ),
     "feddeap": ("feddeap", {**SMALL, "prompt_length": 3}, {"p_s"} | PHI, {"p_s"} | PHI, {"p_d"}),
+    "fedmaple": (
+        "fedmaple",
+        {**SMALL, "lr": 0.05},
+        {"context", "deep", "w", "b"},
+        {"context", "deep", "w", "b"},
+        set(),
+    ),
     "fedot": ("fedot", {**SMALL, "lr": 0.1}, {"classifier"}, {"classifier"}, {"matrix"}),
     "fedot-blocks": ("fedot", {**SMALL, "lr": 0.1, "blocks": 2}, {"classifier"}, {"classifier"}, {"matrix"}),
     "fedot-adapter": (

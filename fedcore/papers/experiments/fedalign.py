@@ -66,6 +66,7 @@ ZERO_SHOT = (
     method("zero-shot", "Zero-shot CLIP, GT", class_text="description"),
 )
 COMPARED = (
+    method("fedmaple", "FedMaPLe", batch_size=64),
     method("fedotp", "FedOTP", batch_size=64),
     method("fedpgp", "FedPGP", batch_size=64, local_epochs=1),
 )

@@ -1,0 +1,184 @@
+"""FedMaPLe: prompts of both encoders, coupled by linear maps, under federated averaging (Khattak et al.)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fedcore.clip import tokens
+from fedcore.clip.lora import check_attention_layers, scaled_layer
+from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    Batch,
+    BatchSize,
+    Generators,
+    LearningRate,
+    Method,
+    MethodConfig,
+    Params,
+    Ragged,
+    RunContext,
+    State,
+    Step,
+    cosine_logits,
+    cross_entropy,
+    draw_linear,
+    method,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.clip.specs import BackboneSpec
+    from fedcore.federation import LocalData, Problem
+
+WORDS = "a photo of a"
+
+
+class FedMaPLeConfig(MethodConfig):
+    """Hyper-parameters of federated MaPLe."""
+
+    context_length: int = Field(
+        2,
+        ge=1,
+        le=75,
+        description=f"Learned vectors in each prompted layer, tokens (MaPLe: 2, the first of '{WORDS}'); "
+        "more than four start at random",
+    )
+    depth: int = Field(
+        9,
+        ge=1,
+        le=12,
+        title="prompted layers",
+        description="Layers of both encoders that have prompts of their own (MaPLe: 9), counted as in towers "
+        "of 12",
+    )
+    lr: LearningRate = Field(3.5e-3, description="Learning rate of local SGD (MaPLe: 0.0035)")
+    batch_size: BatchSize = Field(4, description="Samples in a local batch (MaPLe: 4)")
+
+
+@method
+class FedMaPLe(Method[FedMaPLeConfig]):
+    """cos(h(F(v)), t(v)): text prompts v in the first layers, and image prompts F(v) in the same layers."""
+
+    name = "fedmaple"
+    about = About(
+        title="FedMaPLe",
+        source="Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023, under federated averaging, as "
+        "in FedAlign's comparison",
+        summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
+        "Those of the image encoder are linear maps of those of the text encoder, so that the two are "
+        "learned together. "
+        "The server averages the text prompts and the maps; there is one model for all. "
+        "The maps are most of what is sent. "
+        "Training passes through both encoders.",
+        family="baseline",
+    )
+    clients_use_global = True
+    Config = FedMaPLeConfig
+
+    def __init__(self, config: FedMaPLeConfig, problem: Problem) -> None:
+        """Prepare the words behind the context.
+
+        Raises:
+            FedLensError: when the context leaves no room for a class name (field ``context_length``).
+        """
+        super().__init__(config, problem)
+        backbone = problem.backbone
+        self.tower = backbone.image
+        self.layers = prompted_layers(config, backbone.spec)
+        self.shared = ("context", *(["deep"] if self.layers > 1 else []), "w", "b")
+        self.suffix = class_suffix(backbone, problem.classes, pattern(config.context_length))
+        check_room(backbone, config.context_length, self.suffix, "context_length")
+
+    @classmethod
+    def check(cls, config: FedMaPLeConfig, context: RunContext) -> None:
+        """Refuse backbones without prompts in both encoders, and contexts that leave a class name no room.
+
+        Raises:
+            FedLensError: with field ``backbone.name`` or ``context_length``.
+        """
+        check_attention_layers(cls.about.title, context.spec, "backbone.name")
+        check_prompts(context.spec)
+        behind = pattern(config.context_length)
+        tokens.check_room(context.spec, context.classes, config.context_length, "context_length", behind)
+
+    @classmethod
+    def reads(cls, config: FedMaPLeConfig, spec: BackboneSpec) -> str:
+        """Return the encoding that enters the first layer, which prompts join."""
+        return "layer:0"
+
+    def init(self, generator: Generators) -> State:
+        """Return the first words of a photo prompt, random deeper prompts, and maps drawn as linear layers.
+
+        The maps of the deeper layers start equal, as copies of one layer do in the authors' code.
+
+        Shape: context (M, m), deep (layers - 1, M, m), w (layers, width, m), b (layers, width).
+        """
+        backbone, length = self.problem.backbone, self.config.context_length
+        m, width = backbone.spec.token_width, backbone.spec.vision_width
+        maps = [draw_linear(width, m, generator("fedmaple", "map", i)) for i in (1, 2)]
+        maps = [maps[0], *([maps[1]] * (self.layers - 1))]
+        values = {
+            "context": self._first_context(generator),
+            "w": torch.stack([w for w, _ in maps]),
+            "b": torch.stack([b for _, b in maps]),
+        }
+        if self.layers > 1:
+            drawn = draw_context((self.layers - 1) * length, m, generator("fedmaple", "deep"))
+            values["deep"] = drawn.view(self.layers - 1, length, m)
+        return State(shared={n: values[n].to(backbone.device, backbone.dtype) for n in self.shared})
+
+    def _first_context(self, generator: Generators) -> Tensor:
+        backbone, length = self.problem.backbone, self.config.context_length
+        if length > len(WORDS.split()):
+            return draw_context(length, backbone.spec.token_width, generator("fedmaple", "context"))
+        ids = backbone.tokenize([WORDS])[:, 1 : length + 1].to(backbone.device)
+        return backbone.text.embed(ids)[0].clone()
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        logits = self.logits(params, self.head(params, None), batch.x)
+        return Step({self.shared: cross_entropy(logits, batch.labels, batch.mask)})
+
+    def head(self, params: Params, data: LocalData | None) -> Params:
+        """Return class features and image prompts.
+
+        Shape: text (models, classes, d), prompts (models, layers, M, width).
+        """
+        every = params["context"][:, None]
+        if "deep" in params:
+            every = torch.cat([every, params["deep"]], 1)
+        prompts = every @ params["w"].transpose(-1, -2) + params["b"][:, :, None]
+        first = self.tower.visual.ln_pre(prompts[:, :1])  # the first prompts pass the embedding's norm
+        text = encode_context(self.problem.backbone, params["context"], self.suffix, deep=params.get("deep"))
+        return {"text": text, "prompts": torch.cat([first, prompts[:, 1:]], 1)}
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(image, class).
+
+        Shape: x (models, samples, tokens, width) -> (models, samples, classes).
+        """
+        return cosine_logits(*self.features(params, head, x), self.problem.backbone.logit_scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return embeddings and class features. Shape: -> (models, samples or classes, d)."""
+        return self.tower.tail(x, 0, prompts=head["prompts"]), head["text"]
+
+    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+        """Return the learned context of the text encoder's first layer. Shape: (models, M, m)."""
+        return {"context": params["context"]}
+
+
+def pattern(length: int) -> str:
+    """Return the text behind a context, which takes the place of the first words of 'a photo of a'."""
+    words = WORDS.split()
+    rest = words[length:] if length <= len(words) else []
+    return " ".join([*rest, "{}."])
+
+
+def prompted_layers(config: FedMaPLeConfig, spec: BackboneSpec) -> int:
+    """Return how many layers of both towers have prompts of their own."""
+    return max(1, scaled_layer(config.depth, min(spec.vision_layers, spec.text_layers)))
