@@ -23,7 +23,8 @@ PURPOSES = {
     "clip": "frozen CLIP: towers, prompts, LoRA, encodings",
     "cache": "large arrays on disk, resumable and shared",
     "data": "catalog, readers, checks, splits, partitions",
-    "linalg": "", "seeds": "", "errors": "", "lazy": "", "paths": "", "progress": "",
+    "linalg": "", "seeds": "", "errors": "", "system_errors": "", "file_lock": "", "lazy": "", "paths": "",
+    "progress": "",
 }  # fmt: skip
 """A room's purpose; the small modules that every room may use are named only."""
 GROUPS = {
@@ -32,7 +33,10 @@ GROUPS = {
     "record": ("#9a4a12", ("jobs", "store")),
     "training": ("#6741b5", ("engine", "config", "methods", "federation", "clip", "cache")),
     "data": ("#4c6a1e", ("data",)),
-    "basics": ("#57606a", ("linalg", "seeds", "errors", "lazy", "paths", "progress")),
+    "basics": (
+        "#57606a",
+        ("linalg", "seeds", "errors", "system_errors", "file_lock", "lazy", "paths", "progress"),
+    ),
 }
 """Title -> colour (white text on it is readable on light and dark pages) and rooms."""
 FILES = {"store": "runs.db", "engine": "checkpoints", "cache": "encodings", "data": "images"}
