@@ -78,6 +78,10 @@ SENTENCES: dict[str, tuple[type[FedLensError], str]] = {
         "with --db or FEDLENS_DB",
     ),
     "damaged": (FedLensError, "{} is damaged or no SQLite file; restore it or choose another"),
+    "changed": (
+        FedLensError,
+        "{} lacks a column: it is damaged, or another program changed it; restore a backup",
+    ),
     "empty": (FedLensError, "{} holds no tables of FedLens; start the app or run an experiment first"),
 }
 """Kind of failure -> the type of its error and the sentence; {} is the place where it happened."""
@@ -92,6 +96,9 @@ _BY_SQLITE_CODE = {
     sqlite3.SQLITE_BUSY: "locked", sqlite3.SQLITE_LOCKED: "locked",
     sqlite3.SQLITE_READONLY: "read-only", sqlite3.SQLITE_CANTOPEN: "read-only",
     sqlite3.SQLITE_PERM: "read-only", sqlite3.SQLITE_CORRUPT: "damaged", sqlite3.SQLITE_NOTADB: "damaged",
+}  # fmt: skip
+_BY_SQLITE_TEXT = {
+    "no such table": "empty", "no such column": "changed", "Could not decode to UTF-8": "damaged",
 }  # fmt: skip
 _QUOTED_NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
 _QUOTED_TEXTS = {os.strerror(number): _BY_ERRNO[number] for number in (errno.ENOSPC, errno.EDQUOT, errno.EIO)}
@@ -132,7 +139,7 @@ def _kind(error: BaseException, place: object) -> str | None:
             return "full"
         if kind == "read-only" and _no_more_files():
             return "files"
-        return "empty" if "no such table" in str(error) else kind
+        return next((kind for words, kind in _BY_SQLITE_TEXT.items() if words in str(error)), kind)
     if isinstance(error, OSError) and error.errno is not None:
         return _BY_ERRNO.get(error.errno)
     if isinstance(error, (ConnectionError, TimeoutError)):

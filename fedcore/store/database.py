@@ -172,7 +172,7 @@ def applied_migrations(connection: sqlite3.Connection) -> set[str]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
         return set()
     names = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
-    return {name for (name,) in connection.execute(names, [schema.MIGRATION_SET])}
+    return {str(name) for (name,) in connection.execute(names, [schema.MIGRATION_SET])}
 
 
 def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
