@@ -25,7 +25,7 @@ from fedcore.engine.events import (
     RoundFinished,
 )
 from fedcore.engine.local import Trained, train_clients
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State, Uploads
@@ -213,8 +213,12 @@ class Loop:
             local = {n: v[members.to(v.device)] for n, v in self.state.local.items()}
             params = {**{n: v[where.to(v.device)] for n, v in received.items()}, **local}
             data = cohort.federation.local_data(members)
-            fresh = ClientOptimiser(method.config, len(members))
-            optimiser = self.optimiser.select(members) if kept else fresh
+            optimiser = (
+                self.optimiser.select(members) if kept else ClientOptimiser(method.config, len(members))
+            )
+            if method.trains:
+                rate = learning_rate(method.config, round_, self.rounds)
+                optimiser.config = method.config.model_copy(update={"lr": rate})
             part = train_clients(
                 method, params, data, round_, optimiser, self.should_stop, cohort.max_steps, set(received)
             )

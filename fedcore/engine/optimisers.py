@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,8 +14,24 @@ if TYPE_CHECKING:
 
     from fedcore.methods.base import MethodConfig
 
+WARMUP_LR = 1e-5
+"""Learning rate of the warm-up rounds in CoOp's code."""
 _BLOCK = 2**18
 """Elements that a step updates together on a CPU: they stay in its cache through all of the step's sums."""
+
+
+def learning_rate(config: MethodConfig, round_: int, rounds: int) -> float:
+    """Return the learning rate of a round, from 1 on, of so many.
+
+    The cosine begins after the warm-up and would reach 0 after as many rounds as the run has, as in CoOp's
+    code, where epochs stand for rounds.
+    """
+    done = round_ - 1 - config.warmup_rounds
+    if done < 0:
+        return min(WARMUP_LR, config.lr)
+    if config.schedule == "constant":
+        return config.lr
+    return config.lr * (1 + math.cos(math.pi * done / rounds)) / 2
 
 
 @dataclass

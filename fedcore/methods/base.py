@@ -55,6 +55,19 @@ class MethodConfig(BaseModel):
         json_schema_extra={"words": {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}},
     )
     lr: LearningRate = Field(1e-3, title="learning rate", description="Learning rate of the local optimiser")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant",
+        title="learning rate schedule",
+        description="Learning rate over the rounds: constant, or falling to 0 as half a cosine (CoOp's code)",
+        json_schema_extra={"words": {"cosine": "cosine decay"}},
+    )
+    warmup_rounds: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        title="warm-up rounds",
+        description="First rounds, trained at a learning rate of at most 1e-5 (CoOp's code: one epoch)",
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="SGD momentum; Adam does not use it")
     weight_decay: WeightDecay = Field(5e-4, description="Weight decay of the local optimiser")
     batch_size: BatchSize = Field(32, description="Samples in a local batch")

@@ -73,12 +73,14 @@ class FedOTConfig(MethodConfig):
             }
         },
     )
-    init: Literal["text", "random"] = Field(
+    init: Literal["text", "random", "linear"] = Field(
         "text",
         title="initial classifier",
-        description="Initial classifier: features of the class prompts (text), or random unit rows "
-        "(random, RandInit)",
-        json_schema_extra={"words": {"text": "class prompts", "random": "random rows"}},
+        description="Initial classifier: features of the class prompts (text), random rows of length 1 "
+        "(random, our reading of RandInit), or rows of length 0.58, as a linear layer draws them (linear)",
+        json_schema_extra={
+            "words": {"text": "class prompts", "random": "random unit rows", "linear": "as a linear layer's"}
+        },
     )
     tau: float | None = Field(
         None,
@@ -221,9 +223,11 @@ class FedOT(Method[FedOTConfig]):
     def _first_classifier(self, generator: Generators) -> Tensor:
         if self.config.init == "text":
             return self.problem.class_features
-        size = (len(self.problem.classes), self.d)
-        rows = torch.randn(*size, generator=generator("fedot", "classifier"), dtype=torch.float64)
-        return F.normalize(rows, dim=-1)
+        draws = generator("fedot", "classifier")
+        rows = torch.empty(len(self.problem.classes), self.d, dtype=torch.float64)
+        if self.config.init == "linear":
+            return rows.uniform_(-(self.d**-0.5), self.d**-0.5, generator=draws)
+        return F.normalize(rows.normal_(generator=draws), dim=-1)
 
     def _first_transform(self, generator: Generators) -> Params:
         if "matrix" in self.names:

@@ -212,6 +212,22 @@ def _add_integrity(db: Database) -> None:
         db.execute(statement)
 
 
+BEST_AFTER_TRAINING = """
+UPDATE runs SET best_round = best.round, best_test = best.test FROM (
+  SELECT v.run_id, v.round, t.personal_mean AS test,
+    row_number() OVER (PARTITION BY v.run_id ORDER BY v.personal_mean DESC, v.round) AS place
+  FROM scores v LEFT JOIN scores t
+    ON t.run_id = v.run_id AND t.split = 2 AND t.stage = 1 AND t.round = v.round
+  WHERE v.split = 1 AND v.stage = 1 AND v.round > 0 AND v.personal_mean IS NOT NULL) AS best
+WHERE best.run_id = runs.id AND best.place = 1 AND runs.best_round = 0
+"""
+
+
+def _select_after_training(db: Database) -> None:
+    """Select the best round of runs whose stored one is round 0 among the rounds after training."""
+    db.execute(BEST_AFTER_TRAINING)
+
+
 STEPS: dict[str, Callable[[Database], None]] = {
     "0001_first": _create_tables,
     "0002_kinds_in_accuracy_named": _add_named_view,
@@ -220,6 +236,7 @@ STEPS: dict[str, Callable[[Database], None]] = {
     "0005_numbers_once": _never_reuse_ids,
     "0006_clear_names": _rename_columns,
     "0007_integrity": _add_integrity,
+    "0008_best_after_training": _select_after_training,
 }
 """Migrations in their order; a file that records all of these names is up to date."""
 

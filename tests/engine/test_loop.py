@@ -152,6 +152,31 @@ def test_a_kept_optimiser_goes_on_where_it_stopped_and_a_fresh_one_does_not(back
     torch.testing.assert_close(loop.state.local["bias"][0], bias.detach(), atol=1e-12, rtol=0)
 
 
+def test_the_learning_rate_falls_by_half_a_cosine_after_the_warm_up(backbone):
+    """One client, one batch a round: torch's own schedulers, an epoch of theirs for a round of ours."""
+    federation = tiny_federation(backbone, samples=(9,))
+    config = BiasConfig(lr=0.5, momentum=0.9, batch_size=64, schedule="cosine", warmup_rounds=1)
+    method = BiasMethod(config.model_copy(update={"optimiser_state": "kept"}), federation.problem)
+    loop = run_rounds(method, federation, 4)
+    first = method.init(federation.problem.generator)
+    weight, bias = (v.clone().requires_grad_() for v in (first.shared["weight"], first.local["bias"][0]))
+    sgd = torch.optim.SGD([weight, bias], lr=0.5, momentum=0.9, weight_decay=config.weight_decay)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, T_max=4)
+    rows = federation.train.index[0]
+    for round_ in range(4):
+        rate = sgd.param_groups[0]["lr"]
+        sgd.param_groups[0]["lr"] = 1e-5 if round_ == 0 else rate
+        sgd.zero_grad()
+        scores = federation.pool.values[rows] @ weight.T + bias
+        torch.nn.functional.cross_entropy(scores, federation.pool.labels[rows]).backward()
+        sgd.step()
+        sgd.param_groups[0]["lr"] = rate
+        if round_ > 0:
+            cosine.step()
+    torch.testing.assert_close(loop.state.shared["weight"], weight.detach(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(loop.state.local["bias"][0], bias.detach(), atol=1e-12, rtol=0)
+
+
 def test_the_seconds_of_a_round_are_split_and_none_is_lost(backbone):
     begin = time.perf_counter()
     loop = run_rounds(*_method(backbone), 2)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.optimisers import ClientOptimiser, learning_rate
 from fedcore.methods.base import MethodConfig
 from fedcore.seeds import torch_generator
 
@@ -48,3 +48,12 @@ def test_select_and_put_move_the_state_of_some_clients_only():
     part.step("w", torch.ones(2, 2), torch.ones(2, 2), torch.arange(2))
     optimiser.put(torch.tensor([1, 3]), part)
     assert optimiser.slots["w/steps"].tolist() == [1, 2, 1, 2]
+
+
+def test_learning_rates_by_round():
+    constant, warm = MethodConfig(lr=0.1), MethodConfig(lr=0.1, warmup_rounds=2)
+    assert [learning_rate(constant, r, 3) for r in (1, 2, 3)] == [0.1, 0.1, 0.1]
+    assert [learning_rate(warm, r, 4) for r in (1, 2, 3, 4)] == [1e-5, 1e-5, 0.1, 0.1]
+    assert learning_rate(MethodConfig(lr=1e-6, warmup_rounds=1), 1, 2) == 1e-6
+    cosine = [learning_rate(MethodConfig(lr=0.1, schedule="cosine"), r, 4) for r in (1, 2, 3, 4)]
+    assert cosine == pytest.approx([0.1, 0.1 * 0.8535534, 0.05, 0.1 * 0.1464466])

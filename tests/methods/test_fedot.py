@@ -202,6 +202,15 @@ def test_random_classifiers_have_unit_rows_and_follow_the_seed(tiny_backbone, ti
     assert not torch.equal(*drawn)
 
 
+def test_a_linear_layer_s_classifier_is_drawn_as_torch_draws_it(tiny_backbone, tiny_federation):
+    federation = tiny_federation(tiny_backbone())
+    method = build("fedot", federation, init="linear")
+    rows = method.init(federation.problem.generator).shared["classifier"]
+    bound = rows.shape[1] ** -0.5
+    assert torch.nn.Linear(rows.shape[1], 500, bias=False).weight.abs().max() <= bound
+    assert 0.8 * bound < rows.abs().max() <= bound and not torch.equal(rows[0], rows[1])
+
+
 def test_tau_is_clips_scale_unless_given(tiny_backbone, tiny_federation):
     federation = tiny_federation(tiny_backbone())
     assert build("fedot", federation).tau == pytest.approx(torch.tensor(2.0).exp().item())
@@ -292,7 +301,7 @@ def test_blocks_that_do_not_divide_are_refused(tiny_backbone, tiny_federation, d
             "'cayley', 'linear', 'none' or 'adapter'",
         ),
         ({"share": "some"}, "methods.share", "'split', 'all_global' or 'all_local'"),
-        ({"init": "zeros"}, "methods.init", "'text' or 'random'"),
+        ({"init": "zeros"}, "methods.init", "'text', 'random' or 'linear'"),
         ({"tau": 0}, "methods.tau", "greater than 0"),
         ({"lr": -1}, "methods.lr", "greater than or equal to 0"),
         ({"block": 2}, "methods.block", "no such field"),

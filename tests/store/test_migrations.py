@@ -207,3 +207,28 @@ def test_no_table_is_dropped_while_its_rows_are_tied_to_others(fourth_release):
         schema.migrations().apply(db)
     db.conn.close()
     assert contents(fourth_release)["accuracy"]
+
+
+def test_runs_whose_best_round_was_0_select_among_the_rounds_after_training(tmp_path):
+    """Run 1 trained; run 2 has round 0 alone; run 3 selected another round."""
+    path = tmp_path / "runs.db"
+    db = Database(path)
+    schema.migrations().apply(db, stop_before="0008_best_after_training")
+    db.conn.executescript(
+        """
+        INSERT INTO experiments(id, uuid, name, created_at, config) VALUES (1, 't', 'old', 0, '{}');
+        INSERT INTO runs(id, experiment_id, method, label, seed, config, group_hash, status, created_at,
+          rounds_total, best_round, best_test)
+          SELECT value, 1, 'fedot', 'FedOT', value, '{}', 'g', 'done', 0, 2, iif(value = 3, 1, 0), 0.9
+          FROM json_each('[1, 2, 3]');
+        INSERT INTO scores(run_id, split, stage, round, personal_mean) VALUES
+          (1, 1, 1, 0, 0.9), (1, 1, 1, 1, 0.6), (1, 1, 1, 2, 0.6), (1, 2, 1, 1, 0.5), (1, 2, 1, 2, 0.8),
+          (2, 1, 1, 0, 0.9), (3, 1, 1, 1, 0.7), (3, 1, 1, 2, 0.6);
+        """
+    )
+    db.conn.commit()
+    db.conn.close()
+    Store(path).prepare()
+    with reading(path) as connection:
+        found = [tuple(r) for r in connection.execute("SELECT best_round, best_test FROM runs ORDER BY id")]
+    assert found == [(1, 0.5), (0, 0.9), (1, 0.9)]

@@ -164,6 +164,17 @@ def test_summary_selects_on_validation_and_takes_the_earliest_of_equals(writer):
     assert run.worst_client == pytest.approx(0.1)
 
 
+def test_round_0_is_never_the_best_where_there_are_others(writer):
+    """It is before training; a run that does not train has no other."""
+    writer.started(Started(entities=ENTITIES, rounds_total=2, environment={}))
+    for number, right in ((0, 9), (1, 6), (2, 7)):
+        cells = [(split, c, c, right, 10) for split in (1, 2) for c in (1, 2)]
+        writer.write_round(round_(number, cells))
+        (run,) = Store(writer.claim.db).runs.get([writer.run_id])
+        assert run.best_round == number, "each in turn"
+    assert run.best_test == pytest.approx(0.7)
+
+
 def test_without_validation_no_round_is_chosen(writer):
     writer.started(Started(entities=ENTITIES, rounds_total=5, environment={}))
     writer.write_round(round_(1, [(2, 1, 1, 5, 10)]))
