@@ -29,6 +29,7 @@ from fedcore.methods.tensors import (
     in_pieces,
     masked_mean,
     mean_cosine,
+    piece_size,
     saved_bytes,
     weighted_mean,
 )

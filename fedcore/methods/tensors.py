@@ -82,6 +82,15 @@ def saved_bytes(function: Callable[..., Tensor], *samples: Tensor) -> int:
     return max(1, sum(kept[1].values()) - sum(kept[0].values()))  # weights are in both, and cancel
 
 
+PIECE_BYTES = {"cpu": 2**29, "cuda": 2**33}
+"""Activations of the samples that training holds at once, where a method works in pieces."""
+
+
+def piece_size(bytes_of_sample: int, device: torch.device) -> int:
+    """Return how many samples of this size training holds at once on a device."""
+    return max(1, PIECE_BYTES.get(device.type, PIECE_BYTES["cpu"]) // max(1, bytes_of_sample))
+
+
 def in_pieces(function: Callable[..., Tensor], size: int, *samples: Tensor) -> Tensor:
     """Apply a function of samples to at most ``size`` of them at once, so that memory holds one piece.
 

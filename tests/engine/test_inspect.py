@@ -25,6 +25,7 @@ COSINE: dict[str, dict[str, object]] = {
     "zero-shot": {},
     "coop": SMALL,
     "promptfl": SMALL,
+    "fedpgp": {**SMALL, "rank": 2, "local_epochs": 1},
     "fedclip": SMALL,
     "fedavg-lora": {**SMALL, "rank": 2},
     "sdfed": {**SMALL, "local_length": "2,5,3", "global_length": 4},
@@ -39,7 +40,7 @@ def looked_at(
 ) -> tuple[Snapshot, Loop]:
     """A method after one round on the tiny federation."""
     backbone = backbone or tiny_backbone()
-    reads = "layer:2" if name in ("fedavg-lora", "fedalign") else "embedding"
+    reads = {"fedavg-lora": "layer:2", "fedalign": "layer:2", "fedotp": "regions"}.get(name, "embedding")
     federation = tiny_federation(backbone, reads)
     method = build(name, federation, **config)
     assert method.reads(method.config, backbone.spec) in (reads, "layer:1", "layer:0"), name
@@ -122,6 +123,26 @@ def test_class_features_of_each_image_are_drawn_as_their_mean_direction():
     assert (own_classes - classes).abs().max() > 1e-3
 
 
+def test_a_method_whose_images_are_many_features_has_no_feature_space_and_says_so():
+    at, _ = looked_at("fedotp", SMALL)
+    with pytest.raises(FedLensError, match="FedOTP compares no image features with class features"):
+        result_of(inspect.feature_space(at, 0, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "prompts"),
+    [
+        ("fedpgp", 1, {"context", "personal"}),
+        ("fedpgp", 0, {"context"}),
+        ("fedotp", 2, {"context", "own"}),
+        ("cocoop", 0, {"context"}),
+    ],
+)
+def test_every_learned_prompt_of_a_model_has_nearest_words(name, model, prompts):
+    at, _ = looked_at(name, {**COSINE.get(name, {}), **SMALL})
+    assert {row["prompt"] for row in inspect.nearest_words(at, model, top=1)} == prompts
+
+
 def test_feature_space_takes_at_most_so_many_images():
     at, _ = looked_at("promptfl", SMALL)
     assert int((result_of(inspect.feature_space(at, 0, 4, most=5))["kind"] == 0).sum()) == 5
@@ -188,13 +209,15 @@ def test_a_map_weighs_channels_by_their_mean_gradient():
         ("fedot", "mini-rn", {"prediction"}),
         ("fedavg-lora", "mini-vit", {"prediction"}),
         ("feddeap", "mini-vit", {"prediction", "semantic", "domain"}),
+        ("cocoop", "mini-vit", {"prediction"}),
+        ("fedotp", "mini-vit", {"prediction"}),
+        ("fedotp", "mini-rn", {"prediction"}),
     ],
 )
 def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, model, maps):
     backbone = load(model)
-    federation_of = tiny_federation(
-        backbone, "layer:1" if name == "fedavg-lora" else "embedding", samples=(2, 2, 2)
-    )
+    reads = {"fedavg-lora": "layer:1", "fedotp": "regions"}.get(name, "embedding")
+    federation_of = tiny_federation(backbone, reads, samples=(2, 2, 2))
     config = {"prompt_length": 2} if name == "feddeap" else {}
     method = build(name, federation_of, **config)
     loop = run_rounds(method, federation_of, 0)
@@ -210,4 +233,4 @@ def test_evidence_of_every_score_lies_on_the_pixels_that_the_model_saw(name, mod
         heat = found[f"map/{score}"].astype(float)
         assert heat.shape == (3, side, side)
         assert (heat >= 0).all()
-        assert heat.max() <= 1
+        assert 0 < heat.max() <= 1

@@ -26,6 +26,7 @@ from fedcore.methods import (
     draw_linear,
     in_pieces,
     method,
+    piece_size,
     saved_bytes,
 )
 from fedcore.methods.prompted import Prompted, PromptedConfig
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 WORDS = "a photo of a"
 NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""
-PIECE_BYTES = {"cpu": 2**29, "cuda": 2**33}
-"""Activations of the images that the text tower reads at once in training."""
 HELD = 12
 """Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
 
@@ -202,10 +201,9 @@ class CoCoOp(Prompted):
 
     @cached_property
     def _piece(self) -> int:
-        """Images whose activations fit into ``PIECE_BYTES``, by what the backbone keeps for one image."""
+        """Images that the text tower reads at once in training, by what the backbone keeps for one image."""
         backbone = self.problem.backbone
         width, d = backbone.spec.token_width, backbone.spec.embed_dim
         contexts, x = (torch.ones(2, *size) for size in ((self.config.context_length, width), (d,)))
         where = (backbone.device, backbone.dtype)
-        each = saved_bytes(self._scores, contexts.to(*where), x.to(*where))
-        return max(1, PIECE_BYTES.get(backbone.device.type, PIECE_BYTES["cpu"]) // each)
+        return piece_size(saved_bytes(self._scores, contexts.to(*where), x.to(*where)), backbone.device)

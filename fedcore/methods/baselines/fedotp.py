@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -22,7 +23,9 @@ from fedcore.methods import (
     State,
     Step,
     cross_entropy,
+    in_pieces,
     method,
+    piece_size,
 )
 from fedcore.methods.prompted import Prompted, PromptedConfig
 
@@ -159,13 +162,16 @@ class FedOTP(Prompted):
 
         Shape: x (models, samples, regions, d) -> (models, samples, classes).
         """
-        regions, texts = F.normalize(x, dim=-1), head["prompts"]
-        cosines = torch.einsum("csvd,cpkd->cskvp", regions, texts)
-        config = self.config
+        each = len(x) * self.numbers_per_sample() * x.element_size()
+        scores = partial(self._scores, head["prompts"])
+        return in_pieces(scores, piece_size(each, x.device), x.transpose(0, 1)).transpose(0, 1)
+
+    def _scores(self, texts: Tensor, x: Tensor) -> Tensor:
+        """Shape: texts (models, P, classes, d), x (n, models, regions, d) -> (n, models, classes)."""
+        cosines = torch.einsum("scvd,cpkd->sckvp", F.normalize(x, dim=-1), texts)
+        c = self.config
         with torch.no_grad():
-            plan = transport(
-                1 - cosines, config.mass, config.regularisation, config.iterations, config.tolerance
-            )
+            plan = transport(1 - cosines, c.mass, c.regularisation, c.iterations, c.tolerance)
         return self.problem.backbone.logit_scale * (plan * cosines).sum((-2, -1))
 
     def numbers_per_sample(self) -> int:

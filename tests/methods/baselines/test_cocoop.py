@@ -5,8 +5,8 @@ import torch
 
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
+from fedcore.methods import tensors
 from fedcore.methods.base import RunContext
-from fedcore.methods.baselines import cocoop
 from fedcore.methods.baselines.cocoop import NETWORK, CoCoOp, CoCoOpConfig
 from fedcore.methods.registry import build_config
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
@@ -91,7 +91,7 @@ def test_training_in_pieces_gives_the_same_numbers(
     whole = run_rounds(build("cocoop", federation, **SETTINGS, share=share), federation, 2)
     method = build("cocoop", federation, **SETTINGS, share=share)
     assert method._piece > 12  # a tiny batch is one piece
-    monkeypatch.setattr(cocoop, "PIECE_BYTES", {"cpu": 1})
+    monkeypatch.setattr(tensors, "PIECE_BYTES", {"cpu": 1})
     method = build("cocoop", federation, **SETTINGS, share=share)
     assert method._piece == 1
     parts = run_rounds(method, federation, 2)

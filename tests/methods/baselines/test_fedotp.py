@@ -5,6 +5,7 @@ import torch
 
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
+from fedcore.methods import tensors
 from fedcore.methods.base import RunContext
 from fedcore.methods.baselines.fedotp import FedOTP, FedOTPConfig, transport
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
@@ -99,6 +100,17 @@ def test_no_gradient_goes_through_the_plan(tiny_backbone, tiny_federation):
         torch.autograd.grad(s[..., 0].sum(), params["own"], retain_graph=True)[0] for s in (expected, logits)
     )
     torch.testing.assert_close(found, wanted)
+
+
+def test_training_in_pieces_gives_the_same_numbers(tiny_backbone, tiny_federation, run_rounds, monkeypatch):
+    federation = tiny_federation(tiny_backbone(), "regions")
+    states = []
+    for most in (tensors.PIECE_BYTES, {"cpu": 1}):
+        monkeypatch.setattr(tensors, "PIECE_BYTES", most)
+        states.append(run_rounds(build("fedotp", federation, **SETTINGS), federation, 2).state)
+    one, other = states
+    torch.testing.assert_close(one.shared["context"], other.shared["context"], atol=1e-9, rtol=0)
+    torch.testing.assert_close(one.local["own"], other.local["own"], atol=1e-9, rtol=0)
 
 
 def test_works_on_a_resnet(tiny_backbone, tiny_federation, run_rounds):
