@@ -266,6 +266,7 @@ def test_listing_loads_neither_torch_nor_pandas(db):
 
 
 def test_an_unexpected_error_is_one_line_and_no_success(db, capsys, monkeypatch):
+    Store(db).prepare()
     monkeypatch.setattr("fedcore.store.experiments.Experiments.all", lambda *a, **k: 1 / 0)
     assert run("list", "--db", db) == 1
     assert capsys.readouterr().err == "error: ZeroDivisionError: division by zero; --debug shows where\n"
