@@ -36,7 +36,7 @@ from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import cost, exports, published, summary, sweep
+from pages.compare_view import baseline, cost, exports, published, summary, sweep
 from pages.widgets import charts, markup, session
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
@@ -154,21 +154,16 @@ def controls(store: Store, experiments: Sequence[ExperimentRow]) -> tuple[Choice
             help="The metric of the differences, costs and sweeps. The summary shows every metric.",
         )  # fmt: skip
     with columns[2]:
-        labels = list(dict.fromkeys(g.label for g in shown.groups))
-        baseline = st.selectbox(
-            "Baseline", labels, index=None, placeholder="none", key="baseline",
-            bind="query-params",
-            help="Shows differences from this method in points, on the same data, clients and backbone",
-        )  # fmt: skip
+        pinned = baseline.choose(shown.groups)
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         charts.table_switch()
         test: Test = "t"
-        if baseline is not None:
+        if pinned is not None:
             test = st.segmented_control(
                 "Test over seeds", list(TESTS), default="t", required=True, key="test",
                 format_func=TESTS.__getitem__, label_visibility="collapsed", bind="query-params",
             )  # fmt: skip
-    return Choice(rule, metric, baseline, test, unfinished, version), shown
+    return Choice(rule, metric, pinned, test, unfinished, version), shown
 
 
 def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:

@@ -69,7 +69,7 @@ def check_here(data: Mapping[str, Any], error: NotPrepared) -> None:
     key = check_key(name, root, columns, chosen)
     task = session.store().tasks.find("check", key)
     if task is not None and task.status == "done":  # and yet it is not ready: what it found is in its report
-        report = CheckReport.from_dict((task.result or {})["report"])
+        report = CheckReport.model_validate((task.result or {})["report"])
         markup.show_error(FedLensError(report.error, "data.root") if report.error else error)
     elif task is not None:
         background.show_task(task, f"Checking {root}")
