@@ -37,7 +37,7 @@ from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import baseline, cost, exports, published, summary, sweep
-from pages.widgets import charts, markup, session
+from pages.widgets import charts, demo, markup, session
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
 VIEWS = {
@@ -311,8 +311,9 @@ def page() -> None:
     experiments = choose_experiments(store)
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
-        if not store.experiments.all() and st.button("Try it", type="primary", icon=":material/play_circle:"):
-            st.switch_page("pages/new.py", query_params={"preset": "demo"})
+        if not store.experiments.all():
+            with st.container(horizontal=True):
+                demo.buttons()
         return
     choice, shown = controls(store, experiments)
     if not shown.groups:

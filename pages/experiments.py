@@ -13,8 +13,8 @@ from fedcore.plots.theme import STATUS
 from fedcore.progress import duration
 from fedcore.results import progress
 from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
+from pages.widgets import demo, importing, markup, queue, session
 from pages.widgets import experiment_actions as actions
-from pages.widgets import importing, markup, queue, session
 from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
 TABLE, MENU = "experiment_table", "experiment_menu"
@@ -36,8 +36,7 @@ def welcome() -> None:
             "takes about two minutes."
         )
         with st.container(horizontal=True):
-            if st.button("Try it", type="primary", icon=":material/play_circle:", key="try_it"):
-                st.switch_page("pages/new.py", query_params={"preset": "demo"})
+            demo.buttons()
             if st.button("New experiment", icon=":material/add:", key="new_empty"):
                 st.switch_page("pages/new.py", query_params={})
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.plots.chart import Chart, escape, short_name
@@ -17,6 +19,9 @@ NO_FIELD = "n/a"
 LIGHT_LINES = ((0.0, "#00224e"), (0.33, "#434e6c"), (0.67, "#7d7c78"), (1.0, "#bcaf6f"))
 DARK_LINES = ((0.0, "#7d7c78"), (0.5, "#bcaf6f"), (1.0, "#fee838"))
 """The parts of Cividis in which thin lines are visible on the light and on the dark page."""
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down")
+"""Marks of the lines of one method; their number has no common factor with that of the dashes."""
 
 
 def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metric_title: str) -> Chart:
@@ -25,9 +30,7 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
     values = sorted_values(v for line in lines for v in line.x)
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     numeric = len(numbers) == len(values)
-    dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-    for i, line in enumerate(lines):
-        colour, look = theme.colour(line.method), style(line.method)
+    for line, (colour, dash, marker) in zip(lines, _line_styles(lines, theme), strict=True):
         figure.add_trace(
             go.Scatter(
                 x=list(line.x) if numeric else [value_text(field, v) for v in line.x],
@@ -35,8 +38,8 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
                 error_y={"array": [s.std or 0.0 for s in line.stats], "color": colour, "thickness": 1.5},
                 name=escape(line.label),
                 mode="lines+markers",
-                line={"color": colour, "width": 2, "dash": dashes[i % 6] if i else look.dash},
-                marker={"symbol": look.marker, "size": 8, "color": colour},
+                line={"color": colour, "width": 2, "dash": dash},
+                marker={"symbol": marker, "size": 8, "color": colour},
                 customdata=[f"{s.text(2)} (n = {s.n})" for s in line.stats],
                 hovertemplate="%{x}: %{customdata} %",
             )
@@ -48,6 +51,16 @@ def sweep_line_chart(lines: Sequence[SweepLine], theme: Theme, field: str, metri
     highest = [(line, max(range(len(line.x)), key=lambda i: line.stats[i].mean)) for line in lines]
     best = [f"{line.label} {line.stats[i].text()} % at {value_text(field, line.x[i])}" for line, i in highest]
     return Chart(figure, f"{metric_title} over {field_phrase(field)}; best: {'; '.join(best)}.")
+
+
+def _line_styles(lines: Sequence[SweepLine], theme: Theme) -> list[tuple[str, str, str]]:
+    """Return colour, dash and marker of each line: the method's own for one, else no two alike."""
+    if len(lines) == 1:
+        own = style(lines[0].method)
+        return [(theme.colour(lines[0].method), own.dash, own.marker)]
+    scale = [list(stop) for stop in (DARK_LINES if theme.dark else LIGHT_LINES)]
+    colours = sample_colorscale(scale, [i / (len(lines) - 1) for i in range(len(lines))])
+    return list(zip(colours, cycle(DASHES), cycle(MARKERS)))
 
 
 def _number_axis(field: str, values: Sequence[float]) -> dict[str, object]:

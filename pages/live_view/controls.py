@@ -15,7 +15,7 @@ from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
-from pages.widgets import markup, session
+from pages.widgets import demo, markup, session
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 POINTS = {AFTER_AGGREGATION: "after aggregation", BEFORE_AGGREGATION: "before aggregation (own samples only)"}
@@ -87,8 +87,8 @@ def no_experiment() -> None:
         "No experiment has been started yet. Launched runs appear here while they train.",
         icon=":material/monitoring:",
     )
-    if st.button("Try it", type="primary", icon=":material/play_circle:"):
-        st.switch_page("pages/new.py", query_params={"preset": "demo"})
+    with st.container(horizontal=True):
+        demo.buttons()
 
 
 def choose_variant(experiment: ExperimentRow) -> list[RunRow]:

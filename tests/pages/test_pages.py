@@ -34,13 +34,16 @@ def test_every_page_opens_on_a_filled_database(open_page: Opened, filled: Path, 
     assert not app.error
 
 
-def test_a_newcomer_launches_in_three_clicks(open_page: Opened, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["experiments", "compare", "live"])
+def test_a_newcomer_may_look_at_the_settings_first(open_page: Opened, page: str) -> None:
+    app = button(open_page(page), "Look at the settings first").click().run()
+    assert app.title[0].value == "New experiment"
+    assert not button(app, "Launch").disabled, [e.value for e in app.error]
+
+
+def test_a_newcomer_launches_with_one_click(open_page: Opened, tmp_path: Path) -> None:
     app = open_page()
     app = button(app, "Try it").click().run()
-    assert app.title[0].value == "New experiment"
-    launch = button(app, "Launch")
-    assert not launch.disabled, [e.value for e in app.error]
-    app = launch.click().run()
     assert not app.exception
     assert app.title[0].value == "Live"
     (experiment,) = Store(tmp_path / "runs.db").experiments.all()
