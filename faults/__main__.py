@@ -38,7 +38,7 @@ def try_once(lab: Lab, chosen: Family, seed: int, number: int, folder: Path) -> 
         notes = "; ".join(["", *getattr(error, "__notes__", [])])
         return Verdict(Outcome.RAW, f"{first_line(error)} in {where.filename}:{where.lineno}{notes}")
     finally:
-        end_all()
+        end_all(folder)
 
 
 def attack(

@@ -68,7 +68,7 @@ def _resumed(lab: Lab, db: Path, done: str) -> Verdict:
     notices = "; ".join(str(note["message"]) for note in row.notices)
     if row.status != "done":
         if TRACEBACK in (Store(db).runs.error(RUN) or "") + (db.parent / "process.log").read_text():
-            return Verdict(Outcome.RAW, f"{done}: {row.status}: {row.status_text}; {tail(db)}")
+            return Verdict(Outcome.RAW, f"{done}: {row.status}: {row.status_text}; {tail(process.log)}")
         return Verdict(Outcome.REFUSED, f"{done}: {row.status_text}")
     try:
         lab.check_rows(db)

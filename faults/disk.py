@@ -8,15 +8,31 @@ import os
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from faults.kill import wait_for_a_moment
-from faults.lab import Lab, check_at_rest, copy, finish, judge_end, train
-from faults.verdict import Family, Verdict
+from faults.kill import supervise, wait_for_a_moment
+from faults.lab import (
+    RUN,
+    TRACEBACK,
+    Defect,
+    Lab,
+    check_at_rest,
+    copy,
+    finish,
+    judge_end,
+    run,
+    tail,
+    train,
+    wait_for,
+)
+from faults.verdict import Family, Outcome, Verdict
+from fedcore.store import Store
 
 TMPFS_BYTES = 24 << 20
 LEFT_BYTES = 40_000  # free bytes at most, when the disk has become full
@@ -24,31 +40,67 @@ LEFT_BYTES = 40_000  # free bytes at most, when the disk has become full
 
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """Let one thing fail while a run trains, mend it, and resume."""
-    kinds: dict[str, Callable[..., Verdict]] = {"full": _full, "EIO": _injected, "EMFILE": _no_handles}
-    kind = str(rng.choice(list(kinds), p=[0.5, 0.3, 0.2]))
-    return kinds[kind](lab, folder, rng)
+    kinds = {_full: 0.4, _supervised: 0.2, _injected: 0.25, _no_handles: 0.15}
+    kind = list(kinds)[rng.choice(len(kinds), p=list(kinds.values()))]
+    return kind(lab, folder, rng)
 
 
-def _full(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
-    """The disk becomes full at a random moment, with a random rest of free bytes."""
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a small file system for one attempt."""
     disk = folder / "disk"
     disk.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "fedlens-faults", str(disk)]
     subprocess.run(["mount", *options], check=True)
     try:
-        db, ballast = copy(lab.encoded, disk), disk / "ballast"
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def _fill(disk: Path, rng: np.random.Generator) -> Path:
+    """Fill the disk up to a random rest; returns the file to delete again."""
+    ballast = disk / "ballast"
+    with suppress(OSError):  # the run takes the last bytes at the same time
+        ballast.write_bytes(bytes(max(0, shutil.disk_usage(disk).free - int(rng.integers(LEFT_BYTES)))))
+    return ballast
+
+
+def _full(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """The disk becomes full at a random moment, with a random rest of free bytes."""
+    with _small_disk(folder) as disk:
+        db = copy(lab.encoded, disk)
         process = train(db, log=folder / "process.log")
         wait_for_a_moment(db, process, rng)
-        free = shutil.disk_usage(disk).free - int(rng.integers(LEFT_BYTES))
-        ballast.write_bytes(bytes(max(0, free)))
+        ballast = _fill(disk, rng)
         process.wait()
         ballast.unlink()
         said = judge_end(db, process)
         check_at_rest(db, [process])
         finish(lab, db, process)
         return Verdict(said.outcome, f"disk full: {said.what}")
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def _supervised(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
+    """The disk becomes full under a supervisor, which must live on and do the resumed run."""
+    with _small_disk(folder) as disk:
+        db = copy(lab.encoded, disk)
+        process = supervise(db, folder / "supervisor.log")
+        wait_for_a_moment(db, process, rng)
+        ballast = _fill(disk, rng)
+        time.sleep(float(rng.uniform(0, 2)))
+        if process.poll() is not None:
+            raise Defect(f"the supervisor ended with {process.returncode}: {tail(process.log)}")
+        ballast.unlink()
+        wait_for(lambda: run(db).status not in ("queued", "running"), "no end of the run")
+        said = f"{run(db).status}: {run(db).status_text}"
+        if run(db).status != "done":
+            Store(db).runs.resume([RUN])
+            wait_for(lambda: run(db).status == "done", "the same supervisor does not do the resumed run")
+        lab.check_rows(db)
+        if TRACEBACK in process.log.read_text():
+            return Verdict(Outcome.RAW, f"disk full under a supervisor: {tail(process.log)}")
+        return Verdict(Outcome.MENDED, f"disk full under a supervisor: {said}")
 
 
 def _injected(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:

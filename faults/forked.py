@@ -16,6 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 POLL_SECONDS = 0.005
 LIVING: set[Forked] = set()
 """Processes that were started and not yet seen to end."""
@@ -95,7 +97,12 @@ def _be(function: Callable[[], int | None], log: Path) -> None:
         os._exit(code)
 
 
-def end_all() -> None:
-    """Kill every process that still lives."""
+def end_all(folder: Path) -> None:
+    """Kill every process that still lives, also those that a job has started on a database of this folder."""
     for process in list(LIVING):
         process.kill()
+    for other in psutil.process_iter(["cmdline"]):
+        command = other.info["cmdline"] or ()
+        if "fedcore" in command and any(str(folder) in argument for argument in command):
+            with suppress(psutil.NoSuchProcess):
+                other.kill()

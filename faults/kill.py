@@ -90,16 +90,17 @@ def _start(claim: Claim, lane: str) -> Forked:
     return Forked(lambda: 0 if job.work(claim, lane) == "done" else 1, claim.folder / "process.log")
 
 
-def _supervise(db: Path) -> Forked:
+def supervise(db: Path, log: Path) -> Forked:
+    """Start a supervisor whose jobs are forked from it."""
     serve = partial(supervisor.serve, db, device_ids=["cpu"], launcher=LocalLauncher(_start), tick=0.05)
-    return Forked(serve, db.parent / "supervisor.log")
+    return Forked(serve, log)
 
 
 def _supervisor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The supervisor dies, its job or both; the next supervisor takes over what lives."""
     db = copy(lab.encoded, folder)
     store, victim = Store(db), str(rng.choice(["supervisor", "job", "both"]))
-    first = _supervise(db)
+    first = supervise(db, folder / "supervisor.log")
     try:
         wait_for_a_moment(db, first, rng)
         pids = [row["pid"] for row in store.jobs.live(RUNS) if row["pid"]]
@@ -108,7 +109,7 @@ def _supervisor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
         if victim != "supervisor":
             for pid in pids:
                 psutil.Process(pid).kill()
-        second = _supervise(db)
+        second = supervise(db, folder / "supervisor.log")
         wait_for(lambda: run(db).ended and run(db).status not in ("running", "stopping"), "no end of the run")
         if run(db).status != "done":
             store.runs.resume([RUN])

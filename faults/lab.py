@@ -119,7 +119,7 @@ class Lab:
     def notices(self) -> set[str]:
         """What a run notes that is resumed without a fault."""
         db = copy(self.interrupted, self.folder / "resumed")
-        assert resume(db).wait() == 0, tail(db)
+        assert resume(db).wait() == 0, tail(db.parent / "process.log")
         return {str(note["message"]) for note in run(db).notices}
 
     @cached_property
@@ -238,12 +238,11 @@ def check_done(db: Path) -> None:
         Defect: when it is not.
     """
     if run(db).status != "done":
-        raise Defect(f"the run is {run(db).status}: {run(db).status_text}; {tail(db)}")
+        raise Defect(f"the run is {run(db).status}: {run(db).status_text}; {tail(db.parent / 'process.log')}")
 
 
-def tail(db: Path) -> str:
-    """Return the last line that the run's process wrote."""
-    log = db.parent / "process.log"
+def tail(log: Path) -> str:
+    """Return the last line of a log."""
     return (log.read_text(errors="replace").strip().splitlines() or [""])[-1] if log.exists() else ""
 
 

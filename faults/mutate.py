@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -86,5 +87,5 @@ def _change_below(value: Any, rng: np.random.Generator) -> None:
         elif kind == 1:
             value.insert(0, inner)
         else:
-            value[key] = VALUES[rng.integers(len(VALUES))]
+            value[key] = deepcopy(VALUES[rng.integers(len(VALUES))])
         return
