@@ -60,6 +60,7 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     """Draw the pictures, then measure the parts, the pipeline and a second run."""
     import torch
 
+    from fedcore.cache import integrity
     from fedcore.clip import decoding, encodings, features
     from fedcore.data import catalog
     from fedcore.progress import result_of
@@ -98,9 +99,13 @@ def measure(folder: Path, count: int, name: str, reads: str, workers: int | None
     begun = time.perf_counter()
     again = catalog.load("folder", str(folder / "set"))
     listing = time.perf_counter() - begun
-    result_of(features.encode(backbone, again, reads, folder / "cache"))
+    path = result_of(features.encode(backbone, again, reads, folder / "cache"))
     cached = time.perf_counter() - begun - listing
     print(f"second run: files found again in {listing:.2f} s, their encoding in the cache in {cached:.3f} s")
+    begun = time.process_time()
+    integrity.file_digest(path)
+    seconds = (time.process_time() - begun) / path.stat().st_size * 1e9
+    print(f"digest of the encoding, once per process: {seconds:.2f} CPU-seconds for 1 GB")
 
 
 def draw(root: Path, count: int) -> None:

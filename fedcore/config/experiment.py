@@ -61,6 +61,8 @@ def dumps(experiment: Experiment) -> str:
     for name in ("sweep", "cohorts", "reproduces"):
         if not content[name]:
             del content[name]
+    if experiment.keep_checkpoints == Experiment.model_fields["keep_checkpoints"].default:
+        del content["keep_checkpoints"]
     return tomli_w.dumps(_without_none(content))
 
 

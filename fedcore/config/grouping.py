@@ -28,11 +28,13 @@ _PLACES = (("method", "label"), ("method", "file"), ("data", "root"))
 def group_hash(run: RunConfig) -> str:
     """Return a hash that is equal for runs that differ in seed or held-out domain only.
 
-    The time limit and the paths of the data and of the method's file do not matter; the file's content does.
+    The time limit, the checkpoints kept and the paths of the data and of the method's file do not matter; the
+    file's content does.
     """
     content = stable_config(run)
     del content["seed"], content["held_out"]
-    content.pop("time_limit", None)
+    for name in ("time_limit", "keep_checkpoints"):
+        content.pop(name, None)
     for part, name in _PLACES:
         content[part].pop(name)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

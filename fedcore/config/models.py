@@ -301,6 +301,10 @@ class MethodEntry(_Part):
         return {**content, "config": current_config(str(content.get("name")), content["config"])}
 
 
+KeepCheckpoints = Literal["last", "best", "all", "none"]
+"""Checkpoints of a finished run that stay on the disk; an unfinished run keeps what its resume needs."""
+
+
 class RunConfig(_Part):
     """One run, complete: a job process reads it, and the run can be repeated from it."""
 
@@ -315,10 +319,12 @@ class RunConfig(_Part):
     evaluate_every: int = 1
     cohorts: tuple[CohortConfig, ...] = ()
     time_limit: float | None = None
+    keep_checkpoints: KeepCheckpoints = "last"
 
 
 SHARED = {
-    "data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every", "time_limit"
+    "data", "partition", "backbone", "cohorts", "rounds", "participation", "evaluate_every", "time_limit",
+    "keep_checkpoints",
 }  # fmt: skip
 """Fields that a run copies from its experiment."""
 
@@ -369,6 +375,12 @@ class Experiment(_Part):
         title="time limit",
         description="Minutes after which a run is stopped, to be resumed; default: none",
         json_schema_extra={"empty": "none"},
+    )
+    keep_checkpoints: KeepCheckpoints = Field(
+        "last",
+        title="checkpoints kept",
+        description="Checkpoints that a run keeps when it is done: that of its last round, of its best round "
+        "on validation samples, of all rounds, or none; analyses such as Grad-CAM need one",
     )
     sweep: Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_plain)] = Field(
         default_factory=dict,

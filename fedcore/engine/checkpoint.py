@@ -69,10 +69,10 @@ def _digest(content: bytes, place: re.Match[bytes]) -> str:
     return digest.hexdigest()
 
 
-def prune(folder: Path, keep: Collection[int]) -> None:
-    """Delete the checkpoints of a run, except those after some rounds."""
-    for path in folder.glob("round-*.safetensors"):
-        if path not in {path_of(folder, round_) for round_ in keep}:
+def prune(folder: Path, keep: Collection[int] | None) -> None:
+    """Delete the checkpoints of a run, except those after some rounds; None keeps all of them."""
+    for path in folder.glob("round-*.safetensors") if keep is not None else ():
+        if path not in {path_of(folder, round_) for round_ in keep or ()}:
             path.unlink(missing_ok=True)
 
 

@@ -181,8 +181,6 @@ class Loop:
             diagnostics=tuple(diagnostics),
             checkpoint=path,
         )
-        if self.folder is not None:  # the round is recorded: an older checkpoint stays as a reserve
-            checkpoint.prune(self.folder, keep={round_ - 1, round_})
         if isinstance(self.method, RoundLog):
             yield from (Notice(f"round {round_}: {text}") for text in self.method.round_log(uploads))
 

@@ -39,6 +39,13 @@ def key(store: Store, run_id: int, what: AnalysisKind, model: int, test_set: int
     return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"
 
 
+def why_no_checkpoint(store: Store, run_id: int) -> str:
+    """Say why a run has no checkpoint on this machine."""
+    if store.runs.config(run_id).keep_checkpoints == "none":
+        return "its experiment keeps none (keep_checkpoints = none)"
+    return "it was trained elsewhere, or its checkpoints were deleted"
+
+
 def analyse(job: Job) -> Work[dict[str, Any]]:
     """Restore a run from its checkpoint and analyse it; arrays are written beside the result.
 
@@ -50,9 +57,9 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
     run_id, runs = job.args["run"], job.store.runs
     checkpoint, damaged = newest_intact(runs.checkpoints(run_id))
     if checkpoint is None:
-        why = "; ".join(damaged) or "it was deleted, or the run was trained elsewhere"
+        why = "; ".join(damaged) or why_no_checkpoint(job.store, run_id)
         raise FedLensError(
-            f"run {run_id} has no checkpoint to look into: {why}; run it again to look into it"
+            f"run {run_id} has no checkpoint to look into: {why}; clone it and run it again to look into it"
         )
     for finding in damaged:
         job.log(finding)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from fedcore.engine.checkpoint import has_digest, newest_intact
-from fedcore.engine.events import Event, Finished, Notice
+from fedcore.config.models import KeepCheckpoints
+from fedcore.engine.checkpoint import has_digest, newest_intact, prune
+from fedcore.engine.events import Event, Finished, Notice, RoundFinished
 from fedcore.engine.local import Stopped
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.store.run_writer import RunWriter
-from fedcore.store.runs import Runs
+from fedcore.store.runs import RunRow, Runs
 
 Engine = Callable[..., Iterator[Event]]
 """The engine, with the arguments of ``fedcore.engine.train.train``, which is the real one."""
@@ -39,13 +40,17 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
     """
     run = RunWriter(job.claim)
     runs = job.store.runs
+    config = runs.config(job.id)
+    if runs.last_round(job.id) == config.rounds:  # its process ended between the last round and the end
+        prune(job.folder, kept_rounds(runs.get([job.id])[0], config.keep_checkpoints))
+        return {}
     checkpoint = yield from _find_checkpoint(runs, job.id)
     run.rewind(None if checkpoint is None else checkpoint[0])
     resuming = f", resuming after round {checkpoint[0]}" if checkpoint else ""
     job.log(f"attempt {job.claim.attempt}{resuming}")
     finished = False
     for event in (engine or load_engine())(
-        runs.config(job.id),
+        config,
         artifacts=job.store.artifacts,
         folder=job.folder,
         device=job.device,
@@ -55,11 +60,28 @@ def train(job: Job, engine: Engine | None = None) -> Generator[Event, None, dict
     ):
         yield event
         finished = finished or isinstance(event, Finished)
+        if isinstance(event, RoundFinished | Finished):  # what it reports has been recorded
+            prune(job.folder, kept_rounds(runs.get([job.id])[0], config.keep_checkpoints, done=finished))
     if not finished:
         if job.should_stop():
             raise Stopped
         raise RuntimeError("the engine ended before its last round")
     return {}
+
+
+def kept_rounds(run: RunRow, keep: KeepCheckpoints, done: bool = True) -> set[int] | None:
+    """Return the rounds whose checkpoints a run keeps; None: all of them.
+
+    While it trains, it keeps the checkpoint before the newest as a reserve. ``best`` is the last round where
+    there are no validation samples.
+    """
+    if keep == "all":
+        return None
+    last = run.rounds_done
+    best = {last if run.best_round is None else run.best_round}
+    if not done:
+        return {last - 1, last} | (best if keep == "best" else set())
+    return {"best": best, "last": {last}, "none": set[int]()}[keep]
 
 
 def _find_checkpoint(runs: Runs, run_id: int) -> Generator[Notice, None, tuple[int, Path] | None]:

@@ -29,12 +29,14 @@ Kind = tuple[str, str, str]
 class Precedents:
     """The cost of finished runs by kind; a kind that was never measured is missing.
 
-    seconds: of a round, mean. memory: bytes at most. written: bytes of checkpoints and log, newest run.
+    seconds: of a round, mean. memory: bytes at most. written: bytes of the newest run's files but its
+    checkpoints. checkpoint: bytes of one checkpoint.
     """
 
     seconds: Mapping[Kind, float]
     memory: Mapping[Kind, int]
     written: Mapping[Kind, int]
+    checkpoint: Mapping[Kind, int]
 
 
 @dataclass(frozen=True)
@@ -55,25 +57,32 @@ def precedents(db: str | Path) -> Precedents:
     finished = [r for r in finished if r.id in kinds]  # others were deleted since then, or are damaged
     paces: dict[Kind, list[float]] = {}
     written: dict[Kind, int] = {}
+    checkpoint: dict[Kind, int] = {}
     memory: dict[Kind, int] = {}
     for run in finished:
         kind, seconds = kinds[run.id], elapsed(run)
         if seconds is not None and run.rounds_total:
             paces.setdefault(kind, []).append(seconds / run.rounds_total)
-        if kind not in written:
-            size = _written(db, run.id)
-            written |= {kind: size} if size else {}  # runs from elsewhere have no files here
+        if kind not in checkpoint and (sizes := _written(db, run.id)):  # runs from elsewhere have no files
+            states = [size for name, size in sizes.items() if name.startswith("round-")]
+            written.setdefault(kind, sum(sizes.values()) - sum(states))
+            checkpoint |= {kind: max(states)} if states else {}  # it may keep none
     for run_id in measured.keys() & kinds.keys():
         memory[kinds[run_id]] = max(memory.get(kinds[run_id], 0), measured[run_id])
-    return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written)
+    return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written, checkpoint)
 
 
-def _written(db: str | Path, run_id: int) -> int:
-    """Return the bytes of a run's checkpoints and log; 0 if it has none, or was deleted a moment ago."""
+def _written(db: str | Path, run_id: int) -> dict[str, int]:
+    """Return the bytes of a run's files by name; empty if it has none, or was deleted a moment ago."""
     try:
-        return sum(f.stat().st_size for f in run_folder(db, run_id).glob("*") if f.is_file())
+        return {f.name: f.stat().st_size for f in run_folder(db, run_id).glob("*") if f.is_file()}
     except (FedLensError, FileNotFoundError):
-        return 0
+        return {}
+
+
+def checkpoints_kept(run: RunConfig) -> int:
+    """Return how many checkpoints a finished run keeps."""
+    return {"all": run.rounds + 1, "none": 0}.get(run.keep_checkpoints, 1)
 
 
 def seconds(past: Precedents, runs: Sequence[RunConfig]) -> float | None:
@@ -100,8 +109,10 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     descriptions = [arrays.description(path) for path in folder.glob("*.npy")] if folder.is_dir() else []
     cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in descriptions}
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
-    kinds = [_kind(run) for run in planned.runs]
-    return Disk(sum(new) + sum(past.written.get(k, 0) for k in kinds), set(kinds) <= set(past.written))
+    runs = [(_kind(run), checkpoints_kept(run)) for run in planned.runs]
+    size = sum(past.written.get(k, 0) + kept * past.checkpoint.get(k, 0) for k, kept in runs)
+    whole = all(k in past.written and (k in past.checkpoint or not kept) for k, kept in runs)
+    return Disk(sum(new) + size, whole)
 
 
 def lack_of_room(db: str | Path, disk: Disk) -> str | None:

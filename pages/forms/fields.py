@@ -262,7 +262,8 @@ def schedule_fields(
     slots.place_row(("rounds", "seeds", "participation"))
     values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
     slots.place("held_out")
-    values["evaluate_every"] = draft.evaluate_every
+    for name in ("evaluate_every", "time_limit", "keep_checkpoints"):  # of files only: the form keeps them
+        values[name] = getattr(draft, name)
     return values
 
 

@@ -100,10 +100,8 @@ def reason_against_analyses(run: RunRow) -> str:
     if not store.rounds.evaluated(run.id):
         return "Analyses need at least one evaluated round."
     if store.runs.newest_checkpoint(run.id) is None:
-        return (
-            "This run has no checkpoint here: it was trained elsewhere, or its files were deleted. "
-            "*Clone* it and run it again to analyse it."
-        )
+        why = markup.md(analysis.why_no_checkpoint(store, run.id))
+        return f"This run has no checkpoint here: {why}. *Clone* it and run it again to analyse it."
     return ""
 
 

@@ -76,5 +76,11 @@ def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) ->
     assert forecast.disk(filled, forecast.precedents(filled), planned).size == found.size - first.size
     (cache / "a.json").write_text(json.dumps(about | {"shape": [first.images - 1, 64]}))
     assert forecast.disk(filled, forecast.precedents(filled), planned).size == found.size
+    (cache / "a.json").write_text(json.dumps(about))
+    experiment = Store(filled).experiments.get(1).config
+    for keep, each in (("none", 0), ("best", 1), ("all", experiment.rounds + 1)):
+        kept = plan(experiment.model_copy(update={"keep_checkpoints": keep}))
+        size = found.size - first.size + (each - 1) * 1000 * len(kept.runs)
+        assert forecast.disk(filled, forecast.precedents(filled), kept) == forecast.Disk(size, True)
     unknown = plan(fill.an_experiment(methods=("zero-shot", "clip-fc"), seeds=(1,)))
     assert not forecast.disk(filled, forecast.precedents(filled), unknown).whole

@@ -87,7 +87,6 @@ def train(
         state = hashlib.sha256(f"{state} {number}".encode()).hexdigest()
         path = write_checkpoint(folder, number, state)
         yield _round(number, state, str(path))
-        checkpoint.prune(folder, keep={number - 1, number})
     if not options.get("forget_the_end"):
         yield Finished(run.rounds)
 

@@ -1,0 +1,141 @@
+"""Which checkpoints a run keeps when it is done, and how those of finished runs are deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore.cli import main as cli
+from fedcore.config import dumps, loads, parse
+from fedcore.config.grouping import group_hash
+from fedcore.jobs import job
+from fedcore.jobs.analysis import why_no_checkpoint
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.results import checkpoints
+from fedcore.store import Store
+from fedcore.store.database import writing
+from fedcore.store.liveness import new_owner
+from tests.support import fake_engine
+from tests.support.jobs import recorded
+
+ROUNDS = 6
+
+
+def execute(db: Path) -> str:
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    with Heartbeat(Store(db)) as heartbeat:
+        return job.execute(claimed, heartbeat, handler=fake_engine.training)
+
+
+@pytest.fixture
+def queue(db, make):
+    def build(keep: str, **options: object) -> int:
+        content = make(rounds=ROUNDS, **options).model_dump() | {"keep_checkpoints": keep}
+        (run_id,) = Store(db).experiments.create(parse(content)).run_ids
+        return run_id
+
+    return build
+
+
+def kept(db: Path, run_id: int) -> list[int]:
+    return sorted(round_ for round_, _ in Store(db).runs.checkpoints(run_id))
+
+
+@pytest.mark.parametrize("keep", ["last", "best", "all", "none"])
+def test_a_finished_run_keeps_what_it_was_asked_to_keep(db, queue, keep):
+    run_id = queue(keep)
+    assert execute(db) == "done"
+    (run,) = Store(db).runs.get([run_id])
+    assert run.best_round not in (None, ROUNDS), "else this test could not tell best from last"
+    expected = {"last": [ROUNDS], "best": [run.best_round], "all": list(range(ROUNDS + 1)), "none": []}
+    assert kept(db, run_id) == expected[keep]
+
+
+def test_the_best_checkpoint_is_there_although_the_run_went_on(db, queue):
+    run_id = queue("best", fail_at=ROUNDS)
+    assert execute(db) == "failed"
+    (run,) = Store(db).runs.get([run_id])
+    assert kept(db, run_id) == sorted({run.best_round, ROUNDS - 2, ROUNDS - 1})
+
+
+def test_a_run_that_ended_before_it_was_marked_done_needs_no_checkpoint(db, queue, monkeypatch):
+    """Its process is killed between deleting its checkpoints and recording its end."""
+    run_id = queue("none")
+
+    def killed(self, *args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedcore.store.jobs.Claim.finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            execute(db)
+    before = recorded(db, run_id)
+    assert kept(db, run_id) == [] and Store(db).runs.last_round(run_id) == ROUNDS
+    assert Store(db).runs.get([run_id])[0].status == "running"
+    Store(db).jobs.reconcile(stale=0)
+    Store(db).runs.resume([run_id])
+    assert execute(db) == "done"
+    assert recorded(db, run_id) == before
+
+
+def test_what_a_run_keeps_does_not_separate_it_from_others(db, queue):
+    runs = [Store(db).runs.config(queue(keep)) for keep in ("last", "none")]
+    assert len({group_hash(run) for run in runs}) == 1
+
+
+def test_files_name_it_only_where_it_is_not_the_default(make):
+    experiment = make()
+    assert "keep_checkpoints" not in dumps(experiment)
+    other = parse(experiment.model_dump() | {"keep_checkpoints": "best"})
+    assert 'keep_checkpoints = "best"' in dumps(other) and loads(dumps(other)) == other
+
+
+def test_an_analysis_says_why_there_is_no_checkpoint(db, queue):
+    none, last = queue("none"), queue("last")
+    assert why_no_checkpoint(Store(db), none) == "its experiment keeps none (keep_checkpoints = none)"
+    assert "trained elsewhere" in why_no_checkpoint(Store(db), last)
+
+
+def test_checkpoints_of_finished_runs_are_shown_before_they_are_deleted(db, queue, capsys):
+    everything, last, unfinished = queue("all"), queue("last"), queue("all", fail_at=3)
+    assert [execute(db) for _ in range(3)] == ["done", "done", "failed"]
+
+    def command(*arguments: object) -> str:
+        assert cli.main(["checkpoints", *map(str, arguments), "--db", str(db)]) == 0
+        return capsys.readouterr().out
+
+    shown = command()
+    assert "round 0, 1, 2, 3, 4, 5, 6" in shown and "of 2 finished runs" in shown
+    would = command("--keep", "last")
+    assert "round 0, 1, 2, 3, 4, 5," in would and "would be deleted with --delete" in would
+    assert kept(db, everything) == list(range(ROUNDS + 1)), "nothing yet"
+    assert "of 1 runs" in command("--keep", "last", "--delete")
+    assert kept(db, everything) == kept(db, last) == [ROUNDS]
+    command("--keep", "none", last, "--delete")
+    assert (kept(db, everything), kept(db, last)) == ([ROUNDS], [])
+    assert "deleted" in command("--keep", "none", "--delete")
+    assert kept(db, everything) == [] and kept(db, unfinished) == [0, 1, 2], "its resume needs them"
+    assert cli.main(["checkpoints", "--delete", "--db", str(db)]) == 2
+
+
+def test_a_quota_takes_the_oldest_runs_first_and_no_more_than_it_needs(db, queue, capsys):
+    runs = [queue("last") for _ in range(3)]
+    assert [execute(db) for _ in runs] == ["done"] * 3
+    store = Store(db)
+    one = checkpoints.finished(store)[0].size
+    chosen = checkpoints.surplus(store, "none", checkpoints.artifacts_size(store) - one - 1)
+    assert [c.run.id for c in chosen] == runs[:2]
+    assert checkpoints.surplus(store, "none", checkpoints.artifacts_size(store)) == []
+    assert cli.main(["checkpoints", "--quota", "0", "--delete", "--db", str(db)]) == 0
+    assert "remain, more than the quota" in capsys.readouterr().out
+    assert checkpoints.finished(store) == []
+
+
+def test_a_run_that_was_restarted_since_is_left_alone(db, queue):
+    run_id = queue("last")
+    assert execute(db) == "done"
+    chosen = checkpoints.surplus(Store(db), "none")
+    with writing(db) as database:
+        database.execute("UPDATE runs SET status='queued' WHERE id=?", [run_id])
+    assert checkpoints.delete(Store(db), chosen) == 0 and kept(db, run_id) == [ROUNDS]
