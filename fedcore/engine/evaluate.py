@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.data.split_codes import TEST, VALIDATION
-from fedcore.engine.events import GLOBAL, Cell, Stage
+from fedcore.engine.events import GLOBAL, MAX_EVALUATED_CLIENTS, Cell, Stage
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Models, Params
@@ -29,13 +29,6 @@ _ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
 
 On a CPU they fit its cache: passes sixteen times as large took twice the time on two cores. On CUDA they fill
 a GPU."""
-
-
-MAX_EVALUATED_CLIENTS = 200
-"""Up to this many clients, all are evaluated; of more, this many are drawn once per run.
-
-What is evaluated would otherwise grow with the square of the clients. The drawn clients stay the same for the
-whole run, so its rounds can be compared with each other."""
 
 
 def evaluated_clients(problem: Problem) -> Tensor:

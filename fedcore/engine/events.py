@@ -22,6 +22,12 @@ With more clients the first and the last evaluation hold it. The others hold the
 every client's model on its own samples and on the domains' test sets. Of very many clients
 ``engine.evaluate`` draws a sample."""
 
+MAX_EVALUATED_CLIENTS = 200
+"""Up to this many clients, all are evaluated; of more, this many are drawn once per run.
+
+What is evaluated would otherwise grow with the square of the clients. The drawn clients stay the same for the
+whole run, so its rounds can be compared with each other."""
+
 Stage = Literal["before_aggregation", "after_aggregation"]
 STAGES: tuple[Stage, ...] = ("before_aggregation", "after_aggregation")
 """Stages of a round at which models are evaluated; the store keeps the position in this tuple."""

@@ -14,7 +14,7 @@ from fedcore.plots.theme import METHOD_STYLES, Theme, apply_theme
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.panels.comparison import difference_panel, mean_panels
-from fedcore.results.panels.panel import Panel
+from fedcore.results.panels.panel import Panel, accuracy_panel
 from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow, Store
 from tests.support import fill
@@ -40,6 +40,19 @@ def test_live_panel_is_the_newest_matrix(filled: Path) -> None:
     assert panel.own_mean == pytest.approx(
         100 * Store(filled).rounds.mean_accuracy([run.id])[-1].personal_mean
     )
+
+
+def test_of_very_many_clients_a_panel_has_only_the_evaluated_ones(monkeypatch) -> None:
+    entities = [("global", "global"), *((f"c{i}", "client") for i in range(5)), ("photo", "domain")]
+    share = (0.5, 1, 2)
+    shares = {((m, "client"), (t, k)): share for m in ("c1", "c3") for t, k in
+              (("c1", "client"), ("c3", "client"), ("photo", "domain"))}  # fmt: skip
+    panel = accuracy_panel("", "fedot", shares, entities)
+    assert panel.rows == ("c1", "c3") and len(panel.columns) == 6
+    monkeypatch.setattr("fedcore.results.panels.panel.MAX_EVALUATED_CLIENTS", 4)
+    panel = accuracy_panel("", "fedot", shares, entities)
+    assert panel.columns == ("c1", "c3", "photo") and panel.own_columns == (0, 1)
+    assert not np.isnan(panel.values).any()
 
 
 def test_a_run_that_waits_has_a_panel_that_says_so(filled: Path) -> None:

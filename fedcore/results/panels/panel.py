@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedcore.engine.events import MAX_EVALUATED_CLIENTS
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results.metrics import is_own
 from fedcore.results.statistics import group_by
@@ -95,15 +96,20 @@ def accuracy_panel(
 ) -> Panel:
     """Return the panel of models by test sets, both in the order of the entities.
 
-    Models without a share have no row, unless there are no shares at all. A domain that consists of one
-    client's samples and has its name has no column of its own.
+    Models without a share have no row, unless there are no shares at all; where only a sample of the clients
+    is evaluated, the others have no column either. A domain that consists of one client's samples and has
+    its name has no column of its own.
     """
     clients = {name for name, kind in entities if kind == "client"}
     test_sets = [e for e in entities if e[1] == "client" or (e[1] == "domain" and e[0] not in clients)]
     evaluated = {model for model, _ in shares}
+    if len(clients) > MAX_EVALUATED_CLIENTS and shares:
+        tested = {test_set for _, test_set in shares}
+        test_sets = [e for e in test_sets if e in tested]
     models = [e for e in entities if e[1] in ("global", "client") and (e in evaluated or not shares)]
     arrays = share_arrays(models, test_sets, shares)
-    own = tuple(test_sets.index(m) if m[1] == "client" else -1 for m in models)
+    column = {test_set: j for j, test_set in enumerate(test_sets)}
+    own = tuple(column.get(m, -1) if m[1] == "client" else -1 for m in models)
     rows, columns = (tuple(name for name, _ in named) for named in (models, test_sets))
     return Panel(title, method, rows, columns, *arrays, own)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedcore.data.split_codes import TEST
-from fedcore.engine.events import FULL_MATRIX_CLIENTS
+from fedcore.engine.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results import diagnostics
 from fedcore.results.panels.panel import (
@@ -112,6 +112,9 @@ def _clients_panel(
         for o in store.cells.own_accuracy(run.id, split, stage)
         if o.client not in absent.get(o.round, ())
     }
+    if len(clients) > MAX_EVALUATED_CLIENTS and shares:
+        evaluated = {client for client, _ in shares}
+        clients = {code: name for code, name in clients.items() if code in evaluated}
     return Panel(
         round_title(run, rounds[-1] if rounds else None),
         run.method,
