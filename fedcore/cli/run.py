@@ -130,9 +130,10 @@ def list_experiments(db: Database = None) -> int:
     from fedcore.store import Store, database
 
     experiments = Store(database.resolve(db)).experiments
+    rows = experiments.all(include_archived=True)
     for damaged in experiments.unreadable():
         print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
-    for row in experiments.all(include_archived=True):
+    for row in rows:
         print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
         for run in row.runs:
             accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
