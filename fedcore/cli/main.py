@@ -12,7 +12,19 @@ import typer
 from typer.main import get_command
 
 import fedcore
-from fedcore.cli import app, checkpoints, data, methods, presets, published, queue, results, run, store
+from fedcore.cli import (
+    app,
+    checkpoints,
+    data,
+    database,
+    methods,
+    presets,
+    published,
+    queue,
+    results,
+    run,
+    store,
+)
 from fedcore.cli.options import BAD_INPUT, DONE, print_error
 
 MULTI_VALUE_OPTIONS = ("--seed", "--columns")
@@ -24,7 +36,7 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for noun in (run, queue, results, store, checkpoints, data, methods, presets, published, app):
+for noun in (run, queue, results, store, database, checkpoints, data, methods, presets, published, app):
     application.add_typer(noun.commands)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import sqlite3
@@ -18,12 +19,14 @@ from fedcore.errors import FedLensError
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 from fedcore.store import schema
 from fedcore.store.integrity import copies
+from fedcore.store.integrity.backup import back_up
 from fedcore.store.network import network_file_system
 from fedcore.system_errors import ReadOnlyDatabase, SystemFault, explain, plain_errors
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
+logger = logging.getLogger(__name__)
 BUSY_SECONDS = 10.0
 """How long a page or a command waits for a database that another program has locked."""
 PROBE_SECONDS = 1.0
@@ -106,7 +109,7 @@ def _is_current(path: Path) -> bool:
     """Return whether a database that cannot be written has had every migration."""
     with plain_errors(path), closing(_read_only(path)) as connection:
         _refuse_foreign(path, {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
-        return applied_migrations(connection) == set(schema.STEPS)
+        return schema.applied_migrations(connection) == set(schema.STEPS)
 
 
 def _migrate(path: Path) -> None:
@@ -114,13 +117,12 @@ def _migrate(path: Path) -> None:
         raise FedLensError(f"SQLite {sqlite3.sqlite_version} is too old; FedLens needs 3.37 or newer", "db")
     if _up_to_date(path):
         return
-
     migrations = schema.migrations()
     with _opened(path) as db:
         tables = set(db.table_names())
         if tables:
             _refuse_foreign(path, tables)
-        names, applied = list(schema.STEPS), applied_migrations(db.conn)
+        names, applied = list(schema.STEPS), schema.applied_migrations(db.conn)
         newer = applied - set(names)
         if newer:
             raise FedLensError(
@@ -132,6 +134,10 @@ def _migrate(path: Path) -> None:
         db.execute("PRAGMA foreign_keys=OFF")  # or rebuilding a table deletes the rows that refer to it
         db.execute("BEGIN IMMEDIATE")  # two processes at a first start: one migrates, the other finds it done
         try:
+            if 0 < len(applied) < len(names) and schema.applied_migrations(db.conn) == applied:
+                # the lock is held: nobody writes to the file, and no other process makes this copy
+                kept = back_up(path, what=f"before-{names[len(applied)]}")
+                logger.warning("%s is brought up to date; as it was before, it is kept in %s", path, kept)
             copies.drop_triggers(db)
             migrations.apply(db)
             copies.create_triggers(db)
@@ -151,7 +157,7 @@ def _up_to_date(path: Path) -> bool:
     if not path.is_file():
         return False
     with plain_errors(path), closing(sqlite3.connect(path, timeout=PROBE_SECONDS)) as connection:
-        if applied_migrations(connection) != set(schema.STEPS):
+        if schema.applied_migrations(connection) != set(schema.STEPS):
             return False
         try:
             # a write that changes nothing: the only sure test (BEGIN IMMEDIATE alone succeeds read-only)
@@ -165,14 +171,6 @@ def _up_to_date(path: Path) -> bool:
 
 def _is_locked(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def applied_migrations(connection: sqlite3.Connection) -> set[str]:
-    """Return the names of the migrations that a database has had; empty if it holds no FedLens tables."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
-        return set()
-    names = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
-    return {str(name) for (name,) in connection.execute(names, [schema.MIGRATION_SET])}
 
 
 def _until_unlocked(action: Callable[[], object], seconds: float) -> None:
@@ -229,7 +227,7 @@ def _migrate_once(path: Path) -> None:
     key = (path, path.stat().st_ino)
     if key not in _CURRENT:
         with closing(_read_only(path)) as connection:
-            applied = applied_migrations(connection)
+            applied = schema.applied_migrations(connection)
         if applied and applied != set(schema.STEPS):
             prepare(path)
         if applied:

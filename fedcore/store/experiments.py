@@ -14,7 +14,7 @@ from fedcore.errors import FedLensError, reading_stored
 from fedcore.methods import registry
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder
 from fedcore.store.exchange.json_file import experiments_json
-from fedcore.store.integrity.check import Integrity
+from fedcore.store.integrity.guard import Integrity
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs

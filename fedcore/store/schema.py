@@ -6,6 +6,7 @@ millisecond. split: 0 train, 1 validation, 2 test. stage: 0 before aggregation, 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -249,3 +250,11 @@ def migrations() -> Migrations:
     for name, step in STEPS.items():
         steps(name=name)(step)
     return steps
+
+
+def applied_migrations(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of the migrations that a database has had; empty if it holds no FedLens tables."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='_sqlite_migrations'").fetchone():
+        return set()
+    names = "SELECT name FROM _sqlite_migrations WHERE migration_set=?"
+    return {str(name) for (name,) in connection.execute(names, [MIGRATION_SET])}

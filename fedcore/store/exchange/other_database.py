@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fedcore.errors import FedLensError
-from fedcore.store.database import applied_migrations, reading_as_it_is
+from fedcore.store.database import reading_as_it_is
 from fedcore.store.integrity import digests
-from fedcore.store.schema import MIGRATION_SET, STEPS, migrations
+from fedcore.store.schema import MIGRATION_SET, STEPS, applied_migrations, migrations
 
 LARGEST_VALUE = 50_000_000  # bytes of one text; those of FedLens have a few thousand
 REBUILT = ("_sqlite_migrations", "sqlite_sequence", "copies")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from fedcore.errors import DAMAGE, FedLensError, first_line
-from fedcore.store.database import ID_LIST, DatabaseFile, as_json
+from fedcore.errors import DAMAGE, first_line
 from fedcore.store.integrity import copies, digests
 
 MOST = 20
@@ -22,68 +21,37 @@ WHERE s.run_id=:run AND s.personal_mean IS NOT NULL AND
 """Rounds whose mean accuracy does not follow from their cells."""
 
 
-class Integrity:
-    """Tells whether a store holds what was recorded (``Store.integrity``)."""
-
-    def __init__(self, file: DatabaseFile) -> None:
-        self._file = file
-
-    def findings(self, experiment_ids: Iterable[int] | None = None) -> list[str]:
-        """Return one line for each damage; an empty list means that all is as it was recorded.
-
-        Args:
-            experiment_ids: whose rounds are compared with their digests; default: all. The structure of the
-                file and the rows of experiments, runs and models are always checked as a whole.
-
-        Raises:
-            FedLensError: when the database cannot be opened.
-        """
-        with self._file.reading() as connection:
-            return findings(connection, experiment_ids)
-
-    def require(self, experiment_ids: Iterable[int]) -> None:
-        """Refuse to go on with damaged experiments.
-
-        Raises:
-            FedLensError: field ``db``, with the first damage and the remedy.
-        """
-        found = self.findings(experiment_ids)
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            raise FedLensError(
-                f"{self._file.path} is damaged ({found[0]}{more}), so nothing is exported; `fedlens doctor` "
-                "shows all of it, `fedlens restore` puts a backup in its place",
-                "db",
-            )
-
-
 def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None = None) -> list[str]:
-    """Return one line for each damage in an open database (see ``Integrity.findings``)."""
+    """Return one line for each damage in an open database; an empty list where all is as recorded.
+
+    Args:
+        experiment_ids: whose rounds are compared with their digests; default: all. The structure of the file
+            and the rows of experiments, runs and models are always checked as a whole.
+    """
     found: list[str] = []
     try:
-        for part in (_structure(connection), _rows(connection, experiment_ids)):
-            found += part
-            if found:
-                break  # what comes next may fail on it
+        found += structure(connection) or copies.schema_differences(connection)
+        if not found:  # otherwise reading rows may fail
+            found += _rows(connection, experiment_ids)
     except (sqlite3.Error, *DAMAGE) as error:
         found.append(first_line(error))
     return found
 
 
-def _structure(connection: sqlite3.Connection) -> Iterator[str]:
+def structure(connection: sqlite3.Connection) -> list[str]:
+    """Return one line for each damage of the file itself, which may be of any version."""
     lines = [row[0] for row in connection.execute(f"PRAGMA integrity_check({MOST})")]
-    yield from (" ".join(str(line).split()) for line in lines if line != "ok")
-    if lines == ["ok"]:
-        yield from copies.schema_differences(connection)
-        for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check").fetchmany(MOST):
-            yield f"{table}: row {row} refers to a row of {parent} that is not there"
+    if lines != ["ok"]:
+        return [" ".join(str(line).split()) for line in lines]
+    broken = connection.execute("PRAGMA foreign_key_check").fetchmany(MOST)
+    return [f"{row[0]}: row {row[1]} refers to a row of {row[2]} that is not there" for row in broken]
 
 
 def _rows(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None) -> Iterator[str]:
     yield from copies.differences(connection)
-    which = "" if experiment_ids is None else f"WHERE experiment_id IN {ID_LIST}"
-    values = {} if experiment_ids is None else {"ids": as_json(experiment_ids)}
-    runs = [row[0] for row in connection.execute(f"SELECT id FROM runs {which} ORDER BY id", values)]
+    rows = connection.execute("SELECT id, experiment_id FROM runs ORDER BY id").fetchall()
+    chosen = None if experiment_ids is None else set(experiment_ids)
+    runs = [run_id for run_id, experiment in rows if chosen is None or experiment in chosen]
     yield from digests.differences(connection, runs)
     for run_id in runs:
         if digests.rounds_without(connection, run_id):

@@ -1,0 +1,186 @@
+"""The doctor examines a store and the files beside it, and mends what can be mended without a loss."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcore.cache import integrity as arrays
+from fedcore.engine import checkpoint
+from fedcore.errors import FedLensError
+from fedcore.lazy import torch
+from fedcore.store import Store
+from fedcore.store.database import task_folder
+from fedcore.store.jobs import JOB_TABLES
+from fedcore.store.liveness import is_held, lock_folder
+from fedcore.store.schema import STEPS
+from fedcore.system_errors import RESERVE, disk_usage
+
+RUN_FOLDER = re.compile(r"run-\d+-[0-9a-zA-Z]{8}")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be: what, and what was done or is to be done about it."""
+
+    text: str
+    mended: bool = False
+
+
+@dataclass(frozen=True)
+class Check:
+    """One part of an examination; without findings all is well.
+
+    Attributes:
+        about: a value that was looked up, such as versions, in one line.
+    """
+
+    title: str
+    findings: tuple[Finding, ...]
+    about: str = ""
+
+
+def examine(store: Store, mend: bool = False) -> Iterator[Check]:
+    """Yield the checks of a store, one after the other.
+
+    Args:
+        mend: delete what belongs to nothing and is damaged beyond use, and end jobs whose process is dead.
+            Recorded results are never changed.
+
+    Raises:
+        FedLensError: when the database cannot be opened.
+    """
+    yield Check("versions", (), _versions())
+    yield Check("database", tuple(Finding(line) for line in _damage(store)), str(store.path))
+    yield Check("experiments", tuple(Finding(e.reason) for e in store.experiments.unreadable()))
+    for title, part in PARTS.items():
+        yield Check(title, tuple(part(store, mend)))
+
+
+def _versions() -> str:
+    return (
+        f"Python {platform.python_version()}, torch {torch.__version__}, SQLite {sqlite3.sqlite_version}, "
+        f"database {list(STEPS)[-1]}"
+    )
+
+
+def _damage(store: Store) -> list[str]:
+    found = store.integrity.findings()
+    remedy = "put a backup in its place with `fedlens restore`, or delete the experiments that it concerns"
+    return [f"{line}; {remedy}" for line in found]
+
+
+def _jobs(store: Store, mend: bool) -> Iterator[Finding]:
+    """Find jobs that are called running although their process is dead."""
+    dead = [(table, row["id"]) for table in JOB_TABLES for row in store.jobs.orphans(table)]
+    if mend and dead and store.prepare().writable:
+        store.jobs.reconcile()
+    for table, number in dead:
+        yield Finding(f"{table.name} {number} is called running, but its process is gone", mend)
+
+
+def _locks(store: Store, mend: bool) -> Iterator[Finding]:
+    """Find locks that dead processes left behind."""
+    owners = {row["owner"].rpartition("/")[2] for table in JOB_TABLES for row in store.jobs.live(table)}
+    for path in sorted(lock_folder(store.path).glob("*.lock")):
+        if path.stem not in owners and is_held(store.path, path.stem) is False:
+            yield _delete(path, f"the lock {path.name} belongs to no job", mend)
+
+
+def _checkpoints(store: Store, mend: bool) -> Iterator[Finding]:
+    """Find checkpoints that are damaged; a resumed run goes on from the one before, or starts again."""
+    for folder in _run_folders(store):
+        for path in sorted(folder.glob("round-*.safetensors")):
+            if wrong := checkpoint.verify(path):
+                yield _delete(path, f"{folder.name}: {wrong[0]}", mend)
+
+
+def _encodings(store: Store, mend: bool) -> Iterator[Finding]:
+    """Find encodings of images that are damaged; they are made again when a run needs them."""
+    for path in sorted((store.artifacts / "encodings").glob("*.npy")):
+        if wrong := arrays.verify(path):
+            yield _delete(path, f"encodings: {wrong[0]}", mend)
+            if mend:
+                arrays.description_file(path).unlink(missing_ok=True)
+
+
+def _folders(store: Store, mend: bool) -> Iterator[Finding]:
+    """Find folders of runs and tasks that were deleted; a process that is killed meanwhile leaves them."""
+    known = _known_folders(store)
+    for path in [*_run_folders(store), *sorted(store.artifacts.glob("tasks/*-*"))]:
+        if known is not None and path not in known:
+            yield _delete(path, f"{path.relative_to(store.artifacts)} belongs to no run or task", mend)
+
+
+def _disk(store: Store, mend: bool) -> Iterator[Finding]:
+    total, free = disk_usage(store.path)
+    if free < min(RESERVE, total // 50):
+        yield Finding(f"only {free / 1e6:.0f} MB are free on the disk of {store.path}; free some space")
+
+
+PARTS: dict[str, Callable[[Store, bool], Iterator[Finding]]] = {
+    "jobs": _jobs,
+    "locks": _locks,
+    "checkpoints": _checkpoints,
+    "encodings": _encodings,
+    "folders": _folders,
+    "disk": _disk,
+}
+"""Titles of the checks of files and processes, in their order."""
+
+
+def _run_folders(store: Store) -> list[Path]:
+    return [p for p in sorted(store.artifacts.glob("run-*")) if RUN_FOLDER.fullmatch(p.name) and p.is_dir()]
+
+
+def _known_folders(store: Store) -> set[Path] | None:
+    """Return the folders of all runs and tasks of all databases in the folder; None if one is unreadable."""
+    known: set[Path] = set()
+    for db in sorted(path for path in store.path.parent.iterdir() if path.is_file() and _is_sqlite(path)):
+        try:
+            with closing(sqlite3.connect(f"{db.as_uri()}?mode=ro", uri=True)) as connection:
+                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+                if not {"experiments", "runs", "tasks"} <= tables:
+                    continue
+                uuid = "uuid" if _has_column(connection, "experiments", "uuid") else "token"
+                runs = connection.execute(
+                    f"SELECT r.id, e.{uuid} FROM runs r JOIN experiments e ON e.id=r.experiment_id"
+                )
+                known |= {store.artifacts / f"run-{number}-{name[:8]}" for number, name in runs}
+                tasks = connection.execute("SELECT kind, key FROM tasks WHERE run_id IS NULL")
+                known |= {task_folder(db, kind, key) for kind, key in tasks}
+        except sqlite3.Error:
+            return None  # what belongs to it cannot be known
+    return known
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
+
+
+def _has_column(connection: sqlite3.Connection, table: str, name: str) -> bool:
+    return name in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _delete(path: Path, text: str, mend: bool) -> Finding:
+    """Return a finding about a file or folder, which is deleted if it is to be mended."""
+    if not mend:
+        return Finding(f"{text} ({path})")
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except OSError as error:
+        raise FedLensError(f"cannot delete {path}: {error.strerror}; delete it yourself") from error
+    return Finding(f"{text}: deleted", mended=True)

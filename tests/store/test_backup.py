@@ -1,0 +1,159 @@
+"""Backups are whole and checked; restoring keeps what was there; a migration makes one first."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.results.export import rounds_csv
+from fedcore.store import Store, schema
+from fedcore.store.database import writing
+from fedcore.store.integrity.backup import back_up, restore, vacuum
+from tests.support import fill
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.db"
+    fill.done(path, fill.an_experiment("Kept", methods=("zero-shot",), seeds=(1,), rounds=1))
+    return path
+
+
+def names(db: Path) -> list[str]:
+    return [e.name for e in Store(db).experiments.all()]
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    for place in range(4096, len(content), 4096):
+        content[place : place + 64] = bytes(64)
+    path.write_bytes(bytes(content))
+
+
+def test_a_backup_holds_what_the_database_held(filled, tmp_path):
+    expected = rounds_csv(Store(filled), [1])
+    made = back_up(filled)
+    assert made.parent == filled.parent and made.name.startswith("runs-") and made.name.endswith(".backup.db")
+    assert rounds_csv(Store(made), [1]) == expected
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_backup_is_made_in_the_middle_of_a_transaction(filled, tmp_path):
+    with writing(filled) as database:
+        database.execute("UPDATE experiments SET name='unfinished'")
+        made = back_up(filled, tmp_path / "copy.db")
+    assert names(made) == ["Kept"] and names(filled) == ["unfinished"]
+
+
+def test_a_damaged_database_makes_no_backup(filled, tmp_path):
+    with closing(sqlite3.connect(filled)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    damage(filled)
+    with pytest.raises(FedLensError, match="damaged"):
+        back_up(filled, tmp_path / "copy.db")
+    assert not list(tmp_path.glob("copy*"))
+
+
+def test_an_existing_file_is_not_replaced(filled, tmp_path):
+    target = tmp_path / "mine.txt"
+    target.write_text("mine")
+    with pytest.raises(FedLensError, match="exists already"):
+        back_up(filled, target)
+    assert target.read_text() == "mine"
+
+
+@pytest.mark.parametrize("state", ["changed", "damaged", "no database", "missing"])
+def test_a_backup_takes_the_place_of_whatever_is_there(filled, state):
+    made = back_up(filled)
+    Store(filled).experiments.edit(1, name="later")
+    if state != "changed":
+        with closing(sqlite3.connect(filled)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if state == "damaged":
+        damage(filled)
+    elif state == "no database":
+        filled.write_text("something else")
+    elif state == "missing":
+        filled.unlink()
+    content = filled.read_bytes() if filled.exists() else b""
+    before = restore(filled, made)
+    assert names(filled) == ["Kept"] and Store(filled).integrity.findings() == []
+    if state == "changed":
+        assert before is not None and names(before) == ["later"]
+    elif state == "missing":
+        assert before is None
+    else:
+        assert before is not None and before.read_bytes() == content
+
+
+def test_a_reader_sees_the_restored_database_with_its_next_query(filled):
+    made = back_up(filled)
+    reader = Store(filled)
+    reader.experiments.edit(1, name="later")
+    with closing(sqlite3.connect(filled)) as open_all_the_time:
+        assert open_all_the_time.execute("SELECT name FROM experiments").fetchall() == [("later",)]
+        restore(filled, made)
+        assert open_all_the_time.execute("SELECT name FROM experiments").fetchall() == [("Kept",)]
+    assert names(filled) == ["Kept"]
+
+
+def test_a_damaged_or_foreign_backup_changes_nothing(filled, tmp_path):
+    made = back_up(filled)
+    damage(made)
+    foreign = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE other(a)")
+    for backup, message in ((made, "damaged"), (foreign, "not a database of FedLens"), (filled, "itself")):
+        with pytest.raises(FedLensError, match=message):
+            restore(filled, backup)
+    assert names(filled) == ["Kept"] and not list(tmp_path.glob("*.replaced.db"))
+
+
+def test_vacuum_gives_room_back(filled):
+    fill.done(filled, fill.an_experiment("Large", methods=("fedot",), seeds=(1, 2, 3), rounds=20))
+    Store(filled).experiments.delete(2)
+    before, after = vacuum(filled)
+    assert after < before and names(filled) == ["Kept"] and Store(filled).integrity.findings() == []
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    from sqlite_utils import Database
+
+    path = tmp_path / "older.db"
+    database = Database(path)
+    schema.migrations().apply(database, stop_before=list(schema.STEPS)[-1])
+    database.execute("INSERT INTO experiments(uuid, name, created_at, config) VALUES ('a', 'Old', 1, '{}')")
+    database.conn.commit()
+    database.close()
+    return path
+
+
+def test_a_migration_makes_a_backup_first_and_says_so(older, caplog):
+    with closing(sqlite3.connect(older)) as connection:
+        tables = set(connection.execute("SELECT name FROM sqlite_master"))
+    Store(older).prepare()
+    (kept,) = older.parent.glob("older-*.before-*.db")
+    assert str(kept) in caplog.text
+    with closing(sqlite3.connect(kept)) as connection:
+        assert set(connection.execute("SELECT name FROM sqlite_master")) == tables
+        assert connection.execute("SELECT name FROM experiments").fetchall() == [("Old",)]
+    Store(older).prepare()
+    assert len(list(older.parent.glob("older-*.before-*.db"))) == 1
+
+
+def test_a_new_database_needs_no_backup(tmp_path):
+    Store(tmp_path / "new.db").prepare()
+    assert [path.name for path in tmp_path.glob("*before*")] == []
+
+
+def test_a_database_that_does_not_say_how_it_was_made_is_not_migrated_again(filled):
+    """The first migration ran again on a full database when its record was damaged."""
+    with closing(sqlite3.connect(filled)) as connection, connection:
+        connection.execute("DELETE FROM _sqlite_migrations")
+    with pytest.raises(FedLensError, match="does not say how it was made"):
+        Store(filled).prepare()
