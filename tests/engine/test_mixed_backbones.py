@@ -9,6 +9,8 @@ from fedcore.engine.cohorts import is_mixed, without_samples
 from fedcore.engine.loop import Loop
 from fedcore.methods.base import FedLensMethodError, State
 from fedcore.methods.baselines.coop import CoOp, CoOpConfig
+from fedcore.methods.baselines.fedotp import FedOTP, FedOTPConfig
+from fedcore.methods.baselines.fedpgp import FedPGP, FedPGPConfig
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.sdfed.method import SDFed, SDFedConfig
@@ -99,6 +101,8 @@ def test_a_part_that_one_backbone_alone_makes_is_refused(backbones):
         (PromptFL, SHORT),
         (CoOp, CoOpConfig(context_length=2)),
         (SDFed, SDFedConfig(global_length=3, local_length="2,5,3,4")),
+        (FedPGP, FedPGPConfig(context_length=2, rank=2)),
+        (FedOTP, FedOTPConfig(context_length=2)),
         (ZeroShot, ZeroShotConfig()),
     ],
     ids=lambda value: getattr(value, "name", ""),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedcore.clip.prompts import INIT_STD
+from fedcore.clip.prompts import INIT_STD, class_features
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods import (
@@ -59,9 +59,9 @@ class FedPGPConfig(PromptedConfig):
     anchor: Literal["untrained", "prompt"] = Field(
         "untrained",
         title="contrastive anchor",
-        description="What the shared context stays near: untrained, the context as it was drawn (authors' "
-        "code), or prompt, the data set's prompt (paper's text)",
-        json_schema_extra={"words": {"untrained": "the untrained context", "prompt": "the class prompt"}},
+        description="What the shared context stays near: untrained, 'X X ... X class name.' with an X for "
+        "each vector (authors' code), or prompt, the data set's prompt (paper's text)",
+        json_schema_extra={"words": {"untrained": "X X ... X class name", "prompt": "the class prompt"}},
     )
 
 
@@ -95,11 +95,12 @@ class FedPGP(Prompted):
 
     def __init__(self, config: FedPGPConfig, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.anchor = problem.class_features
-        if config.anchor == "untrained":
-            with torch.no_grad():
-                first = self.draw(problem.generator("fedpgp", "context"))
-                self.anchor = F.normalize(self.text(first[None])[0], dim=-1)
+        placeholders = " ".join(["X"] * config.context_length)
+        self.anchor = (
+            class_features(problem.backbone, problem.classes, placeholders + " {}.")
+            if config.anchor == "untrained"
+            else problem.class_features
+        )
 
     def init(self, generator: Generators) -> State:
         """Draw all parts from N(0, 0.02), U and V for each client.

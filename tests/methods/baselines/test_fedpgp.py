@@ -21,11 +21,9 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
     sigma, us, vs = first.shared["context"], first.local["u"], first.local["v"]
     xs, labels = samples(federation)
     tokenizer, scale = problem.backbone.tokenizer, problem.backbone.logit_scale
-    if anchor == "untrained":
-        fixed = text_features(model, tokenizer, sigma, problem.classes)
-    else:
-        sentences = [problem.template.format(name) for name in problem.classes]
-        fixed = F.normalize(model.encode_text(tokenizer(sentences)), dim=-1)
+    template = problem.template if anchor == "prompt" else "X X X {}."
+    sentences = [template.format(name) for name in problem.classes]
+    fixed = F.normalize(model.encode_text(tokenizer(sentences)), dim=-1)
     config = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "mu": 2.0, "temperature": 0.5}
     batches = engine_batches(federation, method, 3)
     context, own_us, own_vs = oracle.run(

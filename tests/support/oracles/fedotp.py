@@ -14,12 +14,12 @@ def plan(cost: Tensor, mass: float, eps: float, iterations: int, tolerance: floa
     kernel = torch.exp(-cost / eps)
     u, w = torch.ones(regions, dtype=cost.dtype), torch.ones(prompts, dtype=cost.dtype)
     for _ in range(iterations):
-        before = u
+        before = w
         u = torch.stack(
             [min((1 / regions) / (kernel[v] @ w), torch.ones((), dtype=cost.dtype)) for v in range(regions)]
         )
         w = torch.stack([(mass / prompts) / (kernel[:, p] @ u) for p in range(prompts)])
-        if (u - before).abs().mean() < tolerance:
+        if (torch.log(w) - torch.log(before)).abs().max() < tolerance:
             break
     return u[:, None] * kernel * w
 

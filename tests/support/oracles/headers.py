@@ -39,18 +39,18 @@ def train_header(
     return weight, bias
 
 
-def fedakt(xs, labels, adapter, heads, batches: Batches, config: dict) -> tuple[list[Tensor], list]:
+def fedakt(xs, labels, adapter, headers, batches: Batches, config: dict) -> tuple[list[Tensor], list]:
     """The averaged adapter and each client's (W, b) after all rounds; SGD, gradients by hand.
 
-    d/dz of CE is p - y, and of T^2 KL(q || p_T) it is T (p_T - q), with the teacher's q held fixed.
+    d/dz of CE is p - y, and d/da of |a - h|^2 / d is 2 (a - h) / d; the header hears of both features.
     """
-    heads = [list(h) for h in heads]
+    headers = [list(h) for h in headers]
     counts = [float(len(y)) for y in labels]
-    lr, decay, beta, temperature = (config[k] for k in ("lr", "weight_decay", "beta", "temperature"))
+    lr, decay, beta = (config[k] for k in ("lr", "weight_decay", "beta"))
     for steps_of in batches:
         sent = []
         for client, steps in enumerate(steps_of):
-            values = [v.clone() for v in (*adapter, *heads[client])]
+            values = [v.clone() for v in (*adapter, *headers[client])]
             momenta = [torch.zeros_like(v) for v in values]
             for chosen in steps:
                 gradients = [torch.zeros_like(v) for v in values]
@@ -59,25 +59,24 @@ def fedakt(xs, labels, adapter, heads, batches: Batches, config: dict) -> tuple[
                     h, y = xs[client][i], one_hot(int(labels[client][i]), len(head_b))
                     before = down_w @ h + down_b
                     hidden = torch.clamp(before, min=0)
-                    adapted, own = up_w @ hidden + up_b, head_w @ h + head_b
-                    tempered = [softmax(z / temperature) for z in (adapted, own)]
-                    d_adapted = softmax(adapted) - y + beta * temperature * (tempered[0] - tempered[1])
-                    d_own = softmax(own) - y + beta * temperature * (tempered[1] - tempered[0])
-                    d_hidden = (up_w.T @ d_adapted) * (before > 0)
+                    a = up_w @ hidden + up_b
+                    of_model, of_adapter = (softmax(head_w @ f + head_b) - y for f in (h, a))
+                    d_a = head_w.T @ of_adapter + beta * 2 * (a - h) / len(h)
+                    d_hidden = (up_w.T @ d_a) * (before > 0)
                     parts = (
                         torch.outer(d_hidden, h),
                         d_hidden,
-                        torch.outer(d_adapted, hidden),
-                        d_adapted,
-                        torch.outer(d_own, h),
-                        d_own,
+                        torch.outer(d_a, hidden),
+                        d_a,
+                        torch.outer(of_model, h) + torch.outer(of_adapter, a),
+                        of_model + of_adapter,
                     )
                     gradients = [g + p / len(chosen) for g, p in zip(gradients, parts, strict=True)]
                 for j, gradient in enumerate(gradients):
                     momenta[j] = config["momentum"] * momenta[j] + gradient + decay * values[j]
                     values[j] = values[j] - lr * momenta[j]
             sent.append(values[:4])
-            heads[client] = values[4:]
+            headers[client] = values[4:]
         weights = [n / sum(counts) for n in counts]
         adapter = [sum(w * s[j] for w, s in zip(weights, sent, strict=True)) for j in range(4)]
-    return adapter, heads
+    return adapter, headers
