@@ -82,6 +82,7 @@ def _be(function: Callable[[], int | None], log: Path) -> None:
         for old, new in ((nothing, 0), (target, 1), (target, 2)):
             os.dup2(old, new)
         os.closerange(3, 1024)  # as between any two programs, no lock is inherited
+        sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
         LIVING.clear()

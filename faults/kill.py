@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fedcore.cli.main import main as fedlens
 from fedcore.config import dumps, parse
 from fedcore.errors import FedLensError
 from fedcore.jobs import job, supervisor
-from fedcore.jobs.launcher import LocalLauncher
+from fedcore.jobs.launcher import LocalLauncher, Start, start_process
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 
@@ -24,6 +25,7 @@ SHARES = {"job": 0.8, "supervisor": 0.1, "foreground": 0.1}
 AGAIN = 0.3  # of the resumed runs are killed once more
 ROUNDS = EXPERIMENT["rounds"]
 PART_OF_A_ROUND = 0.3  # seconds
+REAL = 0.3  # share of the supervisors that start their jobs as the real one does, which takes seconds
 
 
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
@@ -90,9 +92,9 @@ def _start(claim: Claim, lane: str) -> Forked:
     return Forked(lambda: 0 if job.work(claim, lane) == "done" else 1, claim.folder / "process.log")
 
 
-def supervise(db: Path, log: Path) -> Forked:
-    """Start a supervisor whose jobs are forked from it."""
-    serve = partial(supervisor.serve, db, device_ids=["cpu"], launcher=LocalLauncher(_start), tick=0.05)
+def supervise(db: Path, log: Path, start: Start = _start) -> Forked:
+    """Start a supervisor; its jobs are forked from it unless ``start`` starts them in another way."""
+    serve = partial(supervisor.serve, db, device_ids=["cpu"], launcher=LocalLauncher(start), tick=0.05)
     return Forked(serve, log)
 
 
@@ -100,7 +102,8 @@ def _supervisor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The supervisor dies, its job or both; the next supervisor takes over what lives."""
     db = copy(lab.encoded, folder)
     store, victim = Store(db), str(rng.choice(["supervisor", "job", "both"]))
-    first = supervise(db, folder / "supervisor.log")
+    start = start_process if rng.random() < REAL else _start
+    first = supervise(db, folder / "supervisor.log", start)
     try:
         wait_for_a_moment(db, first, rng)
         pids = [row["pid"] for row in store.jobs.live(RUNS) if row["pid"]]
@@ -108,8 +111,9 @@ def _supervisor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
             first.kill()
         if victim != "supervisor":
             for pid in pids:
-                psutil.Process(pid).kill()
-        second = supervise(db, folder / "supervisor.log")
+                with suppress(psutil.NoSuchProcess):
+                    psutil.Process(pid).kill()
+        second = supervise(db, folder / "supervisor.log", start)
         wait_for(lambda: run(db).ended and run(db).status not in ("running", "stopping"), "no end of the run")
         if run(db).status != "done":
             store.runs.resume([RUN])

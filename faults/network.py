@@ -27,22 +27,27 @@ def record(file: Path) -> None:
     """Write down everything that this process asks of the network beyond loopback."""
 
     def listen(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in NAMED and not is_here(arguments[NAMED[event]]):
+        if event in NAMED and not is_here(host := _host(arguments[NAMED[event]], event)):
             with file.open("a") as log:
-                log.write(f"{event} {arguments[NAMED[event]]}\n")
+                log.write(f"{event} {host}\n")
 
     sys.addaudithook(listen)
 
 
-def is_here(address: object) -> bool:
-    """Return whether an address is this machine's own; paths are those of Unix sockets."""
-    host = address[0] if isinstance(address, tuple) else address
+def _host(named: object, event: str) -> str:
+    if isinstance(named, tuple):
+        return str(named[0])
+    if "connect" in event or "sendto" in event:  # the path of a Unix socket
+        return "localhost"
+    return named.decode(errors="replace") if isinstance(named, bytes) else str(named or "localhost")
+
+
+def is_here(host: str) -> bool:
+    """Return whether a name or an address is this machine's own."""
     try:
-        return ipaddress.ip_address(str(host)).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return (
-            isinstance(address, str | bytes) and not isinstance(address, tuple) and host in ("localhost", "")
-        )
+        return host == "localhost"
 
 
 def _page(db: Path, name: str) -> int:
