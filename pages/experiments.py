@@ -18,6 +18,7 @@ from pages.widgets import experiment_actions as actions
 from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
 TABLE, MENU = "experiment_table", "experiment_menu"
+LISTED = "experiments_listed"
 FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
 POLL_SECONDS = 5
 IDLE_SECONDS = 15  # where nothing runs: a script or another tab may start something
@@ -199,6 +200,17 @@ def run_table(chosen: list[ExperimentSummary]) -> None:
         st.html(markup.table_html(header, rows, f"Runs of {item.row.name}"))
 
 
+def tell_deleted(listed: dict[int, str]) -> None:
+    """Name the experiments that were listed here and have been deleted elsewhere, as in another tab."""
+    before: dict[int, str] = st.session_state.get(LISTED, {})
+    gone = [number for number in before if number not in listed]
+    there = {row.id for row in store.experiments.all(include_archived=True)} if gone else set()
+    for number in gone:
+        if number not in there:
+            st.toast(f"{markup.md(markup.clipped(before[number]))} was deleted.", icon=":material/delete:")
+    st.session_state[LISTED] = listed
+
+
 def filters() -> tuple[str, list[str]]:
     """Draw the filters, which are kept in the URL; return the search text and the states."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -229,6 +241,7 @@ def page() -> None:
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = store.runs.newest_id()  # before the list is read: what comes between is news
     summaries = experiment_summaries(store, archived=archived)
+    tell_deleted({i.row.id: i.row.name for i in summaries})
     hidden = 0 if summaries or archived else len(store.experiments.all(include_archived=True))
     damaged = damaged_experiments()
     if not summaries and not hidden and not damaged:

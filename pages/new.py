@@ -316,7 +316,7 @@ def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
     st.header("Partition")
     experiment, plan, error = planning.plan_form(values)
     if experiment is not None:
-        drafts.form().typed = experiment
+        drafts.keep(experiment)
     shown = planning.plan_to_draw(
         values["data"], plan if error is None else planning.preview_partition(values, error)
     )
@@ -349,10 +349,10 @@ def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
 def page() -> None:
     """Draw the page."""
     st.title("New experiment")
+    drafts.restore()
     message = drafts.from_url()
     if message:
         markup.show_error(message)
-    drafts.restore()
     presets()
     draft, key, slots = drafts.form().experiment, f"new{drafts.form().version}", Slots()
     name = st.text_input("Name", value=draft.name, key=f"{key}.title")

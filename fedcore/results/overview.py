@@ -41,7 +41,7 @@ class ExperimentSummary:
     best: float | None
     worst: float | None
     curve: tuple[float, ...]
-    seconds: float
+    seconds: float | None
 
 
 def experiment_summaries(store: Store, archived: bool = False) -> list[ExperimentSummary]:
@@ -101,7 +101,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
         best=_mean(e.runs, best, "best_test"),
         worst=_mean(e.runs, best, "worst_client"),
         curve=tuple(sum(line[i] for line in lines) / len(lines) for i in range(length)),
-        seconds=sum(elapsed(r) or 0.0 for r in e.runs),
+        seconds=sum(known) if (known := [s for r in e.runs if (s := elapsed(r)) is not None]) else None,
     )
 
 

@@ -82,8 +82,11 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
 
 
 def elapsed(run: RunRow, now: float | None = None) -> float | None:
-    """Return the seconds from a run's start to its end, or to now; None before the start."""
-    if run.started_at is None:
+    """Return the seconds from a run's start to its end, or to now; None where they are unknown.
+
+    They are before the start, and for results from elsewhere, which are recorded in one moment.
+    """
+    if run.started_at is None or (run.origin != "engine" and run.finished_at == run.started_at):
         return None
     end = run.finished_at if run.finished_at is not None else (time.time() if now is None else now)
     return max(0.0, end - run.started_at)

@@ -12,6 +12,11 @@ from fedcore.results.metrics import METRICS, Metric
 from fedcore.store import Store
 from pages.widgets import charts, markup, session
 
+NOTHING: dict[CostAxis, str] = {
+    "megabytes": "None of these runs has recorded its traffic; results that are imported often have none.",
+    "seconds": "None of these runs has recorded its time; results that are imported often have none.",
+}
+
 
 def draw(store: Store, compared: Comparison, metric: Metric) -> None:
     """Draw accuracy against cost, with the Pareto front."""
@@ -24,6 +29,9 @@ def draw(store: Store, compared: Comparison, metric: Metric) -> None:
         costs = curves.row_costs(store, compared, setting, metric)
         best = curves.pareto_front(costs, against)
         st.markdown(f"**{markup.md(title)}**")
+        if not best:
+            st.info(NOTHING[against], icon=":material/hourglass_empty:")
+            continue
         width = NARROW_COST_PLOT if session.narrow() else WIDE_COST_PLOT
         chart = cost_chart(costs, session.theme(), against, METRICS[metric], width)
         charts.draw(chart, f"compare_cost_{i}", cost_table(costs, best))

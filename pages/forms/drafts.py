@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import streamlit as st
@@ -14,6 +17,10 @@ from fedcore.methods.base import Method
 from fedcore.papers import experiments
 from pages.widgets import markup, session
 
+DRAFT = "draft"
+"""Parameter of the address under which the form is found again after a reload."""
+MAX_KEPT = 200
+_KEPT_LOCK = Lock()
 EXTRA_FIELDS = ("columns", "domains", "template", "shots", "split", "split_rounding", "decode")
 """Fields of the data part behind an expander."""
 
@@ -145,8 +152,36 @@ def fill(experiment: Experiment, origin: str) -> None:
     )
 
 
+def keep(typed: Experiment) -> None:
+    """Keep what was typed, also for a reload of the page: its address then names what was kept."""
+    content = form()
+    content.typed = typed
+    key = st.query_params.get(DRAFT)
+    if typed == content.experiment and key is None:
+        return  # nothing was changed yet
+    key = key or secrets.token_urlsafe(6)
+    with _KEPT_LOCK:
+        kept = _kept()
+        kept[key] = typed, content.origin
+        kept.move_to_end(key)
+        while len(kept) > MAX_KEPT:
+            kept.popitem(last=False)
+    if st.query_params.get(DRAFT) != key:
+        st.query_params[DRAFT] = key
+
+
+@st.cache_resource(show_spinner=False)
+def _kept() -> OrderedDict[str, tuple[Experiment, str]]:
+    """Return the contents of forms that a reload may ask for, with their origins, the oldest first."""
+    return OrderedDict()
+
+
 def restore() -> None:
-    """Fill the form as it was left, if its widgets have been forgotten meanwhile."""
+    """Fill the form as it was left, if its widgets have been forgotten meanwhile or the page was reloaded."""
+    key = st.query_params.get(DRAFT)
+    if key is not None and "form" not in st.session_state and key in _kept():
+        fill(*_kept()[key])
+        return
     typed = form().typed
     if typed is not None and f"new{form().version}.title" not in st.session_state:
         fill(typed, form().origin)

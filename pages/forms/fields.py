@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS, config_files
 from fedcore.config import PARTITION_FIELDS, BackboneConfig, DataConfig, Experiment, PartitionConfig
 from fedcore.config.field_names import field_phrase, value_text
@@ -225,8 +226,8 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
             values["pretrained"] = inputs.field_widget(
                 "backbone.pretrained",
                 fields["pretrained"],
-                draft.pretrained,
-                f"{key}.pretrained",
+                draft.pretrained if name == draft.name else usual_weights(name),
+                f"{key}.{name}.pretrained",
                 "Weights: tag or file",
                 "e.g. openai",
             )
@@ -236,6 +237,13 @@ def backbone_fields(draft: BackboneConfig, key: str, slots: Slots) -> dict[str, 
             )
     slots.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
     return values
+
+
+def usual_weights(name: str) -> str | None:
+    """Return the weights to offer for a model: some on this machine, else OpenAI's, else the first."""
+    known = tags.tags(name)
+    here = [tag for tag in known if tags.cached(name, tag) is not None]
+    return next(iter([*here, *(tag for tag in known if tag == "openai"), *known]), None)
 
 
 def schedule_fields(

@@ -98,8 +98,9 @@ def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
         return list(experiment.runs)
     texts = [f"seed {seed}" + (f", without {out}" if out else "") for seed, out in variants]
     busy = [(r.seed, r.held_out) for r in experiment.runs if r.state in ("running", "stopping")]
+    held_out = any(out for _, out in variants)
     chosen = st.selectbox(
-        "Seed",
+        "Seed and held-out domain" if held_out else "Seed",
         texts,
         index=variants.index((busy or variants)[0]),
         key=f"live_variant_{experiment.id}",

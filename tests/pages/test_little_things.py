@@ -1,0 +1,82 @@
+"""Small promises of the pages: nothing typed is lost, nothing vanishes without a word, words agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcore.store import Store
+from pages.forms import fields
+from tests.support import fill
+from tests.support.pages import Opened, html, widget
+
+
+def test_a_reload_of_new_keeps_the_form(open_page: Opened) -> None:
+    app = open_page("new")
+    assert "draft" not in app.query_params, "nothing was typed yet"
+    widget(app, "Seeds", "text_input").set_value("4-6").run()
+    widget(app, "Name", "text_input").set_value("My own").run()
+    key = "".join(app.query_params["draft"])
+    again = open_page("new", draft=key)  # a new session, as after a reload
+    assert widget(again, "Name", "text_input").value == "My own"
+    assert widget(again, "Seeds", "text_input").value == "4, 5, 6"
+    other = open_page("new", draft="unknown")
+    assert widget(other, "Name", "text_input").value.startswith("Try it")
+
+
+def test_a_reload_keeps_what_was_typed_into_a_preset(open_page: Opened) -> None:
+    app = open_page("new", preset="demo")
+    widget(app, "Name", "text_input").set_value("Changed").run()
+    again = open_page("new", preset="demo", draft="".join(app.query_params["draft"]))
+    assert widget(again, "Name", "text_input").value == "Changed"
+
+
+def test_an_experiment_deleted_elsewhere_is_named(open_page: Opened, filled: Path) -> None:
+    app = open_page()
+    Store(filled).experiments.delete(1)
+    app = app.run()
+    assert any("Made up" in t.value and "was deleted" in t.value for t in app.toast)
+    app = app.run()
+    assert not app.toast
+
+
+def test_an_archived_experiment_is_not_called_deleted(open_page: Opened, filled: Path) -> None:
+    app = open_page()
+    Store(filled).experiments.edit(1, archived=True)
+    assert not app.run().toast
+
+
+def test_a_large_model_comes_with_its_usual_weights(
+    open_page: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = open_page("new")
+    app = widget(app, "CLIP backbone", "selectbox").set_value("ViT-B-32").run()
+    assert widget(app, "Weights: tag or file", "text_input").value == "openai"
+    monkeypatch.setattr("fedcore.clip.tags.cached", lambda name, tag: tag == "laion2b_s34b_b79k" or None)
+    assert fields.usual_weights("ViT-B-32") == "laion2b_s34b_b79k"
+
+
+def test_live_names_the_data_as_experiments_does(open_page: Opened, tmp_path: Path) -> None:
+    experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
+    data = experiment.data.model_copy(update={"name": "folder", "root": "/data/pacs"})
+    fill.done(tmp_path / "runs.db", experiment.model_copy(update={"data": data}))
+    assert "pacs (folder)" in html(open_page("live", id="1"))
+
+
+def test_results_from_elsewhere_took_an_unknown_time(open_page: Opened, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    store.prepare()
+    table = tmp_path / "mine.csv"
+    rows = [f"mine,1,{r},client a,client a,{r},10" for r in (1, 2)]
+    table.write_text("\n".join(["method,seed,round,model,test_set,correct,total", *rows]) + "\n")
+    store.imports.csv(table, "Mine", "own data")
+    app = open_page()
+    assert app.dataframe[0].value["Duration"].tolist() == [""]
+    run = open_page("run", id="1")
+    assert next(m.value for m in run.metric if m.label == "Duration") == "-"
+    compared = open_page("compare", ids=["1"], tab="Cost")
+    assert any("has recorded its traffic" in i.value for i in compared.info), json.dumps(
+        [i.value for i in compared.info]
+    )
