@@ -167,7 +167,7 @@ def test_fedalign_s_local_is_read_from_class_sets_and_under_path_from_own_sample
     ]
     for setting, label, cells, expected in (
         ("iid", "FedAlign", counts + own, 40.0),
-        ("iid-promptfl", "PromptFL", counts + own, 90.0),
+        ("iid-baselines", "PromptFL", counts + own, 90.0),
         ("path", "FedAlign", own, 50.0),
     ):
         db = tmp_path / f"{setting}.db"

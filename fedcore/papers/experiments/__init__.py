@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from difflib import get_close_matches
 from functools import cache
 from pathlib import PurePath
@@ -38,11 +39,21 @@ def preset(name: str) -> Experiment:
     """
     if name == DEMO:
         return load(DEMO_FILE)
+    current = _current(name)
+    if current != name:
+        warnings.warn(f"the preset '{name}' is called '{current}' now", FutureWarning, stacklevel=2)
+    name = current
     if name not in published():
         close = get_close_matches(name, [DEMO, *published()], n=3)
         meant = f"did you mean {' or '.join(close)}?" if close else "`fedlens presets` lists them"
         raise FedLensError(f"there is no preset '{name}'; {meant}", "preset")
     return published()[name]
+
+
+def _current(name: str) -> str:
+    """Return a preset's name in this release: FedAlign's baselines were PromptFL alone."""
+    current = name.removesuffix("-promptfl") + "-baselines"
+    return current if name.endswith("-promptfl") and current in published() else name
 
 
 def title(name: str) -> str:
@@ -55,5 +66,5 @@ def title(name: str) -> str:
 def former_file(path: PurePath) -> str | None:
     """Return the preset that replaces a file of the former folder ``experiments/``; else None."""
     folder, name = path.parent.name, path.stem
-    candidate = DEMO if (folder, name) == ("experiments", DEMO) else f"{folder}/{name}"
+    candidate = DEMO if (folder, name) == ("experiments", DEMO) else _current(f"{folder}/{name}")
     return candidate if candidate == DEMO or candidate in published() else None

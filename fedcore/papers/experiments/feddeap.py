@@ -19,7 +19,7 @@ SETTINGS = (
     "{clients}, split 80/20 and rounded in each class, as the printed accuracies say (PACS: 411 test images "
     "of Art, 788 of Sketch), the last round. The learning rate and batch size of the prompt methods are the "
     "paper's; SGD with momentum 0.9 and weight decay 1e-5 follows its authors' code. CLIP-FC and FedCLIP "
-    "keep their own learning rates. The paper gives no seeds."
+    "keep their own learning rates. The paper gives no seeds: one seed here, so that values have no spread."
 )
 ONE_CLIENT = SETTINGS.format(clients="one client per domain")
 UNGRADABLE = (
