@@ -372,8 +372,9 @@ class Experiment(_Part):
     time_limit: float | None = Field(
         None,
         gt=0,
-        title="time limit",
-        description="Minutes after which a run is stopped, to be resumed; default: none",
+        title="time limit (minutes)",
+        description="Minutes after which a run is stopped; resuming it continues after its last round, for "
+        "as long again; default: none",
         json_schema_extra={"empty": "none"},
     )
     keep_checkpoints: KeepCheckpoints = Field(

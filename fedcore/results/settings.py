@@ -16,8 +16,8 @@ from fedcore.methods.optional import ClassTexts
 from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
-NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root")
-"""Fields that never make rows differ: the seed, and names and places of things."""
+NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root", "time_limit")
+"""Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
 _SETTING = ("data.", "partition.", "backbone.", "cohorts")

@@ -249,7 +249,7 @@ def usual_weights(name: str) -> str | None:
 def schedule_fields(
     draft: Experiment, data: Mapping[str, object], key: str, slots: Slots
 ) -> dict[str, object]:
-    """Draw rounds, seeds, participation and held-out domains; ``data`` is the form's data part."""
+    """Draw the fields of the training's schedule; ``data`` is the form's data part."""
     fields = Experiment.model_fields
     values: dict[str, object] = {}
     columns = st.columns(3)
@@ -268,9 +268,15 @@ def schedule_fields(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
         )
     slots.place_row(("rounds", "seeds", "participation"))
-    values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
-    slots.place("held_out")
-    for name in ("evaluate_every", "time_limit", "keep_checkpoints"):  # of files only: the form keeps them
+    columns = st.columns([2, 1])
+    with columns[0]:
+        values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
+    with columns[1]:
+        values["time_limit"] = inputs.field_widget(
+            "time_limit", fields["time_limit"], draft.time_limit, f"{key}.time_limit"
+        )
+    slots.place_row(("held_out", "time_limit"))
+    for name in ("evaluate_every", "keep_checkpoints"):  # of files only: the form keeps them
         values[name] = getattr(draft, name)
     return values
 
