@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
+from streamlit.testing.v1 import AppTest
 
 from fedcore.results.comparison import compare
 from fedcore.store import Access, Store
@@ -278,3 +279,21 @@ print("torch-free")
 def test_a_name_that_spells_an_icon_stays_text() -> None:
     """Streamlit draws an icon for it even where its colons are escaped."""
     assert ":material/" not in markup.md("my :material/home: run").replace("\\", "")
+
+
+def a_part_that_fails() -> None:
+    from fedcore.system_errors import DiskFull
+    from pages.widgets import markup
+
+    @markup.fragment
+    def part() -> None:
+        raise DiskFull("the disk that holds runs.db is full; free some space")
+
+    part()
+
+
+def test_what_goes_wrong_in_a_part_of_a_page_that_is_redrawn_by_itself_is_a_sentence() -> None:
+    """Such a part runs outside of dashboard.py, which shows the errors of pages."""
+    app = AppTest.from_function(a_part_that_fails).run()
+    assert not app.exception
+    assert [error.value for error in app.error] == ["the disk that holds runs\\.db is full; free some space"]
