@@ -71,6 +71,12 @@ def draw_context(length: int, width: int, generator: Generator) -> Tensor:
     return INIT_STD * torch.randn(length, width, generator=generator, dtype=torch.float64)
 
 
+def word_context(backbone: Backbone, words: str) -> Tensor:
+    """Return the token embeddings of some words as a context. Shape: -> (tokens, m)."""
+    ids, eot = _tokens(backbone, [words])
+    return backbone.text.embed(ids[0, : int(eot[0])]).clone()
+
+
 def class_suffix(backbone: Backbone, classes: tuple[str, ...], pattern: str = "{}.") -> Suffix:
     """Return the embeddings of the pattern filled with every class name, then [EOT].
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.clip.prompts import encode_context
+from fedcore.clip.prompts import encode_context, word_context
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
 from fedcore.methods import (
@@ -125,19 +125,14 @@ class CoCoOp(Prompted):
         )
         where = (backbone.device, backbone.dtype)
         network = {name: v.to(*where) for name, v in zip(NETWORK, layers, strict=True)}
-        context = {"context": self._first_context(generator).to(*where)}
+        drawn = self.config.init == "random"
+        first = self.draw(generator("cocoop", "context")) if drawn else word_context(backbone, WORDS)
+        context = {"context": first}
         if self.config.share == "all_global":
             return State(shared=context | network)
         own = {name: value.clone() for name, value in self.repeat(network).items()}
         server = network if self.config.share == "random_meta_net" else {}
         return State(shared=context, local=own, server=server)
-
-    def _first_context(self, generator: Generators) -> Tensor:
-        backbone, length = self.problem.backbone, self.config.context_length
-        if self.config.init == "random":
-            return self.draw(generator("cocoop", "context"))
-        ids = backbone.tokenize([WORDS])[:, 1 : length + 1].to(backbone.device)
-        return backbone.text.embed(ids)[0].clone()
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, {}, batch.x)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from fedcore.clip import tokens
 from fedcore.clip.lora import check_attention_layers, scaled_layer
-from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.clip.prompts import draw_context, encode_context, word_context
 from fedcore.lazy import torch
 from fedcore.methods import (
     About,
@@ -16,7 +15,6 @@ from fedcore.methods import (
     BatchSize,
     Generators,
     LearningRate,
-    Method,
     MethodConfig,
     Params,
     Ragged,
@@ -28,6 +26,7 @@ from fedcore.methods import (
     draw_linear,
     method,
 )
+from fedcore.methods.prompted import Prompted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +60,7 @@ class FedMaPLeConfig(MethodConfig):
 
 
 @method
-class FedMaPLe(Method[FedMaPLeConfig]):
+class FedMaPLe(Prompted):
     """cos(h(F(v)), t(v)): text prompts v in the first layers, and image prompts F(v) in the same layers."""
 
     name = "fedmaple"
@@ -81,18 +80,11 @@ class FedMaPLe(Method[FedMaPLeConfig]):
     Config = FedMaPLeConfig
 
     def __init__(self, config: FedMaPLeConfig, problem: Problem) -> None:
-        """Prepare the words behind the context.
-
-        Raises:
-            FedLensError: when the context leaves no room for a class name (field ``context_length``).
-        """
         super().__init__(config, problem)
         backbone = problem.backbone
         self.tower = backbone.image
         self.layers = prompted_layers(config, backbone.spec)
         self.shared = ("context", *(["deep"] if self.layers > 1 else []), "w", "b")
-        self.suffix = class_suffix(backbone, problem.classes, pattern(config.context_length))
-        check_room(backbone, config.context_length, self.suffix, "context_length")
 
     @classmethod
     def check(cls, config: FedMaPLeConfig, context: RunContext) -> None:
@@ -102,9 +94,12 @@ class FedMaPLe(Method[FedMaPLeConfig]):
             FedLensError: with field ``backbone.name`` or ``context_length``.
         """
         check_attention_layers(cls.about.title, context.spec, "backbone.name")
-        check_prompts(context.spec)
-        behind = pattern(config.context_length)
-        tokens.check_room(context.spec, context.classes, config.context_length, "context_length", behind)
+        super().check(config, context)
+
+    @classmethod
+    def pattern(cls, config: FedMaPLeConfig) -> str:
+        """Return the text behind the context, which takes the place of the first words of 'a photo of a'."""
+        return " ".join([*WORDS.split()[config.context_length :], "{}."])
 
     @classmethod
     def reads(cls, config: FedMaPLeConfig, spec: BackboneSpec) -> str:
@@ -120,10 +115,12 @@ class FedMaPLe(Method[FedMaPLeConfig]):
         """
         backbone, length = self.problem.backbone, self.config.context_length
         m, width = backbone.spec.token_width, backbone.spec.vision_width
+        few = length <= len(WORDS.split())
+        first = word_context(backbone, WORDS)[:length] if few else self.draw(generator("fedmaple", "context"))
         maps = [draw_linear(width, m, generator("fedmaple", "map", i)) for i in (1, 2)]
         maps = [maps[0], *([maps[1]] * (self.layers - 1))]
         values = {
-            "context": self._first_context(generator),
+            "context": first,
             "w": torch.stack([w for w, _ in maps]),
             "b": torch.stack([b for _, b in maps]),
         }
@@ -131,13 +128,6 @@ class FedMaPLe(Method[FedMaPLeConfig]):
             drawn = draw_context((self.layers - 1) * length, m, generator("fedmaple", "deep"))
             values["deep"] = drawn.view(self.layers - 1, length, m)
         return State(shared={n: values[n].to(backbone.device, backbone.dtype) for n in self.shared})
-
-    def _first_context(self, generator: Generators) -> Tensor:
-        backbone, length = self.problem.backbone, self.config.context_length
-        if length > len(WORDS.split()):
-            return draw_context(length, backbone.spec.token_width, generator("fedmaple", "context"))
-        ids = backbone.tokenize([WORDS])[:, 1 : length + 1].to(backbone.device)
-        return backbone.text.embed(ids)[0].clone()
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         logits = self.logits(params, self.head(params, None), batch.x)
@@ -170,13 +160,6 @@ class FedMaPLe(Method[FedMaPLeConfig]):
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
         """Return the learned context of the text encoder's first layer. Shape: (models, M, m)."""
         return {"context": params["context"]}
-
-
-def pattern(length: int) -> str:
-    """Return the text behind a context, which takes the place of the first words of 'a photo of a'."""
-    words = WORDS.split()
-    rest = words[length:] if length <= len(words) else []
-    return " ".join([*rest, "{}."])
 
 
 def prompted_layers(config: FedMaPLeConfig, spec: BackboneSpec) -> int:

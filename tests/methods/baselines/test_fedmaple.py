@@ -6,7 +6,7 @@ import torch
 from fedcore.clip.specs import backbone_spec
 from fedcore.errors import FedLensError
 from fedcore.methods.base import RunContext
-from fedcore.methods.baselines.fedmaple import FedMaPLe, FedMaPLeConfig, pattern
+from fedcore.methods.baselines.fedmaple import FedMaPLe, FedMaPLeConfig
 from tests.support.against import build, client_logits, engine_batches, global_logits, samples
 from tests.support.oracles import fedavg
 from tests.support.oracles.vision import embedding, text_feature
@@ -62,7 +62,12 @@ def test_the_context_takes_the_place_of_the_first_words(tiny_backbone, tiny_fede
     first = build("fedmaple", federation).init(federation.problem.generator).shared
     ids = backbone.tokenizer.encode("a photo")
     assert torch.equal(first["context"], backbone.model.token_embedding.weight[ids])
-    assert [pattern(n) for n in (1, 2, 4, 5)] == ["photo of a {}.", "of a {}.", "{}.", "{}."]
+    assert [FedMaPLe.pattern(FedMaPLeConfig(context_length=n)) for n in (1, 2, 4, 5)] == [
+        "photo of a {}.",
+        "of a {}.",
+        "{}.",
+        "{}.",
+    ]
     drawn = build("fedmaple", federation, context_length=6).init(federation.problem.generator).shared
     assert drawn["context"].shape == (6, 16) and drawn["deep"].shape == (1, 6, 16)
 
