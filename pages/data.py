@@ -1,4 +1,4 @@
-"""The Data & models page: data sets, checks of the user's own data, cached encodings, backbones."""
+"""The Data & models page: data sets, own data, cached encodings, checkpoints of finished runs, backbones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fedcore.errors import FedLensError
 from fedcore.paths import user_path
 from fedcore.results.artifacts import DataCounts, count_images
 from pages.forms import own_data
-from pages.widgets import background, encoded, markup, session
+from pages.widgets import background, encoded, kept_checkpoints, markup, session
 
-SECTIONS = ("Data sets", "Encodings", "Backbones")
+SECTIONS = ("Data sets", "Encodings", "Checkpoints", "Backbones")
 _CODE = re.compile(r"`([^`]*)`")
 BACKBONES = (*MINI_MODELS, "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50")
 
@@ -193,6 +193,8 @@ def page() -> None:
     try:
         if shown == "Encodings":
             encoded.section()
+        elif shown == "Checkpoints":
+            kept_checkpoints.section()
         elif shown == "Backbones":
             backbones()
         else:

@@ -48,8 +48,12 @@ def save(folder: Path, state: State, optimiser: ClientOptimiser, round_: int, ru
     )
     make_folder(folder)
     path, part = path_of(folder, round_), folder / f".round-{round_}.part"
-    part.write_bytes(with_digest(content))
-    publish(part, path)
+    try:
+        part.write_bytes(with_digest(content))
+        publish(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)  # a full disk needs the room
+        raise
     return path
 
 

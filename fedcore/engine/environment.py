@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import fedcore
 from fedcore.config import RunConfig, backbones
 from fedcore.engine.events import Notice
 from fedcore.engine.loop import CHUNK
@@ -18,7 +19,7 @@ from fedcore.lazy import torch
 
 _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
-_DECIDE = ("device_name", "processor_features", *_PACKAGES, "platform", "tf32", "precision")
+_DECIDE = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform", "tf32", "precision")
 """Recorded conditions that decide the last bits of a number."""
 _UNKNOWN = {"device_name": "cpu"}
 """Values of earlier releases for what they could not find out."""
@@ -52,6 +53,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "device": device,
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
         "processor_features": torch.backends.cpu.get_cpu_capability(),
+        "fedlens": fedcore.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: metadata.version(name) for name in _PACKAGES},

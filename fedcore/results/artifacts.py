@@ -22,6 +22,7 @@ _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
     "tf32": "TF32",
     "device_name": "Name of the device",
+    "fedlens": "FedLens",
     "python": "Python",
     "torch": "torch",
     "torchvision": "torchvision",

@@ -35,11 +35,13 @@ def finished(store: Store, run_ids: Collection[int] = ()) -> list[RunCheckpoints
     Args:
         run_ids: only these runs; empty: all runs, archived ones too.
     """
+    folders = (path.parent.name for path in store.artifacts.glob("run-*/round-*"))
+    with_files = {int(name.split("-")[1]) for name in folders if name.split("-")[1].isdigit()}
     return [
         RunCheckpoints(experiment.name, run, {r: p.stat().st_size for r, p in files})
         for experiment in sorted(store.experiments.all(include_archived=True), key=lambda e: e.id)
         for run in sorted(experiment.runs, key=lambda r: r.id)
-        if run.state == "done" and (not run_ids or run.id in run_ids)
+        if run.state == "done" and run.id in with_files and (not run_ids or run.id in run_ids)
         if (files := store.runs.checkpoints(run.id))
     ]
 

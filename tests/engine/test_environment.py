@@ -37,6 +37,7 @@ CONDITIONS = {
     "platform": "x",
     "tf32": False,
     "precision": "fp32",
+    "fedlens": "1",
 } | dict.fromkeys(environment._PACKAGES, "2.14")
 
 

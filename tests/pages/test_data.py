@@ -18,7 +18,7 @@ from fedcore.store import Store
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from pages.forms.domains import check_key
-from tests.support.pages import Opened, work_off
+from tests.support.pages import Opened, keep_checkpoint, work_off
 
 NAME = "<script>x</script> :red[b]"
 
@@ -265,3 +265,20 @@ def test_a_task_that_failed_keeps_its_reason(open_page: Opened, db: Path) -> Non
     app = button(app, "Dismiss").click().run()
     assert not app.error
     assert Store(db).tasks.recent() == []
+
+
+def test_checkpoints_of_finished_runs_are_listed_and_deleted_after_a_question(
+    open_page: Opened, filled: Path
+) -> None:
+    store = Store(filled)
+    run = next(r for r in store.experiments.get(1).runs if r.state == "done")
+    for round_ in (1, run.rounds_done):
+        keep_checkpoint(filled, run.id, round_)
+    app = open_page("data", section="Checkpoints")
+    assert app.dataframe[0].value["Rounds"].tolist() == [f"1, {run.rounds_done}"]
+    assert button(app, "Delete").disabled, "nothing is chosen to go"
+    app.segmented_control(key="checkpoints_keep").set_value("last").run()
+    assert app.dataframe[0].value["Rounds"].tolist() == ["1"]
+    button(app, "Delete").click().run()
+    assert "cannot be analysed unless it is trained again" in app.caption[-1].value
+    assert len(store.runs.checkpoints(run.id)) == 2, "nothing goes before the dialog's own button"
