@@ -54,7 +54,7 @@ def surplus(
     Unfinished runs keep theirs, from which they are resumed.
 
     Args:
-        keep: what each finished run keeps.
+        keep: what each finished run keeps; where it has no checkpoint of its best round, its newest one.
         quota: bytes that the folder of artifacts may take; only the oldest runs lose checkpoints, as many as
             it needs. None: all runs do.
         run_ids: only these runs; empty: all.
@@ -63,7 +63,13 @@ def surplus(
     chosen: list[RunCheckpoints] = []
     for kept in finished(store, run_ids):
         rounds = kept_rounds(kept.run, keep)
-        extra = {r: size for r, size in kept.sizes.items() if rounds is not None and r not in rounds}
+        if rounds is None:
+            continue
+        if (
+            rounds.isdisjoint(kept.sizes) and keep != "none"
+        ):  # its best round was not kept: the newest is left
+            rounds = {max(kept.sizes)}
+        extra = {r: size for r, size in kept.sizes.items() if r not in rounds}
         if extra and over > 0:
             chosen.append(RunCheckpoints(kept.experiment, kept.run, extra))
             over -= chosen[-1].size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import streamlit as st
 
@@ -31,12 +30,12 @@ def section() -> None:
     store = session.store()
     left, right = st.columns([2, 1])
     keep = left.segmented_control(
-        "Keep", get_args(KeepCheckpoints), format_func=KEEP.__getitem__, default="all", required=True,
+        "Keep", list(KEEP), format_func=KEEP.__getitem__, default="all", required=True,
         key="checkpoints_keep",
     )  # fmt: skip
     quota = right.number_input(
-        "Only until all files fit into (GB)", min_value=0.0, value=None, key="checkpoints_quota",
-        placeholder="no limit", help="The oldest runs lose their checkpoints first.", disabled=keep == "all",
+        "Quota of all files (GB)", min_value=0.0, value=None, key="checkpoints_quota",
+        placeholder="no limit", help="Only the oldest runs lose their checkpoints, until all files fit into the quota.", disabled=keep == "all",
     )  # fmt: skip
     listed = (
         finished(store) if keep == "all" else surplus(store, keep, None if quota is None else quota * 1e9)
@@ -49,7 +48,7 @@ def section() -> None:
     size = size_text(sum(kept.size for kept in listed))
     left, right = st.columns([1, 4], vertical_alignment="center")
     total = f"{size_text(artifacts_size(store))} in all files beside the database."
-    right.caption(f"{size} in this list, {total}")
+    right.caption(f"{size} {'in this list' if keep == 'all' else 'would be deleted'}, {total}")
     impossible = keep == "all" or not listed or not session.writable()
     if left.button("Delete", icon=":material/delete:", disabled=impossible, key="delete_checkpoints"):
         confirm(listed)

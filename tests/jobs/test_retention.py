@@ -139,3 +139,11 @@ def test_a_run_that_was_restarted_since_is_left_alone(db, queue):
     with writing(db) as database:
         database.execute("UPDATE runs SET status='queued' WHERE id=?", [run_id])
     assert checkpoints.delete(Store(db), chosen) == 0 and kept(db, run_id) == [ROUNDS]
+
+
+def test_a_run_without_its_best_checkpoint_keeps_its_newest(db, queue):
+    run_id = queue("last")
+    assert execute(db) == "done"
+    assert Store(db).runs.get([run_id])[0].best_round != ROUNDS
+    assert checkpoints.surplus(Store(db), "best") == []
+    assert len(checkpoints.surplus(Store(db), "none")) == 1
