@@ -34,12 +34,16 @@ def section() -> None:
         key="checkpoints_keep",
     )  # fmt: skip
     quota = right.number_input(
-        "Quota of all files (GB)", min_value=0.0, value=None, key="checkpoints_quota",
-        placeholder="no limit", help="Only the oldest runs lose their checkpoints, until all files fit into the quota.", disabled=keep == "all",
-    )  # fmt: skip
-    listed = (
-        finished(store) if keep == "all" else surplus(store, keep, None if quota is None else quota * 1e9)
+        "Quota of all files (GB)",
+        min_value=0.0,
+        value=None,
+        key="checkpoints_quota",
+        placeholder="no limit",
+        help="Only the oldest runs lose their checkpoints, until all files fit into the quota.",
+        disabled=keep == "all",
     )
+    most = None if quota is None else quota * 1e9
+    listed = finished(store) if keep == "all" else surplus(store, keep, most)
     if listed:
         _table(listed)
     else:
