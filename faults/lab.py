@@ -25,7 +25,7 @@ from fedcore.papers.experiments import preset, published
 from fedcore.results.export import clients_csv, rounds_csv, summary_csv
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import JOB_TABLES
-from fedcore.store.liveness import new_owner, process_of
+from fedcore.store.liveness import new_owner
 from tests.support.jobs import recorded
 
 EXPERIMENT: dict[str, Any] = {
@@ -280,6 +280,14 @@ def wait_for(condition: Callable[[], object], otherwise: str, seconds: float = 1
         time.sleep(POLL_SECONDS)
 
 
+def _lives(pid: int | None) -> bool:
+    """Return whether a process works: the kernel is asked, and not what FedLens believes."""
+    try:
+        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def check_at_rest(db: Path, processes: list[Forked]) -> None:
     """Check that no row says "running" without a process, and that no process works for no row.
 
@@ -293,6 +301,6 @@ def check_at_rest(db: Path, processes: list[Forked]) -> None:
             store.jobs.reconcile(table=table)
         rows = [row for table in JOB_TABLES for row in store.jobs.live(table)]
         working = {process.pid for process in processes if process.poll() is None}
-        return all(process_of(row) is not None for row in rows) and working <= {row["pid"] for row in rows}
+        return all(_lives(row["pid"]) for row in rows) and working <= {row["pid"] for row in rows}
 
     wait_for(consistent, "rows and processes do not agree", REST_SECONDS)
