@@ -178,6 +178,9 @@ def plain_errors(place: Path) -> Iterator[None]:
         if plain is None:
             raise
         raise plain from error
+    except UnicodeDecodeError as error:  # the refusal of SQLite, which quotes damaged bytes of the schema
+        type_, sentence = SENTENCES["damaged"]
+        raise type_(sentence.format(place), "db") from error
 
 
 def disk_usage(place: Path) -> tuple[int, int]:

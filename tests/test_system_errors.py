@@ -6,6 +6,7 @@ import errno
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,16 @@ def test_a_process_with_too_many_open_files_says_so(tmp_path):
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stderr
     assert all(line.startswith("Transient too many files are open") for line in lines)
+
+
+def test_a_damaged_schema_that_sqlite_quotes_is_damage(tmp_path):
+    """SQLite's sentence holds the damaged bytes, and Python could not decode it."""
+    db = tmp_path / "runs.db"
+    Store(db).prepare()
+    with closing(sqlite3.connect(db)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = db.read_bytes()
+    place = content.index(b"CREATE TABLE \"experiments\"")
+    db.write_bytes(content[:place] + b"CRE\xd4TE" + content[place + 6 :])
+    with pytest.raises(FedLensError, match="is damaged"):
+        Store(db).experiments.all()

@@ -123,9 +123,16 @@ def matrix_panel(title: str, method: str, names: Sequence[str], shares: Shares, 
 
 
 def mean_share(cells: Sequence[NamedCell]) -> Share:
-    """Return the mean share of some cells, which weigh equally; their counts add up."""
-    shares = [c.correct / c.total for c in cells]
-    return float(np.mean(shares)), sum(c.correct for c in cells), sum(c.total for c in cells)
+    """Return the mean share of some cells, which weigh equally; their counts add up.
+
+    It is NaN for cells without samples, which only a database of others has (FedLens writes none).
+    """
+    shares = [c.correct / c.total for c in cells if c.total]
+    return (
+        float(np.mean(shares)) if shares else float("nan"),
+        sum(c.correct for c in cells),
+        sum(c.total for c in cells),
+    )
 
 
 def mean_shares(shares: Iterable[Shares]) -> dict[tuple[str, str], Share]:
