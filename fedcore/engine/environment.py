@@ -57,6 +57,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: metadata.version(name) for name in _PACKAGES},
+        "torch": str(torch.__version__),  # with its build for CPU or CUDA
     }
 
 

@@ -4,7 +4,9 @@ import platform
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from fedcore import config
 from fedcore.clip import weights_files
@@ -57,6 +59,13 @@ def test_a_resume_says_what_differs():
 def test_what_an_earlier_release_did_not_record_is_no_difference():
     assert texts(None, {}) == texts({}, {}) == texts({"threads": 2, "torch": "2.14"}, {}) == []
     assert texts({"device_name": "cpu"}, {}) == [], "its name was empty on Debian"
+
+
+def test_the_first_release_and_this_one_record_torch_and_numpy_alike():
+    """Else every run of the first release would be said to be resumed with another torch."""
+    (run,) = config.expand(config.loads(TOML))
+    recorded = environment.resolve_environment(run, "cpu", None)
+    assert (recorded["torch"], recorded["numpy"]) == (str(torch.__version__), np.__version__)
 
 
 def test_threads_that_were_given_and_are_not_used_are_said(monkeypatch):
