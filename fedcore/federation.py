@@ -74,13 +74,15 @@ class Pool:
 class LocalData:
     """The training data of some clients, as a method sees it.
 
-    Shape: clients (participants,) index into ``problem.clients``.
+    Shape: clients (participants,) index into ``problem.clients``; unlabelled (samples,) pool rows of the
+    held-out domain outside its test set, whose labels no method may read; None if no domain is held out.
     """
 
     pool: Pool
     rows: Rows
     clients: Tensor
     problem: Problem
+    unlabelled: Tensor | None = None
 
     @cached_property
     def x(self) -> Tensor:
@@ -177,7 +179,8 @@ class Federation:
 
     train and validation have one owner per client. test has one owner per entry of ``test_sets``; the first
     ``len(problem.clients)`` of them are the clients' own, in client order. ``class_sets`` is None if they
-    would tell nothing that the test sets do not.
+    would tell nothing that the test sets do not. unlabelled (samples,) are the held-out domain's rows outside
+    its test set.
     """
 
     pool: Pool
@@ -187,7 +190,9 @@ class Federation:
     test_sets: tuple[TestSet, ...]
     problem: Problem
     class_sets: ClassSets | None = None
+    unlabelled: Tensor | None = None
 
     def local_data(self, clients: Tensor) -> LocalData:
         """Return the training data of some clients. Shape: clients (participants,)."""
-        return LocalData(self.pool, self.train.select(clients), clients, self.problem)
+        rows = self.train.select(clients)
+        return LocalData(self.pool, rows, clients, self.problem, self.unlabelled)

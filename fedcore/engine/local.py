@@ -165,9 +165,9 @@ def _step(
         taken = torch.autograd.grad(loss.sum(), [leaves[n] for n in names], retain_graph=more)
         gradients.update(zip(names, taken, strict=True))
     with torch.no_grad():
-        for name, gradient in gradients.items():
-            moved = optimiser.step(name, active[name].detach(), gradient, rows)
-            params[name] = moved if everyone else params[name].index_copy(0, rows, moved)
+        moved = {n: optimiser.step(n, active[n].detach(), g, rows) for n, g in gradients.items()}
+        for name, value in (moved | step.moved).items():
+            params[name] = value if everyone else params[name].index_copy(0, rows, value)
     return step
 
 

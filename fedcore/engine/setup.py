@@ -225,7 +225,17 @@ def build_federation(
         tuple(sets),
         problem,
         class_sets(images, assignment),
+        _unlabelled(images, assignment),
     )
+
+
+def _unlabelled(images: ImageSet, assignment: Assignment) -> torch.Tensor | None:
+    """Return the rows of the held-out domain outside its test set. Shape: -> (samples,)."""
+    if assignment.held_out is None:
+        return None
+    domain = images.domains.index(assignment.held_out)
+    rows = np.setdiff1d(np.flatnonzero(images.domain == domain), assignment.domain_test[domain])
+    return torch.as_tensor(rows)
 
 
 def class_sets(images: ImageSet, assignment: Assignment) -> ClassSets | None:

@@ -168,11 +168,14 @@ class Step:
     Attributes:
         losses: names of the parameters that a loss moves -> that loss per client, shape (clients,).
             Each loss moves its own names only; all gradients are computed before anything moves.
+        moved: new values of parameters that follow the batch and no gradient, such as the running statistics
+            of batch normalisation. Shape: (clients, ...).
         record: per-sample values kept from the last local epoch for ``upload``. Shape: (clients, batch, ...).
         terms: parts of the loss to be stored as diagnostics (mean over the round's steps). Shape: (clients,).
     """
 
     losses: dict[tuple[str, ...], Tensor]
+    moved: Params = field(default_factory=dict)
     record: Params = field(default_factory=dict)
     terms: dict[str, Tensor] = field(default_factory=dict)
 

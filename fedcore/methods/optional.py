@@ -78,6 +78,19 @@ class GradCAMScores(Protocol):
 
 
 @runtime_checkable
+class ResultCaveat(Protocol):
+    """A method whose results may need a word of caution."""
+
+    @classmethod
+    def result_caveat(cls, config: Any, embedded: bool) -> str:
+        """Say what a reader of a finished run must know, for display beside its results; empty if nothing.
+
+        Args:
+            embedded: whether its data set comes with FedLens.
+        """
+
+
+@runtime_checkable
 class RoundLog(Protocol):
     """A method that has something to say about a round."""
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedcore.methods import registry
-from fedcore.papers.names import BEST_BLOCKS, COCOOP_FORMS, COHORTS, PROMPT_LENGTHS, VPT_FORMS
+from fedcore.papers.names import (
+    BEST_BLOCKS,
+    COCOOP_FORMS,
+    COHORTS,
+    PROMPT_LENGTHS,
+    VISION_NETWORKS,
+    VPT_FORMS,
+)
 from fedcore.papers.published import PublishedValue
 
 
@@ -145,7 +152,9 @@ def _feddeap(value: PublishedValue) -> Equivalent | None:
     if value.method in variants:
         lengths = PROMPT_LENGTHS.get(value.setting, {"prompt_length": 16, "personal_length": None})
         return Equivalent("feddeap", dict(zip(switches, variants[value.method], strict=True)) | lengths)
-    names = {"CLIP-zs": "zero-shot", "CLIP-FC": "clip-fc", "FedCLIP": "fedclip"}
+    if value.method in VISION_NETWORKS:
+        return Equivalent("fedavg-vision", dict(VISION_NETWORKS[value.method]))
+    names = {"CLIP-zs": "zero-shot", "CLIP-FC": "clip-fc", "FedCLIP": "fedclip", "FACMIC": "facmic"}
     return Equivalent(names[value.method]) if value.method in names else None
 
 

@@ -22,6 +22,11 @@ CAPS = {
     "global_length": 8,
 }
 """Config field of a method -> its largest value in the small version."""
+SMALLER = {
+    "network": {"resnet50": "resnet18", "vit_b_16": "vit_tiny"},
+    "start": {"pretrained": "scratch"},  # its weights may not be on this machine
+}
+"""Config field of a method -> values that the small version replaces."""
 DATA = "shapes"
 DOMAINS = ("photo", "sketch", "cartoon+30")
 CLASSES = 10
@@ -150,6 +155,7 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
     config = dict(entry.config)
     config.update({k: cap for k, cap in CAPS.items() if (large.get(k) or 0) > cap})
     config.update(_two_lengths(large))
+    config.update({k: of[large[k]] for k, of in SMALLER.items() if large.get(k) in of})
     for texts in class_texts.fields(registry.get(entry.name).Config):
         config.pop(texts, None)  # they describe other classes than the embedded ones
     if "blocks" in config:

@@ -24,6 +24,13 @@ VPT_FORMS = {
 }
 """VPT's forms as FedOT's tables print them -> fields of ``vpt``."""
 
+VISION_NETWORKS = {
+    f"{network}-{training}": {"network": name, "start": start}
+    for network, name in (("ResNet", "resnet50"), ("ViT", "vit_b_16"))
+    for training, start in (("full", "scratch"), ("tuning", "pretrained"))
+}
+"""Networks without CLIP as FedDEAP's tables print them -> fields of ``fedavg-vision``."""
+
 PROMPT_LENGTHS: dict[str, dict[str, int]] = {
     "p_prom.=12, g_prom.=20": {"prompt_length": 20, "personal_length": 12},
     "p_prom.=20, g_prom.=12": {"prompt_length": 12, "personal_length": 20},

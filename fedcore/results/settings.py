@@ -12,7 +12,7 @@ from fedcore.config.field_names import data_title, field_phrase, value_text
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
 from fedcore.methods import class_texts, registry
-from fedcore.methods.optional import ClassTexts
+from fedcore.methods.optional import ResultCaveat
 from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
@@ -167,4 +167,6 @@ def result_caveat(config: RunConfig) -> str:
     except FedLensError:  # a method from a user's own file
         return ""
     method = registry.get(config.method.name)
-    return method.result_caveat(own, config.data.name in _EMBEDDED) if issubclass(method, ClassTexts) else ""
+    return (
+        method.result_caveat(own, config.data.name in _EMBEDDED) if issubclass(method, ResultCaveat) else ""
+    )

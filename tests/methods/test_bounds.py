@@ -28,6 +28,7 @@ COMBINED = {
     },  # the words "a photo of a" are four tokens
     "fedalign": {("start_layer", "le"), ("boundary_layer", "ge")},  # boundary_layer below start_layer
     "fedclip": {("batch_size", "ge")},  # one sample has no negatives
+    "facmic": {("batch_size", "ge")},
 }
 """Limits that are allowed, but not beside the defaults of the other fields."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchvision.models import VisionTransformer
+
 NETWORK = ("w1", "b1", "w2", "b2")
 
 
@@ -21,6 +23,12 @@ SMALL = {"batch_size": 4, "lr": 0.01}
 
 
 LORA = {**SMALL, "rank": 2}
+
+
+FACMIC = {"w1", "b1", "gamma", "beta", "w2", "b2", "running_mean", "running_var"}
+
+
+TINY_VIT = {name for name, _ in VisionTransformer(16, 16, 2, 3, 24, 48).named_parameters()}
 
 
 # case -> method, config, what crosses upwards, what crosses downwards, what stays
@@ -50,6 +58,7 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         TABLE4 | {"text"},
         set(),
     ),
+    "facmic": ("facmic", SMALL, FACMIC, FACMIC, set()),
     "fedavg-lora": ("fedavg-lora", LORA, IMAGE, IMAGE, set()),
     "fedprox-lora": ("fedprox-lora", LORA, IMAGE, IMAGE, set()),
     "fedclip": ("fedclip", SMALL, {"w1", "b1", "w2", "b2"}, {"w1", "b1", "w2", "b2"}, set()),
@@ -70,6 +79,13 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         {"u", "v"},
     ),
     "feddeap": ("feddeap", {**SMALL, "prompt_length": 3}, {"p_s"} | PHI, {"p_s"} | PHI, {"p_d"}),
+    "fedavg-vision": (
+        "fedavg-vision",
+        {**SMALL, "network": "vit_tiny"},
+        TINY_VIT,
+        TINY_VIT,
+        set(),
+    ),
     "fedmaple": (
         "fedmaple",
         {**SMALL, "lr": 0.05},

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.config import DataConfig, Experiment, MethodEntry
 from fedcore.papers.experiments.parts import NOT_PRINTED, clip, figure, method, printed, tables_text
-from fedcore.papers.names import CATALOG, PROMPT_LENGTHS
+from fedcore.papers.names import CATALOG, PROMPT_LENGTHS, VISION_NETWORKS
 
 TABLES = {"PACS": (1, 3), "Office-Caltech10": (1, 3), "DomainNet-126": (1, 3, 4, 5), "DDR": (2, 3)}
 """Tables that one experiment per data set gives."""
@@ -18,8 +18,9 @@ ALPHAS = [0.01, 0.1, 0.5, 1.0, 10.0]
 SETTINGS = (
     "{clients}, split 80/20 and rounded in each class, as the printed accuracies say (PACS: 411 test images "
     "of Art, 788 of Sketch), the last round. The learning rate and batch size of the prompt methods are the "
-    "paper's; SGD with momentum 0.9 and weight decay 1e-5 follows its authors' code. CLIP-FC and FedCLIP "
-    "keep their own learning rates. The paper gives no seeds: one seed here, so that values have no spread."
+    "paper's; SGD with momentum 0.9 and weight decay 1e-5 follows its authors' code. CLIP-FC, FedCLIP and "
+    "FACMIC keep their own learning rates. The paper gives no seeds: one seed here, so that values have no "
+    "spread."
 )
 ONE_CLIENT = SETTINGS.format(clients="one client per domain")
 UNGRADABLE = (
@@ -76,6 +77,7 @@ def _methods(dataset: str) -> tuple[MethodEntry, ...]:
     rate = {"lr": 1e-2 if dataset == LARGE else 1e-3, **size}
     unaligned = {"semantic_alignment": False, "domain_alignment": False, **rate}
     zero_shot = [method("zero-shot", "Zero-shot CLIP")] if 1 in TABLES[dataset] else []
+    networks = VISION_NETWORKS.items()
     other_lengths = [
         method(
             "feddeap",
@@ -87,8 +89,10 @@ def _methods(dataset: str) -> tuple[MethodEntry, ...]:
     ]
     return (
         *zero_shot,
+        *(method("fedavg-vision", label, **fields, **rate) for label, fields in networks),
         method("clip-fc", "CLIP-FC", **size),
         method("fedclip", "FedCLIP", **size),
+        method("facmic", "FACMIC", **size),
         method(
             "promptfl",
             "PromptFL",

@@ -1,0 +1,232 @@
+"""FACMIC: FedCLIP's adapter with batch normalisation, and a term that aligns domains class by class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    Batch,
+    DiagnosticChart,
+    Generators,
+    Method,
+    Params,
+    RunContext,
+    State,
+    Step,
+    WeightDecay,
+    cosine_logits,
+    cross_entropy,
+    draw_linear,
+    masked_mean,
+    method,
+)
+from fedcore.methods.baselines.fedclip import FedCLIPConfig, contrastive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.federation import LocalData, Problem
+
+KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Widths of the five RBF kernels over the mean squared distance: powers of 2 (kernel_mul)."""
+BN_MOMENTUM, BN_EPS = 0.1, 1e-5
+SLOPE = 0.01
+STATISTICS = ("running_mean", "running_var")
+
+
+class FACMICConfig(FedCLIPConfig):
+    """Hyper-parameters of FACMIC: FedCLIP's, and those of the alignment."""
+
+    weight_decay: WeightDecay = Field(0.02, description="Weight decay of the clients (authors' code: 0.02)")
+    target: Literal["none", "held_out"] = Field(
+        "none",
+        title="aligned with",
+        description="Images that the alignment term adapts to; none: no such term; held_out: images of the "
+        "held-out domain without their labels, outside its test set, as in the paper. The model has then "
+        "seen the domain that it is tested on",
+        json_schema_extra={"words": {"none": "nothing", "held_out": "the held-out domain, unlabelled"}},
+    )
+    alignment: float = Field(
+        1.0, ge=0, le=1000, title="alignment weight", description="Weight of the alignment term (authors: 1)"
+    )
+    target_images: int = Field(
+        256,
+        ge=1,
+        le=100_000,
+        title="target images",
+        description="Most unlabelled images that the alignment term reads, drawn once by the seed",
+    )
+
+
+def lmmd(source: Tensor, labels: Tensor, mask: Tensor, target: Tensor, probabilities: Tensor) -> Tensor:
+    """Return the local maximum mean discrepancy: kernel distances of two domains, class by class.
+
+    Classes count that are among the source's labels and among the target's likeliest classes. Kernel widths
+    and class weights have no gradient.
+
+    Shape: source (clients, n, d), labels and mask (clients, n), target (clients, t, d), probabilities
+    (clients, t, classes) -> (clients,).  Source: Zhu et al., Deep Subdomain Adaptation Network, 2021.
+    """
+    n, classes = source.shape[1], probabilities.shape[-1]
+    guessed = probabilities.detach()
+    one_hot = F.one_hot(labels, classes).to(source.dtype) * mask[..., None]
+    likeliest = F.one_hot(guessed.argmax(-1), classes).amax(1)
+    common = ((one_hot.sum(1) > 0) & (likeliest > 0)).to(source.dtype)  # (clients, classes)
+    weights = torch.cat(
+        [w / w.sum(1, keepdim=True).clamp(min=1e-12) * sign for w, sign in ((one_hot, 1), (guessed, -1))], 1
+    )
+    weights = weights * common[:, None]
+    both = torch.cat([source, target], 1)
+    real = torch.cat([mask, torch.ones_like(target[..., 0], dtype=torch.bool)], 1)
+    distance = (both[:, :, None] - both[:, None]).square().sum(-1)
+    pairs = real[:, :, None] & real[:, None]
+    count = real.sum(1).to(source.dtype)
+    width = (distance * pairs).detach().sum((1, 2)) / (count * (count - 1)).clamp(min=1)
+    kernel = sum(torch.exp(-distance / (width * k).clamp(min=1e-12)[:, None, None]) for k in KERNELS)
+    products = weights @ weights.transpose(1, 2)
+    assert weights.shape[1] == n + target.shape[1]
+    return (products * kernel).sum((1, 2)) / common.sum(1).clamp(min=1)
+
+
+@method
+class FACMIC(Method[FACMICConfig]):
+    """cos(A(h) * h, class prompt) as FedCLIP, with batch normalisation in A and an alignment of domains."""
+
+    name = "facmic"
+    about = About(
+        title="FACMIC",
+        source="Wu et al., FACMIC: Federated Adaptative CLIP Model for Medical Image Classification, MICCAI "
+        "2024",
+        summary="As FedCLIP: a small network weighs the dimensions of the image embeddings, and the server "
+        "averages it. "
+        "The network has batch normalisation, whose running statistics are averaged too. "
+        "A term of the loss can align each client's images, class by class, with those of a domain that no "
+        "client has. "
+        "That reads unlabelled images of the domain that the model is tested on: it is off by default, "
+        "and a run that does so says so.",
+        family="baseline",
+        charts=(
+            DiagnosticChart(
+                "Loss terms",
+                {"contrastive": "contrastive", "cross_entropy": "cross-entropy", "alignment": "alignment"},
+                better="lower",
+            ),
+        ),
+    )
+    clients_use_global = True
+    Config = FACMICConfig
+    weights = ("w1", "b1", "gamma", "beta", "w2", "b2")
+    shared = (*weights, *STATISTICS)
+
+    def __init__(self, config: FACMICConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.scale = problem.backbone.logit_scale
+        self.text = problem.class_features
+
+    @classmethod
+    def check(cls, config: FACMICConfig, context: RunContext) -> None:
+        """Refuse to align with a held-out domain where none is held out.
+
+        Raises:
+            FedLensError: with field ``target``.
+        """
+        if config.target == "held_out" and not held_out_domains(context):
+            raise FedLensError(
+                "no domain is held out whose images the clients could be aligned with; hold one out "
+                '(held_out = ["..."]), or choose target = none',
+                "target",
+            )
+
+    @classmethod
+    def result_caveat(cls, config: FACMICConfig, embedded: bool) -> str:
+        """Say that the model has seen unlabelled images of the held-out domain."""
+        if config.target == "none":
+            return ""
+        return "trained with unlabelled images of the held-out domain (outside its test set)"
+
+    def init(self, generator: Generators) -> State:
+        """Return two linear layers, drawn as in torch.nn.Linear, with a fresh batch normalisation between.
+
+        Shape: w1, w2 (d, d), all others (d,).
+        """
+        backbone = self.problem.backbone
+        d = backbone.spec.embed_dim
+        (w1, b1), (w2, b2) = (draw_linear(d, d, generator("facmic", "adapter", i)) for i in (1, 2))
+        one, zero = torch.ones(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
+        values = {"w1": w1, "b1": b1, "gamma": one, "beta": zero, "w2": w2, "b2": b2}
+        values |= {"running_mean": zero, "running_var": one}
+        return State(shared={n: values[n].to(backbone.device, backbone.dtype).clone() for n in self.shared})
+
+    def round_constants(self, params: Params, data: LocalData) -> Params:
+        """Return unlabelled embeddings of the held-out domain, the same for all clients.
+
+        Shape: target (participants, t, d).
+        """
+        rows = data.unlabelled
+        if self.config.target == "none" or rows is None or not len(rows):
+            return {}
+        order = torch.randperm(len(rows), generator=self.problem.generator("facmic", "target"))
+        x = data.pool.x(rows[order[: self.config.target_images]])
+        return {"target": x.expand(len(data.clients), *x.shape)}
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        h, moved = self._adapt(params, batch.x, batch.mask)
+        if self.config.loss == "ce":
+            name, scores = "cross_entropy", cosine_logits(h, self.text.expand(len(h), -1, -1), self.scale)
+            loss = cross_entropy(scores, batch.labels, batch.mask)
+        else:
+            name = "contrastive"
+            loss = contrastive(cosine_logits(h, self.text[batch.labels], self.scale), batch.mask)
+        terms = {name: loss}
+        if "target" in const:
+            everything = torch.ones_like(const["target"][..., 0], dtype=torch.bool)
+            target = self._adapt(params, const["target"], everything)[0]
+            guessed = cosine_logits(target, self.text.expand(len(target), -1, -1), self.scale).softmax(-1)
+            unit = F.normalize(h, dim=-1), F.normalize(target, dim=-1)
+            terms["alignment"] = lmmd(unit[0], batch.labels, batch.mask, unit[1], guessed)
+            loss = loss + self.config.alignment * terms["alignment"]
+        return Step({self.weights: loss}, moved=moved, terms=terms)
+
+    def _adapt(self, params: Params, h: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Params]:
+        """Return A(h) * h, and the running statistics as a batch moves them; without a mask these are used.
+
+        Shape: h (models, samples, d), mask (models, samples) -> like h, (models, d) each.
+        """
+        hidden = h @ params["w1"].transpose(1, 2) + params["b1"][:, None]
+        mean, var = (params[name] for name in STATISTICS)
+        moved = {}
+        if mask is not None:
+            real = mask[..., None]
+            mean = masked_mean(hidden, real)
+            var = masked_mean((hidden - mean[:, None]).square(), real)
+            n = mask.sum(1)[:, None]
+            for name, now in zip(STATISTICS, (mean, var * n / (n - 1).clamp(min=1)), strict=True):
+                step = BN_MOMENTUM * (now.detach() - params[name].detach())
+                moved[name] = params[name].detach() + torch.where(
+                    n > 1, step, 0
+                )  # one sample has no variance
+        unit = (hidden - mean[:, None]) / (var[:, None] + BN_EPS).sqrt()
+        hidden = F.leaky_relu(unit * params["gamma"][:, None] + params["beta"][:, None], SLOPE)
+        return (hidden @ params["w2"].transpose(1, 2) + params["b2"][:, None]).softmax(-1) * h, moved
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return s cos(A(h) * h, text). Shape: x (models, samples, d) -> (models, samples, classes)."""
+        return cosine_logits(*self.features(params, head, x), self.scale)
+
+    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
+        h = self._adapt(params, x)[0]
+        return h, self.text.expand(len(h), -1, -1)
+
+
+def held_out_domains(context: RunContext) -> list[str]:
+    """Return the domains that no client has, where every client has one domain."""
+    if context.client_domain is None or -1 in context.client_domain:
+        return []
+    return [name for i, name in enumerate(context.domains) if i not in context.client_domain]

@@ -1,0 +1,216 @@
+"""FedAvg of a whole ResNet or Vision Transformer, from scratch or from ImageNet weights, without CLIP."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from fedcore.errors import FedLensError
+from fedcore.lazy import functional as F
+from fedcore.lazy import torch
+from fedcore.methods import (
+    About,
+    Batch,
+    Generators,
+    LearningRate,
+    Method,
+    MethodConfig,
+    Params,
+    RunContext,
+    State,
+    Step,
+    method,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcore.clip.specs import BackboneSpec
+    from fedcore.federation import Problem
+
+PATCH = 16
+STRIDE = 32
+"""Pixels of a side that a ResNet reduces to one position."""
+PRETRAINED_SIDE = 224
+WEIGHTS = {"resnet50": "resnet50-0676ba61.pth", "vit_b_16": "vit_b_16-c867db91.pth"}
+"""Network -> torchvision's file of its first ImageNet weights (IMAGENET1K_V1)."""
+STATISTICS = ("running_mean", "running_var")
+"""Buffers of batch normalisation, which are averaged like all weights."""
+
+
+class FedAvgVisionConfig(MethodConfig):
+    """Hyper-parameters of FedAvg on a network for images."""
+
+    network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = Field(
+        "resnet50",
+        description="Network of torchvision: ResNet-50 or ViT-B/16 (FedDEAP's comparison), or a small one to "
+        "try things out: ResNet-18, or a ViT of 2 layers, width 24",
+        json_schema_extra={
+            "words": {
+                "resnet50": "ResNet-50",
+                "vit_b_16": "ViT-B/16",
+                "resnet18": "ResNet-18",
+                "vit_tiny": "tiny ViT",
+            }
+        },
+    )
+    start: Literal["scratch", "pretrained"] = Field(
+        "scratch",
+        title="initial weights",
+        description="Initial weights: scratch, random ('full' in FedDEAP's tables); pretrained, ImageNet "
+        "weights of ResNet-50 or ViT-B/16 ('tuning'), which have to be on this machine",
+        json_schema_extra={"words": {"scratch": "random", "pretrained": "ImageNet"}},
+    )
+    lr: LearningRate = Field(1e-3, description="Learning rate of local SGD (FedDEAP's comparison: 0.001)")
+
+
+@method
+class FedAvgVision(Method[FedAvgVisionConfig]):
+    """A network of torchvision whose weights and running statistics are all averaged."""
+
+    name = "fedavg-vision"
+    about = About(
+        title="FedAvg (ResNet, ViT)",
+        source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
+        "AISTATS 2017, with the networks of FedDEAP's comparison",
+        summary="A ResNet or a Vision Transformer takes the place of CLIP and is trained as a whole. "
+        "It starts from random weights, or from ImageNet weights that have been downloaded before. "
+        "Every client trains all weights by cross-entropy; the server averages them, together with the "
+        "running statistics of batch normalisation. "
+        "The CLIP backbone only says how large the images are. "
+        "All weights travel in every round: 25.6 million for ResNet-50, 86 million for ViT-B/16.",
+        family="baseline",
+    )
+    clients_use_global = True
+    Config = FedAvgVisionConfig
+
+    def __init__(self, config: FedAvgVisionConfig, problem: Problem) -> None:
+        super().__init__(config, problem)
+        drawn = self._drawn(0).state_dict()
+        names = [n for n in drawn if not n.endswith("num_batches_tracked")]
+        self.statistics = tuple(n for n in names if n.endswith(STATISTICS))
+        self.weights = tuple(n for n in names if n not in self.statistics)
+        self.shared = (*self.weights, *self.statistics)
+
+    @classmethod
+    def check(cls, config: FedAvgVisionConfig, context: RunContext) -> None:
+        """Refuse sizes of images that a ViT cannot read, and weights that are not on this machine.
+
+        Raises:
+            FedLensError: with field ``backbone.name``, ``network`` or ``start``.
+        """
+        side, network = context.spec.image_size, config.network
+        if network.startswith("vit") and side % PATCH:
+            raise FedLensError(
+                f"{network} reads patches of {PATCH} pixels, and images for {context.spec.name} have {side}; "
+                "choose a ResNet, or a backbone with another image size",
+                "backbone.name",
+            )
+        if network.startswith("resnet") and side <= STRIDE:
+            raise FedLensError(
+                f"{network} reduces the {side} pixels of {context.spec.name} to one position, and "
+                f"cannot normalise a batch of one image; choose a backbone with more than {STRIDE} pixels",
+                "backbone.name",
+            )
+        if config.start == "scratch":
+            return
+        if network not in WEIGHTS:
+            raise FedLensError(
+                f"{network} has no ImageNet weights here; choose resnet50, vit_b_16 or start = scratch",
+                "network",
+            )
+        if network.startswith("vit") and side != PRETRAINED_SIDE:
+            raise FedLensError(
+                f"the weights of {network} are for images of {PRETRAINED_SIDE} pixels, and those for "
+                f"{context.spec.name} have {side}; choose e.g. ViT-B-32, or start = scratch",
+                "backbone.name",
+            )
+        path = weights_file(network)
+        if not path.is_file():
+            raise FedLensError(
+                f"the ImageNet weights of {network} are not on this machine ({path}); download them once: "
+                f"python -c \"import torchvision; torchvision.models.get_model('{network}', "
+                "weights='IMAGENET1K_V1')\", or choose start = scratch",
+                "start",
+            )
+
+    @classmethod
+    def reads(cls, config: FedAvgVisionConfig, spec: BackboneSpec) -> str:
+        """Return the encoding: the pixels themselves."""
+        return "pixels"
+
+    def init(self, generator: Generators) -> State:
+        """Return the network's first weights and statistics; the classifier is drawn in any case."""
+        network = self._drawn(generator("fedavg-vision", "weights").initial_seed())
+        values = network.state_dict()
+        if self.config.start == "pretrained":
+            loaded = torch.load(weights_file(self.config.network), weights_only=True)
+            values |= {n: v for n, v in loaded.items() if n in values and v.shape == values[n].shape}
+        backbone = self.problem.backbone
+        return State(shared={n: values[n].to(backbone.device, backbone.dtype) for n in self.shared})
+
+    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+        """Return the losses, and the running statistics as each client's own batch moves them."""
+        self._network.train()
+        losses, moved = [], []
+        for i, mask in enumerate(batch.mask):
+            own = {name: value[i] for name, value in params.items()}
+            own |= {name: own[name].detach().clone() for name in self.statistics}
+            scores = self._scores(own, batch.x[i][mask])
+            losses.append(F.cross_entropy(scores, batch.labels[i][mask]))
+            moved.append(own)
+        statistics = {name: torch.stack([own[name] for own in moved]) for name in self.statistics}
+        return Step({self.weights: torch.stack(losses)}, moved=statistics)
+
+    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+        """Return class scores. Shape: x (models, samples, 3, side, side) -> (models, samples, classes)."""
+        self._network.eval()
+        models = [{name: value[i] for name, value in params.items()} for i in range(len(x))]
+        return torch.stack([self._scores(own, images) for own, images in zip(models, x, strict=True)])
+
+    def _scores(self, own: Params, x: Tensor) -> Tensor:
+        """Return one model's scores. Shape: x (samples, 3, side, side) -> (samples, classes)."""
+        if self.config.start == "pretrained":
+            scale, shift = self._to_imagenet
+            x = x * scale + shift
+        scores: Tensor = torch.func.functional_call(self._network, own, (x,))
+        return scores
+
+    @cached_property
+    def _network(self) -> Any:
+        """The network's code; its own weights are never used."""
+        return self._drawn(0).to(self.problem.device)
+
+    @cached_property
+    def _to_imagenet(self) -> tuple[Tensor, Tensor]:
+        """Factor and summand that turn pixels normalised for CLIP into those for ImageNet weights."""
+        clip = self.problem.backbone.model.visual.preprocess_cfg
+        mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+        pair = torch.tensor(clip["std"]) / std, (torch.tensor(clip["mean"]) - mean) / std
+        where = (self.problem.device, self.problem.backbone.dtype)
+        scale, shift = (value.view(3, 1, 1).to(*where) for value in pair)
+        return scale, shift
+
+    def _drawn(self, seed: int) -> Any:
+        """Return a network with torchvision's random weights, drawn from a seed."""
+        import torchvision.models as vision
+
+        classes, side = len(self.problem.classes), self.problem.backbone.spec.image_size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if self.config.network == "vit_tiny":
+                sizes = {"num_layers": 2, "num_heads": 3, "hidden_dim": 24, "mlp_dim": 48}
+                return vision.VisionTransformer(side, PATCH, **sizes, num_classes=classes)
+            size = {"image_size": side} if self.config.network == "vit_b_16" else {}
+            return vision.get_model(self.config.network, weights=None, num_classes=classes, **size)
+
+
+def weights_file(network: str) -> Path:
+    """Return the place where torch keeps the downloaded ImageNet weights of a network."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("TORCH_HOME") or f"{cache}/torch"
+    return Path(home).expanduser() / "hub" / "checkpoints" / WEIGHTS[network]

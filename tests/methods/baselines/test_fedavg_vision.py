@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+import torch
+import torchvision
+
+from fedcore.clip.specs import backbone_spec
+from fedcore.errors import FedLensError
+from fedcore.methods.base import RunContext
+from fedcore.methods.baselines.fedavg_vision import WEIGHTS, FedAvgVision, FedAvgVisionConfig, weights_file
+from tests.support.against import build, engine_batches, global_logits, samples
+
+SMALL = {"batch_size": 4, "lr": 0.02, "weighting": "samples"}
+
+
+@pytest.fixture
+def backbone(tiny_backbone):
+    """The tiny CLIP, with images that a ResNet reduces to four positions."""
+    tiny = tiny_backbone()
+    return replace(tiny, spec=replace(tiny.spec, image_size=48))
+
+
+def module_of(method, values):
+    module = method._drawn(0).double()
+    module.load_state_dict({**module.state_dict(), **values})
+    return module
+
+
+@pytest.mark.parametrize("network", ["resnet18", "vit_tiny"])
+def test_agrees_with_the_naive_implementation(backbone, tiny_federation, run_rounds, network):
+    """Copies of torchvision's module, torch's own optimiser, and a mean over whole state dicts."""
+    federation = tiny_federation(backbone, "pixels", samples=(5, 4, 6))
+    method = build("fedavg-vision", federation, **SMALL, network=network)
+    first = method.init(federation.problem.generator).shared
+    common = module_of(method, first)
+    xs, labels = samples(federation)
+    weights = [5 / 15, 4 / 15, 6 / 15]
+    for steps_of in engine_batches(federation, method, 3):
+        trained = []
+        for k, steps in enumerate(steps_of):
+            own = copy.deepcopy(common).train()
+            moves = torch.optim.SGD(own.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
+            for chosen in steps:
+                moves.zero_grad()
+                torch.nn.functional.cross_entropy(own(xs[k][chosen]), labels[k][chosen]).backward()
+                moves.step()
+            trained.append(own.state_dict())
+        mean = {n: sum(w * t[n] for w, t in zip(weights, trained, strict=True)) for n in first}
+        common.load_state_dict({**common.state_dict(), **mean})
+
+    state = run_rounds(method, federation, 3).state
+    for name, value in common.state_dict().items():
+        if name in first:
+            torch.testing.assert_close(state.shared[name], value, atol=1e-6, rtol=0, msg=name)
+    moved = max(float((state.shared[n] - first[n]).abs().max()) for n in first)
+    assert moved > 1e-3 and bool(method.statistics) == (network == "resnet18")
+    common.eval()
+    expected = common(federation.pool.values)
+    torch.testing.assert_close(global_logits(method, state, federation), expected, atol=1e-6, rtol=0)
+
+
+def test_pretrained_weights_come_from_torchs_cache_and_keep_a_fresh_classifier(
+    backbone, tiny_federation, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    backbone.model.visual.preprocess_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}
+    federation = tiny_federation(backbone, "pixels")
+    with pytest.raises(FedLensError, match="not on this machine .* download them once: python -c") as error:
+        build("fedavg-vision", federation, start="pretrained")
+    assert error.value.field == "start"
+    path = weights_file("resnet50")
+    path.parent.mkdir(parents=True)
+    saved = torchvision.models.resnet50(weights=None).state_dict()
+    torch.save(saved, path)
+    method = build("fedavg-vision", federation, start="pretrained")
+    first = method.init(federation.problem.generator).shared
+    assert torch.equal(first["conv1.weight"], saved["conv1.weight"].double())
+    assert first["fc.weight"].shape == (3, 2048)
+    plain = torch.rand(2, 3, 48, 48, dtype=torch.float64)
+    seen = []
+    method._network.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    method.logits({n: v[None] for n, v in first.items()}, {}, ((plain - 0.5) / 0.25)[None])
+    imagenet = torchvision.transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    torch.testing.assert_close(seen[0], imagenet(plain), atol=1e-6, rtol=0)
+
+
+def test_the_files_are_those_that_torchvision_downloads(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for network, name in WEIGHTS.items():
+        url = torchvision.models.get_model_weights(network)["IMAGENET1K_V1"].url
+        assert Path(urlparse(url).path).name == name
+        assert weights_file(network) == Path(torch.hub.get_dir()) / "checkpoints" / name
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message", "field"),
+    [
+        ("mini-vit", {"network": "vit_b_16", "start": "pretrained"}, "images of 224 pixels", "backbone.name"),
+        ("RN50x4", {"network": "resnet18", "start": "pretrained"}, "has no ImageNet weights", "network"),
+        ("ViT-L-14-336", {"network": "vit_b_16", "start": "pretrained"}, "have 336", "backbone.name"),
+        ("ViT-SO400M-14-SigLIP-378", {"network": "vit_tiny"}, "reads patches of 16", "backbone.name"),
+        ("tiny", {"network": "resnet18"}, "a batch of one image", "backbone.name"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_loaded(name, config, message, field):
+    spec = replace(backbone_spec("mini-vit"), image_size=32) if name == "tiny" else backbone_spec(name)
+    context = RunContext(spec, ("a", "b"), 2, ("x",), "a {}")
+    with pytest.raises(FedLensError, match=message) as error:
+        FedAvgVision.check(FedAvgVisionConfig(**config), context)
+    assert error.value.field == field
