@@ -91,7 +91,9 @@ def execute(
         if heartbeat.stop_requested:
             return _end(job, "stopped", "stopped as asked")
         if over():
-            return _end(job, "stopped", f"its time limit of {over.minutes:g} minutes is over; resume goes on")
+            return _end(
+                job, "stopped", f"its time limit of {over.minutes:g} minutes is over; {claim.table.remedy}"
+            )
         return _end(job, ends_as, "its process was asked to end")
     except LostClaim as error:
         return _lost(job, str(error))
@@ -113,7 +115,7 @@ def _until_done(
             if not isinstance(fault, Transient):
                 raise
             job.log(traceback.format_exc())
-            writer.write(Notice(f"{fault} - try {number} of {len(RETRY_SECONDS)} followed after {pause:g} s"))
+            writer.write(Notice(f"{fault}. Tried again after {pause:g} s ({number} of {len(RETRY_SECONDS)})"))
         end = time.monotonic() + pause
         while time.monotonic() < end and not job.should_stop():
             time.sleep(min(pause, 0.1))

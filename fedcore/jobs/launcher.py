@@ -143,7 +143,8 @@ class LocalLauncher:
     def launch(self, claim: Claim, lane: str) -> LocalJob:
         """Start the process and record it in the job's row."""
         process = self._start(claim, lane)
-        with suppress(LostClaim):  # ended already: the supervisor's next step tells how
+        # it has ended already, or records itself once the database can be written
+        with suppress(LostClaim, FedLensError):
             claim.set_process(process.pid)
         return LocalJob(Store(claim.db), {"owner": claim.owner, "pid": process.pid}, process)
 

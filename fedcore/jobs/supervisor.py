@@ -23,7 +23,7 @@ from fedcore.jobs.lanes import TASK_LANE, claim_next
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
-from fedcore.store.database import kept_open
+from fedcore.store.database import BUSY_SECONDS, kept_open
 from fedcore.store.jobs import JOB_TABLES, Claim
 from fedcore.store.liveness import STALE_SECONDS, is_alive
 from fedcore.system_errors import DiskFull, SystemFault, check_room, explain, plain_errors
@@ -92,14 +92,19 @@ class Supervisor:
             started = self._start_queued()
         except (FedLensError, OSError) as error:
             plain = explain(error, self._store.path) or error
-            if str(plain) != self._reported:
-                logger.error("%s", plain.line() if isinstance(plain, FedLensError) else plain)
-            self._reported = str(plain)
+            kind = type(plain).__name__ if isinstance(plain, SystemFault) else str(plain)
+            if kind != self._reported:
+                logger.error("%s", plain)
+            self._reported = kind
             return True
-        if self._reported is not None:
+        if self._reported is not None and not self._pausing():
             logger.info("that is over; the queue goes on")
             self._reported = None
-        return bool(started or self._children)
+        return bool(started or self._children or self._pausing())
+
+    def _pausing(self) -> bool:
+        """Return whether a job could not be started a moment ago."""
+        return time.monotonic() < self._next_start
 
     def _adopt(self) -> None:
         """Take over the jobs that run here already: an earlier supervisor's, and those that users started."""
@@ -121,7 +126,7 @@ class Supervisor:
         return self._children[owner].job.exit_reason() if owner in self._children else None
 
     def _start_queued(self) -> int:
-        if time.monotonic() < self._next_start or not self._store.jobs.any_queued():
+        if self._pausing() or not self._store.jobs.any_queued():
             return 0
         check_room(self._store.path)
         started = 0
@@ -144,10 +149,11 @@ class Supervisor:
         logger.info("%s %d starts on %s", claimed.table.name, claimed.id, lane)
         try:
             job = self._launcher.launch(claimed, lane)
-        except OSError as error:
+        except (OSError, FedLensError) as error:
             fault = explain(error, claimed.db)
             if not isinstance(fault, SystemFault):
-                claimed.finish("failed", f"its process could not be started: {error.strerror}")
+                reason = error.strerror if isinstance(error, OSError) else error
+                claimed.finish("failed", f"its process could not be started: {reason}", patience=BUSY_SECONDS)
                 return
             self._next_start = time.monotonic() + START_PAUSE_SECONDS
             claimed.give_back()

@@ -147,8 +147,8 @@ class Claim:
         return rows[0]
 
     def set_process(self, pid: int) -> None:
-        """Record which process does it."""
-        self.update("pid=:pid", pid=pid)
+        """Record which process does it, without waiting long for a locked database."""
+        self.update("pid=:pid", PROGRESS_PATIENCE, pid=pid)
 
     def begin(self) -> None:
         """Record that this process starts or continues the job."""

@@ -199,7 +199,7 @@ def test_a_failure_for_a_moment_is_tried_again_and_noted(db, queued, monkeypatch
         assert job.execute(claimed, heartbeat, handler=handler) == "done"
     assert recorded(db, run_id) == expected
     notices = [notice["message"] for notice in row(db, run_id).notices]
-    assert [f"try {i} of 3" in text for i, text in enumerate(notices[1:], 1)] == [True, True]
+    assert [f"({i} of 3)" in text for i, text in enumerate(notices[1:], 1)] == [True, True]
 
 
 def test_a_failure_that_stays_leaves_the_run_to_be_resumed(db, queued, monkeypatch):

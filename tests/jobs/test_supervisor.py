@@ -113,7 +113,7 @@ def test_a_process_that_cannot_be_started_at_present_is_started_later(
             raise error
         return fake_engine.start(claimed, device)
 
-    monkeypatch.setattr(worker, "START_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(worker, "START_PAUSE_SECONDS", 0.2)
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=LocalLauncher(spawn))
     supervisor.step()
     assert statuses(db, [run_id]) == ["queued"]
