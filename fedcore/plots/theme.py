@@ -26,13 +26,26 @@ METHOD_STYLES = {
     "zero-shot": MethodStyle("#6B7280", "#9CA3AF", "dot", "x-thin-open"),
     "promptfl": MethodStyle("#4B5563", "#C4CAD3", "dash", "cross"),
 }
-OTHER_STYLES = (
-    MethodStyle("#882255", "#E58FB5", "solid", "star"),
-    MethodStyle("#332288", "#A79CF0", "dash", "pentagon"),
-    MethodStyle("#117733", "#7FCB94", "dashdot", "hexagon"),
-    MethodStyle("#8A6D00", "#DDCC77", "longdash", "triangle-down"),
-)
-"""Styles that all other methods share."""
+BASELINE_STYLES = {
+    "cocoop": MethodStyle("#882255", "#E58FB5", "solid", "star"),
+    "fedclip": MethodStyle("#332288", "#A79CF0", "dash", "pentagon"),
+    "fedgh": MethodStyle("#117733", "#7FCB94", "dashdot", "hexagon"),
+    "fedakt": MethodStyle("#8A6D00", "#DDCC77", "longdash", "triangle-down"),
+    "vpt": MethodStyle("#00707A", "#5FD0D8", "longdashdot", "triangle-left"),
+    "facmic": MethodStyle("#9B2D1F", "#FF9E8A", "dot", "triangle-right"),
+    "fedapt": MethodStyle("#6B3FA0", "#CFA0EE", "solid", "hourglass"),
+    "fedavg-vision": MethodStyle("#5B5B00", "#C6C65A", "dash", "bowtie"),
+    "clip-fc": MethodStyle("#882255", "#E58FB5", "dashdot", "star-square"),
+    "coop": MethodStyle("#332288", "#A79CF0", "longdash", "star-diamond"),
+    "fedotp": MethodStyle("#117733", "#7FCB94", "longdashdot", "diamond-tall"),
+    "fedpgp": MethodStyle("#8A6D00", "#DDCC77", "dot", "diamond-wide"),
+    "fedmaple": MethodStyle("#00707A", "#5FD0D8", "solid", "hexagram"),
+    "fedavg-lora": MethodStyle("#9B2D1F", "#FF9E8A", "dash", "circle-cross"),
+    "fedprox-lora": MethodStyle("#6B3FA0", "#CFA0EE", "dashdot", "square-cross"),
+}
+"""Two baselines share a colour where no paper compares them; their markers and lines differ."""
+OTHER_STYLES = tuple(BASELINE_STYLES.values())
+"""Styles of all other methods."""
 STATUS = {
     "queued": ("○", "#6B7280", "#A9B3BF"),
     "running": ("▶", "#00649C", "#56B4E9"),
@@ -106,7 +119,7 @@ class Theme:
 def style(method: str) -> MethodStyle:
     """Return the style of a method; a spare one depends on the name alone, so it is equal on every page."""
     spare = OTHER_STYLES[hashlib.sha256(method.encode()).digest()[0] % len(OTHER_STYLES)]
-    return METHOD_STYLES.get(method, spare)
+    return (METHOD_STYLES | BASELINE_STYLES).get(method, spare)
 
 
 def rgba(colour: str, opacity: float) -> str:

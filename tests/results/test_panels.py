@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.methods import registry
+from fedcore.papers import experiments
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.lines import line_chart
-from fedcore.plots.theme import METHOD_STYLES, Theme, apply_theme
+from fedcore.plots.theme import BASELINE_STYLES, METHOD_STYLES, Theme, apply_theme, style
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.results.panels.comparison import difference_panel, mean_panels
@@ -146,8 +148,8 @@ def test_cost_is_the_mean_over_runs(filled: Path) -> None:
 
 
 def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
-    for name, style in METHOD_STYLES.items():
-        assert (Theme().colour(name), Theme(dark=True).colour(name)) == (style.light, style.dark)
+    for name, own in METHOD_STYLES.items():
+        assert (Theme().colour(name), Theme(dark=True).colour(name)) == (own.light, own.dark)
     assert len({s.marker for s in METHOD_STYLES.values()}) == len(METHOD_STYLES), (
         "a second code beside colour"
     )
@@ -155,15 +157,34 @@ def test_methods_look_alike_everywhere_and_apart_from_each_other() -> None:
     assert Theme().colour("my-method") == Theme().colour("my-method")
 
 
+def test_baselines_differ_by_marker_and_where_a_paper_compares_them_by_colour_too() -> None:
+    styles = METHOD_STYLES | BASELINE_STYLES
+    ours = {n for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.")}
+    assert ours <= set(styles), "a method without a style of its own"
+    assert len({style.marker for style in styles.values()}) == len(styles)
+    for experiment in experiments.published().values():
+        names = {entry.name for entry in experiment.methods}
+        for colours in zip(*(style(name)[:2] for name in names), strict=True):
+            assert len(set(colours)) == len(names), experiment.name
+
+
+@pytest.mark.parametrize("name", BASELINE_STYLES)
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_baselines_colour_can_be_seen_on_the_page(name: str, dark: bool) -> None:
+    theme = Theme(dark=dark)
+    light, deep = sorted((luminance(theme.colour(name)), luminance(theme.paper)), reverse=True)
+    assert (light + 0.05) / (deep + 0.05) >= 4.5
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_differences_can_be_read_on_their_colour(dark: bool) -> None:
     """White text on the light blue of a middling difference had a contrast below 3:1."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
     values = np.array([[-20.0, -10.0, 0.0, 10.0, 20.0]])
     names = [str(v) for v in values[0]]
     none = np.zeros((1, 5), dtype=int)
