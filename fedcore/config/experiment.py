@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tomllib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pydantic import ValidationError
 from fedcore.config import former_names, sweeps
 from fedcore.config.models import Experiment, RunConfig
 from fedcore.errors import FedLensError
+from fedcore.methods import registry
 from fedcore.methods.registry import first_error
 from fedcore.paths import read_text
 
@@ -25,10 +28,17 @@ def parse(content: dict[str, Any]) -> Experiment:
     """
     if isinstance(content, dict) and content.get("sweep"):
         content = sweeps.normalised(content)
-    try:
+    with named_errors():
         return Experiment.model_validate(content)
+
+
+@contextmanager
+def named_errors(field: str = "") -> Iterator[None]:
+    """Turn pydantic's errors into one line about the first wrong field, whose name begins with ``field``."""
+    try:
+        yield
     except ValidationError as error:
-        raise first_error(error) from error
+        raise first_error(error, field) from error
 
 
 def load(path: str | Path) -> Experiment:
@@ -56,23 +66,39 @@ def loads(text: str, where: str = "the TOML text") -> Experiment:
 
 
 def dumps(experiment: Experiment) -> str:
-    """Write an experiment as TOML text that ``loads`` reads back to an equal one."""
+    """Write an experiment as TOML text that ``loads`` reads back to an equal one.
+
+    A hyper-parameter that is None is left out where None is its default.
+
+    Raises:
+        FedLensError: for any other None among the hyper-parameters: TOML has no word for it.
+    """
+    for i, entry in enumerate(experiment.methods):
+        known = registry.known().get(entry.name)
+        for name, value in entry.config.items():
+            field = known.Config.model_fields.get(name) if known is not None and value is None else None
+            if _holds_none(value) or (field is not None and field.get_default() is not None):
+                raise FedLensError(
+                    "a TOML file cannot hold None; give a value, or leave the field out",
+                    f"methods.{i}.config.{name}",
+                )
     content = experiment.model_dump(mode="json", exclude_none=True)
     for name in ("sweep", "cohorts", "reproduces"):
         if not content[name]:
             del content[name]
     if experiment.keep_checkpoints == Experiment.model_fields["keep_checkpoints"].default:
         del content["keep_checkpoints"]
-    return tomli_w.dumps(_without_none(content))
+    for entry in content["methods"]:
+        entry["config"] = {name: value for name, value in entry["config"].items() if value is not None}
+    return tomli_w.dumps(content)
 
 
-def _without_none(content: Any) -> Any:
-    """Leave out None, which TOML does not have, at every depth of tables and lists of tables."""
-    if isinstance(content, dict):
-        return {key: _without_none(value) for key, value in content.items() if value is not None}
-    if isinstance(content, (list, tuple)):
-        return [_without_none(value) for value in content]
-    return content
+def _holds_none(value: object) -> bool:
+    """Return whether a list or table has None somewhere within it."""
+    if not isinstance(value, (dict, list, tuple)):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(item is None or _holds_none(item) for item in items)
 
 
 def expand(experiment: Experiment, domains: tuple[str, ...] = ()) -> list[RunConfig]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
+from fedcore.config.models import LARGEST_INTEGER
 from fedcore.errors import FedLensError, reading_stored
 from fedcore.methods import registry
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder
@@ -20,7 +21,6 @@ from fedcore.store.runs import RUN_COLUMNS, RunRow, run_rows
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs
 
 TAGS = TypeAdapter(tuple[str, ...])
-LARGEST = 2**63 - 1  # the highest integer that SQLite stores; a link may hold any
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Experiments:
         Raises:
             FedLensError: when there is none with this id.
         """
-        where = {"id": min(experiment_id, LARGEST)}
+        where = {"id": min(experiment_id, LARGEST_INTEGER)}  # a link may hold any number
         with self._file.reading() as connection:
             row = connection.execute("SELECT * FROM experiments WHERE id=:id", where).fetchone()
             _must_exist(row is not None, experiment_id)

@@ -6,6 +6,7 @@ The job of a run, the Recorder, and the imports of CSV files, JSON files and dat
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -282,5 +283,6 @@ def _insert_many(database: Database, table: str, rows: Sequence[Sequence[object]
 
 
 def _plain(value: Any) -> Any:
-    """Turn a numpy number into Python's; SQLite stores NaN as NULL, which charts show as a gap."""
-    return value.item() if hasattr(value, "item") else value
+    """Turn a numpy number into Python's, and NaN or infinity into NULL, which charts show as a gap."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -86,7 +86,12 @@ def _table(connection: sqlite3.Connection, name: str, run_id: int) -> Table:
     cursor = connection.execute(f"SELECT * FROM {name} WHERE run_id=?", [run_id])
     (place,) = (i for i, column in enumerate(cursor.description) if column[0] == "run_id")
     columns = tuple(column[0] for i, column in enumerate(cursor.description) if i != place)
-    return Table(columns, [[*row[:place], *row[place + 1 :]] for row in cursor])
+    return Table(columns, [list(map(_finite, (*row[:place], *row[place + 1 :]))) for row in cursor])
+
+
+def _finite(value: Any) -> Any:
+    """Turn infinity, which earlier versions recorded of a diverged run, into NULL, as is done today."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check(record: ExperimentRecord) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
-from fedcore.errors import FedLensError
+from fedcore.config.experiment import named_errors
+from fedcore.config.models import LARGEST_INTEGER
+from fedcore.errors import FedLensError, reading_stored
 from fedcore.store.writer import Created, insert_experiment, insert_runs
 
 if TYPE_CHECKING:
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
 OWN_DATA = "own data"
 """The data set of results that name none; where they join an experiment, they take the experiment's."""
 OWN_BACKBONE = "own backbone"
+MAX_ROUND = 100_000
+MAX_COUNT = 10**12
+"""Highest count of samples: sums over all cells of a database stay within 64 bits."""
+MAX_NAME = 1000
+"""Characters of the name of a method, a model or a test set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +61,7 @@ def find_experiment(database: Database, experiment: str | int | None) -> Existin
         return None
     row = _find_by(database, "e.name", experiment) if isinstance(experiment, str) else None
     if row is None and (isinstance(experiment, int) or experiment.isdecimal()):
-        row = _find_by(database, "e.id", int(experiment))
+        row = _find_by(database, "e.id", min(int(experiment), LARGEST_INTEGER))
     if row is None and isinstance(experiment, int):
         raise FedLensError(f"no experiment {experiment}; `fedlens list` shows them", "experiment")
     return row
@@ -68,7 +75,8 @@ def _find_by(database: Database, column: str, value: str | int) -> ExistingExper
     ).fetchone()
     if row is None:
         return None
-    return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]))
+    with reading_stored(f"experiment {row['id']}"):
+        return ExistingExperiment(row["id"], row["name"], RunConfig.model_validate_json(row["config"]))
 
 
 def insert_own_runs(
@@ -88,11 +96,10 @@ def insert_own_runs(
     Raises:
         FedLensError: fields ``dataset``, ``backbone``, where the existing experiment has another one.
     """
-    configs = [_run_config(existing, run) for run in runs]
-    if existing is None:
-        experiment_id = insert_experiment(database, _new_experiment(name, configs), identity)
-    else:
-        experiment_id = existing.id
+    with named_errors():
+        configs = [_run_config(existing, run) for run in runs]
+        new = _new_experiment(name, configs) if existing is None else None
+    experiment_id = insert_experiment(database, new, identity) if existing is None else existing.id
     return Created(experiment_id, insert_runs(database, experiment_id, configs, origin=origin))
 
 
@@ -111,14 +118,13 @@ def _run_config(existing: ExistingExperiment | None, run: OwnRun) -> RunConfig:
     model = existing.model
     _require_same(existing, "dataset", run.dataset, model.data.name, OWN_DATA)
     _require_same(existing, "backbone", run.backbone, model.backbone.name, OWN_BACKBONE)
-    return model.model_copy(
-        update={
-            "method": run.method,
-            "seed": run.seed,
-            "rounds": model.rounds if run.rounds is None else run.rounds,
-            "held_out": run.held_out,
-        }
-    )
+    changed = {
+        "method": run.method,
+        "seed": run.seed,
+        "rounds": model.rounds if run.rounds is None else run.rounds,
+        "held_out": run.held_out,
+    }
+    return RunConfig.model_validate({**dict(model), **changed})
 
 
 def _require_same(

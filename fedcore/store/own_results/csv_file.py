@@ -17,15 +17,27 @@ from fedcore.engine.events import GLOBAL, Cell, Entity, RoundFinished
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text
 from fedcore.store.database import DatabaseFile
-from fedcore.store.own_results.attach import ExistingExperiment, OwnRun, find_experiment, insert_own_runs
+from fedcore.store.own_results.attach import (
+    MAX_COUNT,
+    MAX_NAME,
+    MAX_ROUND,
+    ExistingExperiment,
+    OwnRun,
+    find_experiment,
+    insert_own_runs,
+)
 from fedcore.store.own_results.recorder import GLOBAL_NAME, SPLIT_CODES, STAGE_OF
 from fedcore.store.writer import Created, insert_entities, insert_round, insert_row, update_summary
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
+BEYOND = "beyond the header"
+"""Key of the values that a line has more than the header."""
 REQUIRED = ("method", "seed", "round", "model", "test_set", "correct", "total")
 OPTIONAL = {"split": "test", "point": "broadcast", "domain": ""}
+LIMITS = {"seed": 2**53, "round": MAX_ROUND, "correct": MAX_COUNT, "total": MAX_COUNT}
+"""Highest number of each column; beyond 2^53 a float no longer counts by one."""
 logger = logging.getLogger(__name__)
 
 
@@ -127,7 +139,7 @@ def read_rows(file: Path) -> Iterator[Row]:
         FedLensError: naming file and line.
     """
     text = read_text(file, "a UTF-8 CSV file")
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(text.splitlines(), restkey=BEYOND)
     missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
     if missing:
         raise FedLensError(
@@ -154,7 +166,10 @@ def _row(values: dict[str, str | None]) -> Row:
     if empty:
         raise ValueError(f"column {empty[0]} is empty")
     fields = {key: value or OPTIONAL.get(key, "") for key, value in fields.items()}
-    numbers = {name: _whole(name, fields[name]) for name in ("seed", "round", "correct", "total")}
+    long = [name for name, text in fields.items() if len(text) > MAX_NAME]
+    if long:
+        raise ValueError(f"column {long[0]} has {len(fields[long[0]])} characters; {MAX_NAME} are the most")
+    numbers = {name: _whole(name, fields[name], most) for name, most in LIMITS.items()}
     if numbers["total"] < 1 or numbers["correct"] > numbers["total"]:
         raise ValueError(f"{numbers['correct']} correct of {numbers['total']}; correct may be 0 to total")
     if fields["split"] not in SPLIT_CODES:
@@ -165,13 +180,13 @@ def _row(values: dict[str, str | None]) -> Row:
     return Row(**checked)
 
 
-def _whole(name: str, text: str) -> int:
+def _whole(name: str, text: str, most: int) -> int:
     try:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not (number.is_integer() and 0 <= number < 2**53):  # beyond, a float no longer counts by one
-        raise ValueError(f"column {name} is '{text}'; give a whole number from 0")
+    if not (number.is_integer() and 0 <= number <= most):
+        raise ValueError(f"column {name} is '{text}'; give a whole number from 0 to {most:,}")
     return int(number)
 
 

@@ -21,13 +21,14 @@ from types import TracebackType
 from typing import Literal
 
 from fedcore.config import MethodEntry
+from fedcore.config.experiment import named_errors
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
 from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, RoundFinished, Stage
 from fedcore.errors import FedLensError, first_line
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
-from fedcore.store.own_results.attach import OwnRun, find_experiment, insert_own_runs
+from fedcore.store.own_results.attach import MAX_COUNT, MAX_ROUND, OwnRun, find_experiment, insert_own_runs
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.writer import claim_new, insert_entities
 
@@ -75,8 +76,10 @@ class Recorder:
         """
         file = DatabaseFile(resolve(db))
         file.prepare_for_writing()
+        with named_errors():
+            entry = MethodEntry(name=method, label=label or method, config=dict(config or {}))
         own = OwnRun(
-            method=MethodEntry(name=method, label=label or method, config=dict(config or {})),
+            method=entry,
             seed=seed,
             rounds=rounds_total,
             dataset=dataset,
@@ -221,12 +224,13 @@ def _checked_stage(stage: Stage, point: str | None) -> Stage:
 
 
 def _check(number: int, split: str, accuracy: Mapping[tuple[str, str], Counts]) -> None:
-    if number < 0:
-        raise FedLensError(f"round {number} is below 0; round 0 is the evaluation before training", "round")
+    if not 0 <= number <= MAX_ROUND:
+        what = "below 0; round 0 is the evaluation before training" if number < 0 else f"above {MAX_ROUND:,}"
+        raise FedLensError(f"round {number} is {what}", "round")
     if split not in SPLIT_CODES:
         raise FedLensError(f"no split '{split}'; there are: {', '.join(SPLIT_CODES)}", "split")
     for (model, test_set), (correct, total) in accuracy.items():
-        if total < 1 or not 0 <= correct <= total:
+        if not 1 <= total <= MAX_COUNT or not 0 <= correct <= total:
             raise FedLensError(
                 f"model '{model}' on '{test_set}': {correct} of {total} correct; give counts, total from 1",
                 "accuracy",
