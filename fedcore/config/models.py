@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     field_validator,
@@ -25,8 +24,8 @@ from fedcore.config.former_names import current_config
 LARGEST_INTEGER = 2**63 - 1
 """The highest integer that TOML and SQLite hold."""
 LONGEST_PATH = 4096  # bytes
-MAX_DEPTH = 16
-"""Levels of lists and tables within the hyper-parameters of a method."""
+MAX_DEPTH = 20
+"""Levels of lists and tables within one another."""
 
 
 def _path_text(value: str) -> str:
@@ -61,11 +60,15 @@ def _text(value: str) -> str:
 
 
 PathText = Annotated[str, AfterValidator(_path_text)]
-PlainValues = Annotated[dict[str, Any], BeforeValidator(_plain)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _storable(cls, value: Any) -> Any:
+        return _plain(value)
 
 
 class DataConfig(_Part):
@@ -279,7 +282,7 @@ class MethodEntry(_Part):
     label: str | None = Field(
         None, title="name in tables", description="Name in tables and plots; default: the method's title"
     )
-    config: PlainValues = Field(
+    config: dict[str, Any] = Field(
         default_factory=dict, description="Hyper-parameters that differ from the paper's"
     )
     file: PathText | None = Field(
@@ -383,7 +386,7 @@ class Experiment(_Part):
         description="Checkpoints that a run keeps when it is done: that of its last round, of its best round "
         "on validation samples, of all rounds, or none; analyses such as Grad-CAM need one",
     )
-    sweep: Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_plain)] = Field(
+    sweep: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict,
         description="Fields that take several values, by their path (partition.alpha, methods.fedot.blocks); "
         "every combination is run",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fedcore.data.split_codes import TEST
-from fedcore.errors import reading_stored
+from fedcore.errors import FedLensError, reading_stored
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 from fedcore.store.rounds import AFTER_AGGREGATION, EVALUATED
 
@@ -71,6 +71,9 @@ class NamedCell(NamedTuple):
     loss: float | None
 
 
+AnyCell = TypeVar("AnyCell", HeatCell, OwnAccuracy, NamedCell)
+
+
 class Cells:
     """The accuracy cells of a store (``Store.cells``)."""
 
@@ -110,7 +113,7 @@ class Cells:
                 """,
                 {**where, "round": round_},
             )
-            return [HeatCell(*row) for row in rows]
+            return _with_samples([HeatCell(*row) for row in rows])
 
     def own_accuracy(
         self, run_id: int, split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -123,7 +126,7 @@ class Cells:
             """,
             {"run": run_id, "split": split, "stage": stage},
         )
-        return [OwnAccuracy(*row) for row in rows]
+        return _with_samples([OwnAccuracy(*row) for row in rows])
 
     def of_runs(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -137,7 +140,7 @@ class Cells:
             """,
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
-        return [NamedCell(*row) for row in rows]
+        return _with_samples([NamedCell(*row) for row in rows])
 
     def at_rounds(
         self, round_by_run: Mapping[int, int], split: int = TEST, stage: int = AFTER_AGGREGATION
@@ -171,4 +174,11 @@ class Cells:
             """,
             {"pairs": json.dumps([list(map(int, p)) for p in pairs]), "split": split, "stage": stage},
         )
-        return [NamedCell(*row) for row in rows]
+        return _with_samples([NamedCell(*row) for row in rows])
+
+
+def _with_samples(cells: list[AnyCell]) -> list[AnyCell]:
+    """Refuse cells without samples, which have no accuracy; the schema forbids them."""
+    if any(cell.total < 1 for cell in cells):
+        raise FedLensError("a recorded accuracy has no samples; `fedlens doctor` says what is damaged", "db")
+    return cells

@@ -98,8 +98,10 @@ def insert_own_runs(
     """
     with named_errors():
         configs = [_run_config(existing, run) for run in runs]
-        new = _new_experiment(name, configs) if existing is None else None
-    experiment_id = insert_experiment(database, new, identity) if existing is None else existing.id
+        if existing is None:
+            experiment_id = insert_experiment(database, _new_experiment(name, configs), identity)
+        else:
+            experiment_id = existing.id
     return Created(experiment_id, insert_runs(database, experiment_id, configs, origin=origin))
 
 
