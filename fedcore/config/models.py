@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -24,6 +25,8 @@ from fedcore.config.former_names import current_config
 LARGEST_INTEGER = 2**63 - 1
 """The highest integer that TOML and SQLite hold."""
 LONGEST_PATH = 4096  # bytes
+FREE_TABLES = ("config", "sweep", "columns")
+"""Fields that are tables with any names."""
 MAX_DEPTH = 20
 """Levels of lists and tables within one another."""
 
@@ -35,7 +38,7 @@ def _path_text(value: str) -> str:
     return value
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _plain(value: Any, depth: int = 0, tables: bool = True) -> Any:
     """Refuse values that a TOML file or the database would give back as others, or not at all."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a number that can be stored; give a finite one")
@@ -43,11 +46,11 @@ def _plain(value: Any, depth: int = 0) -> Any:
         raise ValueError("this number has more than 64 bits; give a smaller one")
     if isinstance(value, str):
         _text(value)
-    elif isinstance(value, (Mapping, list, tuple)):
+    elif isinstance(value, (list, tuple)) or (tables and isinstance(value, Mapping)):
         if depth == MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} levels of lists and tables")
         for item in [*value, *value.values()] if isinstance(value, Mapping) else value:
-            _plain(item, depth + 1)
+            _plain(item, depth + 1, tables)
     return value
 
 
@@ -67,8 +70,9 @@ class _Part(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _storable(cls, value: Any) -> Any:
-        return _plain(value)
+    def _storable(cls, value: Any, info: ValidationInfo) -> Any:
+        # tables of other fields are parts of their own, whose errors then name the field within them
+        return _plain(value, tables=info.field_name in FREE_TABLES)
 
 
 class DataConfig(_Part):
