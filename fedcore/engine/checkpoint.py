@@ -49,7 +49,8 @@ def save(folder: Path, state: State, optimiser: ClientOptimiser, round_: int, ru
     make_folder(folder)
     path, part = path_of(folder, round_), folder / f".round-{round_}.part"
     try:
-        part.write_bytes(with_digest(content))
+        with part.open("wb") as file:
+            file.writelines(with_digest(content))
         publish(part, path)
     except OSError:
         part.unlink(missing_ok=True)  # a full disk needs the room
@@ -57,11 +58,12 @@ def save(folder: Path, state: State, optimiser: ClientOptimiser, round_: int, ru
     return path
 
 
-def with_digest(content: bytes) -> bytes:
-    """Return the bytes of a safetensors file with their digest in the place that its metadata keep for it."""
+def with_digest(content: bytes) -> tuple[memoryview, bytes, memoryview]:
+    """Return the parts of a safetensors file, with its digest in the place that its metadata keep for it."""
     place = _DIGEST.search(content)
     assert place is not None, "the metadata keep a place for the digest"
-    return content[: place.start(1)] + _digest(content, place).encode() + content[place.end(1) :]
+    view = memoryview(content)
+    return view[: place.start(1)], _digest(content, place).encode(), view[place.end(1) :]
 
 
 def _digest(content: bytes, place: re.Match[bytes]) -> str:
@@ -76,7 +78,7 @@ def _digest(content: bytes, place: re.Match[bytes]) -> str:
 def prune(folder: Path, keep: Collection[int] | None) -> None:
     """Delete the checkpoints of a run, except those after some rounds; None keeps all of them."""
     for path in folder.glob("round-*.safetensors") if keep is not None else ():
-        if path not in {path_of(folder, round_) for round_ in keep or ()}:
+        if path.is_file() and path not in {path_of(folder, round_) for round_ in keep or ()}:
             path.unlink(missing_ok=True)
 
 

@@ -17,6 +17,8 @@ from fedcore.engine.loop import CHUNK
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 
+THREADS = "FEDLENS_THREADS"
+"""Environment variable: the CPU threads of a run that begins."""
 _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
 _DECIDE = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform", "tf32", "precision")
@@ -39,7 +41,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         these choices with the versions and the machine, to be stored with the run.
     """
     earlier = earlier or {}
-    threads = int(earlier.get("threads") or os.environ.get("FEDLENS_THREADS") or torch.get_num_threads())
+    threads = int(earlier.get("threads") or _wanted_threads() or torch.get_num_threads())
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.startswith("cuda"):
@@ -59,6 +61,18 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         **{name: metadata.version(name) for name in _PACKAGES},
         "torch": str(torch.__version__),  # with its build for CPU or CUDA
     }
+
+
+def _wanted_threads() -> int | None:
+    """Return the CPU threads that the environment variable asks for, if it is set.
+
+    Raises:
+        FedLensError: when it is no positive number.
+    """
+    given = os.environ.get(THREADS, "")
+    if given and not re.fullmatch(r"[1-9][0-9]{0,3}", given):
+        raise FedLensError(f"{THREADS} is '{given[:40]}'; give a number of CPU threads, e.g. 4")
+    return int(given) if given else None
 
 
 def processor() -> str:
@@ -84,8 +98,8 @@ def environment_differences(
                 f"resumed after round {done} with another {title}: {before} before, {now[name]} now",
                 repeats_exactly=False,
             )
-    asked = os.environ.get("FEDLENS_THREADS", "")
-    if asked.isdigit() and int(asked) != earlier.get("threads", int(asked)):
+    asked = _wanted_threads()
+    if asked and asked != earlier.get("threads", asked):
         yield Notice(
             f"resumed after round {done} with its {now['threads']} CPU threads, which decide its last bits, "
             f"not with the {asked} that it was given now"

@@ -76,6 +76,13 @@ def test_threads_that_were_given_and_are_not_used_are_said(monkeypatch):
     assert texts(CONDITIONS, {}) == []
 
 
+@pytest.mark.parametrize("given", ["many", "0", "-1", "1.5", "9" * 5000, "²"])
+def test_threads_that_are_no_number_are_refused_in_one_line(monkeypatch, given):
+    monkeypatch.setenv("FEDLENS_THREADS", given)
+    with pytest.raises(FedLensError, match="give a number of CPU threads"):
+        environment.resolve_environment(config.expand(config.loads(TOML))[0], "cpu", None)
+
+
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux")
 def test_the_processor_has_a_name_where_python_knows_none(monkeypatch):
     monkeypatch.setattr(platform, "processor", lambda: "")

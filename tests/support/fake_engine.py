@@ -96,7 +96,7 @@ def write_checkpoint(folder: Path, number: int, state: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     metadata = {"round": str(number), "run": state, "digest": "0" * 32}
     path = checkpoint.path_of(folder, number)
-    path.write_bytes(checkpoint.with_digest(save({"taken": np.zeros(1)}, metadata)))
+    path.write_bytes(b"".join(checkpoint.with_digest(save({"taken": np.zeros(1)}, metadata))))
     return path
 
 
