@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.widgets import markup, session
+from pages.widgets import markup, session, viewport
 
 ASSETS = Path(__file__).parent / "pages" / "widgets"
 ICON = ASSETS / "icon.svg"
@@ -45,6 +45,7 @@ st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(session.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
 st.html(ASSETS / "style.css")
+viewport.measure()
 if open_database():
     try:
         page.run()

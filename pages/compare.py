@@ -37,7 +37,7 @@ from fedcore.results.printed import PrintedValues
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import baseline, cost, exports, published, summary, sweep
-from pages.widgets import charts, demo, markup, session
+from pages.widgets import charts, demo, markup, session, viewport
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
 VIEWS = {
@@ -180,7 +180,7 @@ def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:
             width=380,
         )
         fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view in own)
-    columns, shown = (1 if session.narrow() else 3), False
+    columns, shown = (1 if viewport.is_narrow() else 3), False
     for i, (setting, title) in enumerate(compared.settings.items()):
         by_key = {
             k: p

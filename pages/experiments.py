@@ -13,7 +13,7 @@ from fedcore.plots.theme import STATUS
 from fedcore.progress import duration
 from fedcore.results import progress
 from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
-from pages.widgets import demo, importing, markup, queue, session
+from pages.widgets import demo, importing, markup, queue, session, viewport
 from pages.widgets import experiment_actions as actions
 from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
@@ -104,7 +104,7 @@ def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSumma
         ids,
         TABLE,
         first=session.ids_in_url("chosen", ids, []),
-        height=HEIGHT if len(ids) > FEW_ROWS and not session.narrow() else "auto",
+        height=HEIGHT if len(ids) > FEW_ROWS and not viewport.is_narrow() else "auto",
         column_config={
             "": st.column_config.ButtonColumn(
                 "",

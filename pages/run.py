@@ -20,7 +20,7 @@ from fedcore.results.panels.runs import run_panel
 from fedcore.store import RunRow
 from pages.forms import drafts
 from pages.run_view import analyses, record
-from pages.widgets import charts, markup, session
+from pages.widgets import charts, markup, session, viewport
 
 POLL_SECONDS = 5
 LABEL = 100  # characters of a label in the heading
@@ -165,7 +165,7 @@ def matrices(run: RunRow) -> None:
         replace(run_panel(store, run, until=chosen), title=f"Model by test set, round {chosen}"),
         replace(run_panel(store, run, "clients"), title="Clients' own accuracy by round"),
     ]
-    columns = st.columns(1 if session.narrow() else 2)
+    columns = st.columns(1 if viewport.is_narrow() else 2)
     width = session.figure_width() // len(columns)
     for i, panel in enumerate(shown):
         with columns[i % len(columns)]:

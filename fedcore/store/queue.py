@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from fedcore.errors import FedLensError
@@ -14,7 +15,7 @@ Place = Literal["top", "up", "down", "bottom"]
 MAX_SLOTS = 16
 """Runs at once on one device."""
 
-QUEUE = "SELECT id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
+QUEUE = "SELECT id, experiment_id FROM runs WHERE status='queued' ORDER BY priority DESC, id"
 
 NEEDED_MEMORY = """
 (SELECT max(o.peak_memory) FROM runs o WHERE o.group_hash=r.group_hash AND o.peak_memory IS NOT NULL)
@@ -26,6 +27,7 @@ class QueuedRun(NamedTuple):
     """A queued run; needed_memory is the most that a run of its setting has used, bytes, None if unknown."""
 
     id: int
+    experiment_id: int
     experiment: str
     label: str
     seed: int
@@ -50,7 +52,7 @@ class Queue:
         return [
             QueuedRun(*row)
             for row in self._file.rows(f"""
-                SELECT r.id, e.name, r.label, r.seed, r.held_out, r.requested_device, r.rounds_total,
+                SELECT r.id, e.id, e.name, r.label, r.seed, r.held_out, r.requested_device, r.rounds_total,
                   {NEEDED_MEMORY} AS needed_memory
                 FROM runs r JOIN experiments e ON e.id=r.experiment_id
                 WHERE r.status='queued' ORDER BY r.priority DESC, r.id
@@ -66,15 +68,24 @@ class Queue:
         with self._file.writing() as database:
             order = [row["id"] for row in database.execute(QUEUE)]
             moved = [run for run in order if run in wanted]
-            if not moved:
-                return []
-            rest = [run for run in order if run not in wanted]
-            first, last = order.index(moved[0]), order.index(moved[-1]) - len(moved) + 1
-            place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}
-            rest[place[to] : place[to]] = moved
-            for priority, run in enumerate(reversed(rest)):
-                database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])
+            _write_order(database, _moved(order, moved, to))
         return moved
+
+    def move_experiments(self, experiment_ids: Iterable[int], to: Place = "top") -> list[int]:
+        """Move all queued runs of some experiments; the runs of each experiment then follow each other.
+
+        Returns: the runs that were moved.
+        """
+        wanted = set(experiment_ids)
+        with self._file.writing() as database:
+            runs: dict[int, list[int]] = {}
+            for row in database.execute(QUEUE):
+                runs.setdefault(row["experiment_id"], []).append(row["id"])
+            moved = [experiment for experiment in runs if experiment in wanted]
+            order = _moved(list(runs), moved, to)
+            if moved:
+                _write_order(database, [run for experiment in order for run in runs[experiment]])
+        return [run for experiment in moved for run in runs[experiment]]
 
     def slots(self) -> dict[str, int]:
         """Return the number of runs at once by device, as set; a device that is not named has 1."""
@@ -110,3 +121,18 @@ class Queue:
         )
         # a queued run has no owner
         return [row["peak"] for row in rows if row["owner"] is None or not row["rounds"]]
+
+
+def _moved(order: list[int], moved: list[int], to: Place) -> list[int]:
+    """Return an order after some of its items, named in that order, were moved together."""
+    if not moved:
+        return order
+    rest = [item for item in order if item not in set(moved)]
+    first, last = order.index(moved[0]), order.index(moved[-1]) - len(moved) + 1
+    place = {"top": 0, "up": max(0, first - 1), "down": min(len(rest), last + 1), "bottom": len(rest)}[to]
+    return [*rest[:place], *moved, *rest[place:]]
+
+
+def _write_order(database: sqlite3.Connection, order: Sequence[int]) -> None:
+    for priority, run in enumerate(reversed(order)):
+        database.execute("UPDATE runs SET priority=? WHERE id=?", [priority, run])

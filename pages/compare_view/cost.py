@@ -10,7 +10,7 @@ from fedcore.results.comparison import Comparison
 from fedcore.results.curves import CostAxis
 from fedcore.results.metrics import METRICS, Metric
 from fedcore.store import Store
-from pages.widgets import charts, markup, session
+from pages.widgets import charts, markup, session, viewport
 
 NOTHING: dict[CostAxis, str] = {
     "megabytes": "None of these runs has recorded its traffic; results that are imported often have none.",
@@ -32,7 +32,7 @@ def draw(store: Store, compared: Comparison, metric: Metric) -> None:
         if not best:
             st.info(NOTHING[against], icon=":material/hourglass_empty:")
             continue
-        width = NARROW_COST_PLOT if session.narrow() else WIDE_COST_PLOT
+        width = NARROW_COST_PLOT if viewport.is_narrow() else WIDE_COST_PLOT
         chart = cost_chart(costs, session.theme(), against, METRICS[metric], width)
         charts.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
         if st.session_state.get("as_tables"):

@@ -15,13 +15,14 @@ from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics, progress
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
-from pages.widgets import demo, markup, session
+from pages.widgets import demo, markup, session, viewport
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 POINTS = {AFTER_AGGREGATION: "after aggregation", BEFORE_AGGREGATION: "before aggregation (own samples only)"}
 CURVES = {"personal": "Personal accuracy, mean", "worst": "Worst client", "global": "Global model"}
 CHARTS = {**CURVES, "loss": "Training loss", "traffic": "Traffic of all clients, up and down (MB)"}
 AUTOMATIC = "auto"
+CHOOSE = "Choose by name"
 NEWEST = -1
 STEP_SECONDS = 0.8  # of a replay
 MAX_STEPS = 50  # a long training is replayed in larger steps
@@ -160,7 +161,7 @@ def choose_settings(runs: list[RunRow]) -> Settings:
 
 def _columns(panels_: int) -> int:
     """Return the automatic number of panels per row: no row has a single one except on a telephone."""
-    return 1 if session.narrow() else 2 if panels_ == 4 else 3
+    return 1 if viewport.is_narrow() else 2 if panels_ == 4 else 3
 
 
 def _view(runs: list[RunRow]) -> View:
@@ -288,15 +289,40 @@ def run_names(runs: list[RunRow]) -> dict[int, str]:
 
 @st.dialog("Stop runs", on_dismiss="rerun")
 def confirm_stop(stoppable: list[RunRow]) -> None:
-    """Ask which runs to stop."""
-    names = run_names(stoppable)
-    chosen = st.multiselect(
-        "Runs", list(names), default=list(names), format_func=lambda run: names.get(run, "")
+    """Ask which runs to stop: those that are running, all of one seed, all, or some by name."""
+    offers = stop_offers(stoppable)
+    which = st.radio(
+        "Runs",
+        list(offers),
+        index=list(offers).index("All"),
+        format_func=lambda offer: offer if offer == CHOOSE else f"{offer}: {_count(len(offers[offer]))}",
     )
+    chosen = [r.id for r in offers[which]]
+    if which == CHOOSE:
+        names = run_names(stoppable)
+        chosen = st.multiselect("Names", list(names), format_func=lambda run: names.get(run, ""))
+    methods = Counter(r.label for r in stoppable if r.id in chosen)
+    st.caption(markup.md(", ".join(f"{label} ({count})" for label, count in methods.items())))
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
-    if st.button(f"Stop {len(chosen)} run{'s' * (len(chosen) != 1)}", type="primary", disabled=not chosen):
-        session.store().runs.stop(chosen)
-        st.rerun()
+    with st.container(horizontal=True):
+        if st.button(f"Stop {_count(len(chosen))}", type="primary", disabled=not chosen):
+            session.store().runs.stop(chosen)
+            st.rerun()
+        if st.button("Cancel", key="live_stop_cancelled"):
+            st.rerun()
+
+
+def stop_offers(stoppable: list[RunRow]) -> dict[str, list[RunRow]]:
+    """Return the groups of runs that can be stopped together, by title."""
+    running = [r for r in stoppable if r.state == "running"]
+    seeds = list(dict.fromkeys(r.seed for r in stoppable))
+    offers = {"Running now": running} if running and len(running) < len(stoppable) else {}
+    offers |= {f"Seed {seed}": [r for r in stoppable if r.seed == seed] for seed in seeds if len(seeds) > 1}
+    return offers | {"All": stoppable, CHOOSE: []}
+
+
+def _count(runs: int) -> str:
+    return f"{runs} run{'s' * (runs != 1)}"
 
 
 @st.dialog("Force stop", on_dismiss="rerun")

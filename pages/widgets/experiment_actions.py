@@ -66,6 +66,12 @@ def _resume(items: Items) -> None:
     st.rerun()
 
 
+def _run_next(items: Items) -> None:
+    moved = session.store().queue.move_experiments([i.row.id for i in items])
+    st.toast(f"{len(moved)} run{'s' * (len(moved) != 1)} will start next.")
+    st.rerun()
+
+
 @st.dialog("Stop these runs?")
 def confirm_stop(items: Items) -> None:
     """Ask before stopping runs, naming them."""
@@ -171,6 +177,7 @@ ACTIONS = (
         "Stop", "stop_circle",
         lambda items: any(r.state in ("queued", "running") for i in items for r in i.row.runs), confirm_stop,
     ),
+    Action("Run next", "low_priority", lambda items: bool(run_ids(items, ("queued",))), _run_next),
     Action(
         "Resume", "resume", lambda items: bool(run_ids(items, ("stopped", "interrupted", "failed"))), _resume
     ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
 from fedcore.jobs import devices
-from fedcore.store.queue import MAX_SLOTS, Place
+from fedcore.results.statistics import group_by
+from fedcore.store.queue import MAX_SLOTS, Place, QueuedRun
 from pages.widgets import session
 from pages.widgets.selectable_table import selectable_table
 
@@ -30,29 +31,48 @@ def section() -> None:
         if not waiting:
             st.caption("Launched runs wait here while others train.")
             return
-        rows: dict[str, Sequence[object]] = {
-            "Position": list(range(1, len(waiting) + 1)),
-            "Experiment": [w.experiment for w in waiting],
-            "Method": [w.label for w in waiting],
-            "Seed": [w.seed for w in waiting],
-            "Held out": [w.held_out or "" for w in waiting],
-            "Rounds": [w.rounds_total for w in waiting],
-            "Device": [w.requested_device for w in waiting],
-            "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
-        }
-        selected = selectable_table(
-            rows,
-            [w.id for w in waiting],
-            TABLE,
-            column_config={
-                "Experiment": st.column_config.TextColumn(width="medium"),
-                "Memory, GB": st.column_config.NumberColumn(
-                    format="%.1f", help="Peak memory of earlier runs with this setting"
-                ),
-            },
-            placeholder="not measured",
-        )
-        _moves(selected)
+        whole = st.segmented_control(
+            "Move", ["Runs", "Experiments"], default="Runs", required=True, key="queue_of",
+            label_visibility="collapsed", bind="query-params",
+        ) == "Experiments"  # fmt: skip
+        (_experiments if whole else _runs)(waiting)
+
+
+def _runs(waiting: Sequence[QueuedRun]) -> None:
+    """Draw the queued runs and the buttons that move them."""
+    rows: dict[str, Sequence[object]] = {
+        "Position": list(range(1, len(waiting) + 1)),
+        "Experiment": [w.experiment for w in waiting],
+        "Method": [w.label for w in waiting],
+        "Seed": [w.seed for w in waiting],
+        "Held out": [w.held_out or "" for w in waiting],
+        "Rounds": [w.rounds_total for w in waiting],
+        "Device": [w.requested_device for w in waiting],
+        "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
+    }
+    memory = st.column_config.NumberColumn(
+        format="%.1f", help="Peak memory of earlier runs with this setting"
+    )
+    config = {"Experiment": st.column_config.TextColumn(width="medium"), "Memory, GB": memory}
+    ids = [w.id for w in waiting]
+    selected = selectable_table(rows, ids, TABLE, column_config=config, placeholder="not measured")
+    _moves(selected, selected, session.store().queue.move)
+
+
+def _experiments(waiting: Sequence[QueuedRun]) -> None:
+    """Draw the experiments that have queued runs and the buttons that move all of these together."""
+    runs = group_by(waiting, lambda w: w.experiment_id)
+    rows: dict[str, Sequence[object]] = {
+        "Position": list(range(1, len(runs) + 1)),
+        "Experiment": [same[0].experiment for same in runs.values()],
+        "Waiting runs": [len(same) for same in runs.values()],
+        "Methods": [", ".join(dict.fromkeys(w.label for w in same)) for same in runs.values()],
+        "Rounds": [sum(w.rounds_total for w in same) for same in runs.values()],
+    }
+    config = {"Experiment": st.column_config.TextColumn(width="medium")}
+    selected = selectable_table(rows, list(runs), f"{TABLE}_of_experiments", column_config=config)
+    chosen = [w.id for number in selected for w in runs[number]]
+    _moves(selected, chosen, session.store().queue.move_experiments)
 
 
 def _slots() -> None:
@@ -81,20 +101,28 @@ def _store(device: str, key: str) -> None:
     session.store().queue.set_slots(device, int(st.session_state[key]))
 
 
-def _moves(selected: list[int]) -> None:
-    store, idle = session.store(), not selected or not session.writable()
+def _moves(
+    selected: Sequence[int], runs: Sequence[int], move: Callable[[Sequence[int], Place], list[int]]
+) -> None:
+    """Draw the buttons for the selected rows.
+
+    Args:
+        selected: rows of the table, which are runs or experiments.
+        runs: the queued runs that they stand for.
+    """
+    idle = not selected or not session.writable()
     with st.container(horizontal=True):
         for place, icon in MOVES.items():
             if st.button(place.capitalize(), icon=f":material/{icon}:", disabled=idle, key=f"queue_{place}"):
-                started = len(selected) - len(store.queue.move(selected, place))
-                if started:
+                started = len(runs) - len(move(selected, place))
+                if started > 0:
                     st.toast(f"{started} run{'s' * (started != 1)} had already started.")
                 st.rerun()
         if st.button("Stop", icon=":material/stop_circle:", disabled=idle, key="queue_stop"):
-            store.runs.stop(selected)
+            session.store().runs.stop(runs)
             st.rerun()
     if not selected:
         st.caption(
-            "Select runs in the first column (with the keyboard: Shift + Space) to move them, or to stop "
-            "them before they start."
+            "Select rows in the first column (with the keyboard: Shift + Space) to move their runs, or to "
+            "stop them before they start."
         )

@@ -9,6 +9,7 @@ import streamlit as st
 from fedcore.plots.chart import NARROW_PIXELS, WIDE_PIXELS
 from fedcore.plots.theme import Theme
 from fedcore.store import Store
+from pages.widgets import viewport
 
 
 def pages() -> list[st.Page]:
@@ -64,14 +65,9 @@ def theme() -> Theme:
     return Theme(dark=st.context.theme.type == "dark")
 
 
-def narrow() -> bool:
-    """Return whether the reader uses a telephone; panels then stand below each other."""
-    return "Mobi" in (st.context.headers.get("User-Agent") or "")
-
-
 def figure_width() -> int:
     """Return the approximate width in pixels of a chart across the page."""
-    return NARROW_PIXELS if narrow() else WIDE_PIXELS
+    return NARROW_PIXELS if viewport.is_narrow() else WIDE_PIXELS
 
 
 def ids_in_url(name: str, known: Iterable[int], fallback: Sequence[int]) -> list[int]:

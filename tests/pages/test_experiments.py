@@ -115,7 +115,7 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
         "Live", "Compare", "Clone", "Edit", "Archive", "Delete",
     ]  # fmt: skip
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == [
-        "Live", "Compare", "Clone", "Edit", "Stop", "Resume", "Retry failed", "Archive", "Delete",
+        "Live", "Compare", "Clone", "Edit", "Stop", "Run next", "Resume", "Retry failed", "Archive", "Delete",
     ]  # fmt: skip
     monkeypatch.setattr(actions.session, "writable", lambda: False)
     assert [label.split(": ")[1] for label in actions.menu(mixed)] == ["Live", "Compare"]

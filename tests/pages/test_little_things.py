@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedcore.store import Store
 from pages.forms import fields
+from pages.live_view.controls import stop_offers
 from tests.support import fill
-from tests.support.pages import Opened, html, widget
+from tests.support.pages import Opened, button, html, widget
 
 
 def test_a_reload_of_new_keeps_the_form(open_page: Opened) -> None:
@@ -80,3 +82,56 @@ def test_results_from_elsewhere_took_an_unknown_time(open_page: Opened, tmp_path
     assert any("has recorded its traffic" in i.value for i in compared.info), json.dumps(
         [i.value for i in compared.info]
     )
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Store:
+    """Two experiments of four queued runs each."""
+    store = Store(tmp_path / "runs.db")
+    store.prepare()
+    for name in ("First", "Second"):
+        store.experiments.create(
+            fill.an_experiment(name, methods=("fedot", "promptfl"), seeds=(1, 2), rounds=3)
+        )
+    return store
+
+
+def test_whole_experiments_move_in_the_queue(open_page: Opened, waiting: Store) -> None:
+    assert waiting.queue.ids() == [1, 2, 3, 4, 5, 6, 7, 8]
+    waiting.queue.move([6], "top")  # runs of both are mixed now
+    app = open_page(queue="true", queue_of="Experiments")
+    table = app.dataframe[-1].value
+    assert list(table["Experiment"]) == ["Second", "First"]
+    assert list(table["Waiting runs"]) == [4, 4]
+    app.session_state["queue_table_of_experiments"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
+    app = button(app.run(), "Top").click().run()
+    assert waiting.queue.ids() == [1, 2, 3, 4, 6, 5, 7, 8]
+    assert waiting.queue.move_experiments([2], "up") == [6, 5, 7, 8]
+    assert waiting.queue.move_experiments([2], "bottom") == [6, 5, 7, 8]
+    assert waiting.queue.ids() == [1, 2, 3, 4, 6, 5, 7, 8]
+    assert waiting.queue.move_experiments([99]) == []
+    next(b for b in app.button if b.key == "queue_stop").click().run()
+    assert waiting.queue.ids() == [6, 5, 7, 8]
+
+
+def test_an_experiment_runs_next_from_its_menu(open_page: Opened, waiting: Store) -> None:
+    app = open_page(chosen="2")
+    app = button(app, "Run next").click().run()
+    assert not app.exception
+    assert waiting.queue.ids() == [5, 6, 7, 8, 1, 2, 3, 4]
+
+
+def test_the_stop_dialog_offers_one_seed_or_all(open_page: Opened, waiting: Store) -> None:
+    app = button(open_page("live", id="1"), "Stop").click().run()
+    offers = next(r for r in app.radio if r.label == "Runs")
+    assert offers.options == ["Seed 1: 2 runs", "Seed 2: 2 runs", "All: 4 runs", "Choose by name"]
+    assert button(app, "Stop 4 runs") and button(app, "Cancel")
+    running = [replace(r, state="running") if r.id == 3 else r for r in waiting.runs.of_experiments([1])]
+    ids = {title: [r.id for r in runs] for title, runs in stop_offers(running).items()}
+    assert ids == {
+        "Running now": [3],
+        "Seed 1": [1, 2],
+        "Seed 2": [3, 4],
+        "All": [1, 2, 3, 4],
+        "Choose by name": [],
+    }

@@ -1,0 +1,25 @@
+"""Panels follow the width of the window, not the kind of device."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.browser import Server, Tab
+
+pytestmark = pytest.mark.browser
+ROWS = """rows => {
+  const titles = [...document.querySelectorAll('.annotation-text')].filter(e => /FedOT|PromptFL/.test(e.textContent));
+  const tops = new Set(titles.map(e => Math.round(e.getBoundingClientRect().y / 20)));
+  return titles.length === 2 && tops.size === rows;
+}"""
+
+
+def test_a_narrow_window_of_a_desktop_has_one_panel_per_row(filled_server: Server, tab: Tab) -> None:
+    page = tab.page
+    page.set_viewport_size({"width": 390, "height": 1600})
+    page.goto(f"{filled_server.url}/compare?ids=1&tab=Heatmaps")
+    page.wait_for_function(ROWS, arg=2)
+    page.set_viewport_size({"width": 1200, "height": 1600})
+    page.wait_for_function(ROWS, arg=1)
+    page.set_viewport_size({"width": 390, "height": 1600})
+    page.wait_for_function(ROWS, arg=2)
