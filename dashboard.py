@@ -45,9 +45,9 @@ st.logo(str(ICON.with_name("logo.svg")), size="large")
 page = st.navigation(session.pages(), position="top")
 st.set_page_config(page_title=f"{page.title} - FedLens", page_icon=str(ICON), layout="wide")
 st.html(ASSETS / "style.css")
-viewport.measure()
 if open_database():
     try:
         page.run()
     except FedLensError as error:
         markup.show_error(error)
+viewport.measure()

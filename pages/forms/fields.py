@@ -268,10 +268,10 @@ def schedule_fields(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
         )
     slots.place_row(("rounds", "seeds", "participation"))
-    wide, narrow = st.columns([2, 1])
-    with wide:
+    left, right = st.columns([2, 1])
+    with left:
         values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
-    with narrow:
+    with right:
         values["time_limit"] = inputs.field_widget(
             "time_limit", fields["time_limit"], draft.time_limit, f"{key}.time_limit"
         )

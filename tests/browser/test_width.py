@@ -8,7 +8,8 @@ from tests.support.browser import Server, Tab
 
 pytestmark = pytest.mark.browser
 ROWS = """rows => {
-  const titles = [...document.querySelectorAll('.annotation-text')].filter(e => /FedOT|PromptFL/.test(e.textContent));
+  const texts = [...document.querySelectorAll('.annotation-text')];
+  const titles = texts.filter(e => /FedOT|PromptFL/.test(e.textContent));
   const tops = new Set(titles.map(e => Math.round(e.getBoundingClientRect().y / 20)));
   return titles.length === 2 && tops.size === rows;
 }"""
