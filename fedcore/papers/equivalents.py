@@ -154,7 +154,13 @@ def _feddeap(value: PublishedValue) -> Equivalent | None:
         return Equivalent("feddeap", dict(zip(switches, variants[value.method], strict=True)) | lengths)
     if value.method in VISION_NETWORKS:
         return Equivalent("fedavg-vision", dict(VISION_NETWORKS[value.method]))
-    names = {"CLIP-zs": "zero-shot", "CLIP-FC": "clip-fc", "FedCLIP": "fedclip", "FACMIC": "facmic"}
+    names = {
+        "CLIP-zs": "zero-shot",
+        "CLIP-FC": "clip-fc",
+        "FedCLIP": "fedclip",
+        "FACMIC": "facmic",
+        "FedAPT": "fedapt",
+    }
     return Equivalent(names[value.method]) if value.method in names else None
 
 

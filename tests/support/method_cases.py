@@ -59,6 +59,13 @@ CASES: dict[str, tuple[str, dict[str, object], set[str], set[str], set[str]]] = 
         set(),
     ),
     "facmic": ("facmic", SMALL, FACMIC, FACMIC, set()),
+    "fedapt": (
+        "fedapt",
+        {**SMALL, "lr": 0.05, "context_length": 3},
+        {"context", "query_w", "query_b", "key"},
+        {"context", "query_w", "query_b", "keys"},
+        set(),
+    ),
     "fedavg-lora": ("fedavg-lora", LORA, IMAGE, IMAGE, set()),
     "fedprox-lora": ("fedprox-lora", LORA, IMAGE, IMAGE, set()),
     "fedclip": ("fedclip", SMALL, {"w1", "b1", "w2", "b2"}, {"w1", "b1", "w2", "b2"}, set()),

@@ -103,6 +103,7 @@ def _methods(dataset: str) -> tuple[MethodEntry, ...]:
             weight_decay=1e-5,
             **rate,
         ),
+        method("fedapt", "FedAPT", weight_decay=1e-5, **rate),
         method("feddeap", "FedDEAP", **rate),
         method("feddeap", "FedDEAP, with personal prompt", **unaligned),
         method("feddeap", "FedDEAP w/o semantic alignment", semantic_alignment=False, **rate),
