@@ -19,7 +19,8 @@ from fedcore.methods import registry
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
 from fedcore.methods.fedot import FedOT, FedOTConfig
-from fedcore.methods.sdfed.method import SDFed, SDFedConfig
+from fedcore.methods.sdfed.config import SDFedConfig
+from fedcore.methods.sdfed.method import SDFed
 from tests.support.against import client_logits, engine_batches, samples
 from tests.support.method_cases import CASES
 from tests.support.oracles import promptfl as prompts

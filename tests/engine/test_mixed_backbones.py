@@ -13,7 +13,8 @@ from fedcore.methods.baselines.fedotp import FedOTP, FedOTPConfig
 from fedcore.methods.baselines.fedpgp import FedPGP, FedPGPConfig
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig
 from fedcore.methods.baselines.zero_shot import ZeroShot, ZeroShotConfig
-from fedcore.methods.sdfed.method import SDFed, SDFedConfig
+from fedcore.methods.sdfed.config import SDFedConfig
+from fedcore.methods.sdfed.method import SDFed
 from tests.support.own_methods import BiasConfig, BiasMethod
 from tests.support.tiny import run_rounds, tiny_backbone, tiny_cohorts
 

@@ -9,7 +9,8 @@ from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, State
 from fedcore.methods.registry import build_config
-from fedcore.methods.sdfed.method import SDFed, SDFedConfig, separate, stretch
+from fedcore.methods.sdfed.config import SDFedConfig
+from fedcore.methods.sdfed.method import SDFed, separate, stretch
 from fedcore.methods.sdfed.subspaces import projectors, removed_directions, subspace_overlap
 from tests.support.against import (
     build,
