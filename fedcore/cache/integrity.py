@@ -162,6 +162,19 @@ def _read_description(path: Path) -> dict[str, object]:
     return description
 
 
+def changed_since(path: Path, seen: Identity) -> str:
+    """Return what has happened to an array's file since ``seen``; empty if its bytes are the same.
+
+    The file is read again only where its size or times differ.
+    """
+    before, now = seen[0], identity(path)[0]
+    if now == before:
+        return ""
+    if now is None or before is None or now[:2] != before[:2]:
+        return "it was deleted" if now is None else "it was replaced"
+    return result_of(check(path)).damage
+
+
 def file_digest(path: Path) -> str:
     """Return the digest of a whole file."""
     return result_of(_read(path)).hexdigest()

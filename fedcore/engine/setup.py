@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.cache import integrity
 from fedcore.clip import backbone as clip_backbone
 from fedcore.clip import features
 from fedcore.clip.backbone import Backbone
@@ -23,6 +24,7 @@ from fedcore.engine.environment import check_content
 from fedcore.engine.events import GLOBAL, Entity, Notice
 from fedcore.engine.local import Stopped
 from fedcore.engine.prepare import load_images, prepare_inputs, resolve
+from fedcore.errors import FedLensError
 from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet
 from fedcore.lazy import torch
 from fedcore.methods import registry
@@ -40,6 +42,7 @@ class RunSetup:
         cohorts: how the clients train and predict; a single one where all are alike.
         images: the data set's pixels.
         backbones: the loaded CLIP models.
+        encodings: the files of encoded images that it reads, as they were when they were checked.
         content: identity of the weights, of the data set whatever its path, and of its pixels as cached here.
             It is stored with the run, and a checkpoint made with other content is refused.
     """
@@ -50,6 +53,7 @@ class RunSetup:
     entities: tuple[Entity, ...]
     images: ImageSet
     backbones: tuple[Backbone, ...]
+    encodings: dict[Path, integrity.Identity]
     content: dict[str, str]
 
     @property
@@ -60,6 +64,19 @@ class RunSetup:
     def weights_changed(self) -> bool:
         """Return whether the weights on the disk are no longer those that were loaded."""
         return any(b.files.changed() for b in self.backbones)
+
+    def check_encodings(self) -> None:
+        """Refuse to go on with encodings whose files have changed since they were checked.
+
+        Raises:
+            FedLensError: naming the file.
+        """
+        for path, seen in self.encodings.items():
+            if what := integrity.changed_since(path, seen):
+                raise FedLensError(
+                    f"the encoding {path.stem} changed while the run was reading it: {what}; the current "
+                    "round is discarded; resume the run, which checks the encoding or makes it again"
+                )
 
 
 def set_up(
@@ -102,12 +119,14 @@ def set_up(
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})
-    federations = {}
+    federations, files = {}, {}
     for wanted, backbone in loaded.items():
         reads = cls.reads(config, backbone.spec)
         notes: list[str] = []
         encoding = features.encode(backbone, images, reads, artifacts / "encodings", note=notes.append)
-        values = features.read((yield from relay(encoding, going_on)))
+        path = yield from relay(encoding, going_on)
+        files[path] = integrity.identity(path)
+        values = features.read(path)
         yield from map(Notice, notes)
         federations[wanted] = build_federation(
             images, inputs.assignment, values, backbone, run.seed, run.data.root
@@ -123,6 +142,7 @@ def set_up(
         entities=entities(federation, inputs.assignment),
         images=images,
         backbones=tuple(loaded.values()),
+        encodings=files,
         content=content,
     )
 

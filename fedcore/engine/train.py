@@ -33,7 +33,7 @@ def train(
         environment: what an earlier attempt resolved (threads, chunk...), reused so that it repeats exactly.
 
     Raises:
-        FedLensError: when the config cannot run or a resource is missing.
+        FedLensError: when the config cannot run, or a resource is missing or changes meanwhile.
         Stopped: when ``should_stop`` says so.
     """
     resolved = resolve_environment(run, device, environment)
@@ -47,6 +47,8 @@ def train(
     yield from environment_differences(before, resolved, loop.done)
     said = False
     for event in loop.events():
+        if isinstance(event, RoundFinished):
+            setup.check_encodings()
         yield event
         if isinstance(event, RoundFinished) and not said and setup.weights_changed():
             said = True

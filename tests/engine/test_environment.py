@@ -158,3 +158,50 @@ def test_data_that_changed_since_a_run_began_are_refused_before_they_are_encoded
     with pytest.raises(FedLensError, match="the image files .* have changed since"):
         list(train(run, resume_from=checkpoint, environment=recorded, **places))
     assert not (tmp_path / "encodings").exists()
+
+
+def flip(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(5000)
+        byte = file.read(1)[0]
+        file.seek(5000)
+        file.write(bytes([byte ^ 4]))
+
+
+def rewrite(path: Path) -> None:
+    """As another process does that found it damaged."""
+    copy = path.with_suffix(".copy")
+    shutil.copy(path, copy)
+    copy.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [(flip, "its bytes are not those that were written"), (rewrite, "replaced"), (Path.unlink, "deleted")],
+)
+def test_an_encoding_that_changes_while_a_run_trains_gives_no_round(tmp_path, happens, said):
+    run: RunConfig = config.expand(config.loads(TOML))[0].model_copy(update={"rounds": 3})
+    places = {"artifacts": tmp_path, "folder": tmp_path / "run"}
+    whole = [e for e in train(run, **places) if isinstance(e, RoundFinished)]
+    rounds = []
+
+    def until_it_stops() -> None:
+        for event in train(run, **places):
+            if isinstance(event, RoundFinished):
+                rounds.append(event)
+                if event.round == 1:
+                    happens(next((tmp_path / "encodings").glob("*.npy")))
+
+    with pytest.raises(FedLensError, match=f"changed while the run was reading it: .*{said}"):
+        until_it_stops()
+    assert [e.round for e in rounds] == [0, 1]
+    resumed = train(run, resume_from=rounds[1].checkpoint, environment={}, **places)
+    rest = [e for e in resumed if isinstance(e, RoundFinished)]
+    assert [e.cells for e in rest] == [e.cells for e in whole[2:]]
+
+
+def test_an_encoding_that_was_only_touched_is_no_reason_to_stop(tmp_path):
+    run: RunConfig = config.expand(config.loads(TOML))[0].model_copy(update={"rounds": 2})
+    for event in train(run, artifacts=tmp_path, folder=tmp_path / "run"):
+        if isinstance(event, RoundFinished):
+            next((tmp_path / "encodings").glob("*.npy")).touch()
