@@ -18,8 +18,9 @@ from faults.forked import end_all
 from faults.lab import Defect, Lab, warm_up
 from faults.verdict import DEFECTS, Family, Outcome, Tally, Verdict, table
 from fedcore.errors import FedLensError, first_line
+from scripts.docs.blocks import fill, rewrite
 
-MODULES = ("kill", "clock", "lock", "disk", "bits", "inputs", "hostile", "web", "network")
+MODULES = ("kill", "pair", "clock", "lock", "disk", "bits", "inputs", "hostile", "web", "network")
 FAMILIES = {f.name: f for module in MODULES for f in importlib.import_module(f"faults.{module}").FAMILIES}
 
 
@@ -66,6 +67,11 @@ def attack(
     return tally
 
 
+def put_into(page: Path, text: str) -> None:
+    """Replace the block ``campaign`` of a page."""
+    rewrite(page, lambda content: fill(content, {"campaign": lambda _: text}))
+
+
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="[FAMILY]...", help="Default: all")] = None,
     seed: Annotated[int, typer.Option(help="Of all random choices")] = 1,
@@ -73,6 +79,7 @@ def main(
     hours: Annotated[float | None, typer.Option(help="Go on with new seeds for so long")] = None,
     attempt: Annotated[int | None, typer.Option(help="Only the attempt with this number")] = None,
     keep: Annotated[Path | None, typer.Option(help="Folder for what defects leave behind")] = None,
+    page: Annotated[Path | None, typer.Option(help="Page whose block of the campaign is rewritten")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every attempt")] = False,
 ) -> None:
     """Attack FedLens with faults; exit status 1 for a number that changed silently and for a raw error."""
@@ -94,6 +101,8 @@ def main(
                 print(f"{one.name}: {', '.join(tallies[-1].row()[1:])}", flush=True)
             print(f"\nseed {seed}\n\n{table(tallies)}\n", flush=True)
             defects += sum(tally.defects for tally in tallies)
+            if page is not None:
+                put_into(page, f"Seed {seed}, {repeat:g} times the usual attempts:\n\n{table(tallies)}\n")
             if end is None or time.monotonic() > end:
                 break
             seed += 1

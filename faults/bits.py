@@ -110,7 +110,16 @@ def attempt_database(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdic
 
 
 FAMILIES = (
-    Family("checkpoints", "bit flips, zeroed blocks and truncation of checkpoints", 200, attempt_checkpoint),
-    Family("encodings", "the same of encodings", 200, attempt_encoding),
-    Family("databases", "the same of databases, then exported", 200, attempt_database),
+    Family(
+        "checkpoints",
+        "bit flips, zeroed blocks and truncation of checkpoints, resumed",
+        200,
+        attempt_checkpoint,
+    ),
+    Family(
+        "encodings", "bit flips, zeroed blocks and truncation of encodings, trained on", 200, attempt_encoding
+    ),
+    Family(
+        "databases", "bit flips, zeroed blocks and truncation of databases, exported", 200, attempt_database
+    ),
 )

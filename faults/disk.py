@@ -138,7 +138,7 @@ def _failing(first: int, count: int) -> None:
 
     os.fsync = failing(os.fsync, always)
     os.replace = failing(os.replace, always)
-    builtins.open = failing(builtins.open, opens_to_write)  # type: ignore[assignment]
+    builtins.open = failing(builtins.open, opens_to_write)
     Path.open = failing(Path.open, opens_to_write)  # type: ignore[method-assign]
 
 

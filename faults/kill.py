@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -88,7 +89,7 @@ def is_prepared(db: Path) -> bool:
         return False
 
 
-def _start(claim: Claim, lane: str) -> Forked:
+def _start(claim: Claim, lane: str) -> Any:
     return Forked(lambda: 0 if job.work(claim, lane) == "done" else 1, claim.folder / "process.log")
 
 

@@ -35,6 +35,8 @@ EXPERIMENT: dict[str, Any] = {
     "methods": [{"name": "promptfl"}],
 }
 RUN = 1
+Rows = dict[str, list[tuple[Any, ...]]]
+"""The rows of one run, by table."""
 TRACEBACK = "Traceback (most recent call last)"
 REST_SECONDS = 60.0
 
@@ -72,12 +74,29 @@ class Lab:
     @cached_property
     def queued(self) -> Path:
         """The experiment is queued; its data are not yet encoded."""
-        folder = self.folder / "queued"
+        return self._queue("queued", EXPERIMENT)
+
+    def _queue(self, name: str, content: dict[str, Any]) -> Path:
+        folder = self.folder / name
         folder.mkdir()
         store = Store(folder / "runs.db")
         store.prepare()
-        store.experiments.create(parse(EXPERIMENT))
+        store.experiments.create(parse(content))
         return folder
+
+    @cached_property
+    def pair(self) -> Path:
+        """The experiment is queued with two seeds, and its data are encoded."""
+        folder = self._queue("pair", {**EXPERIMENT, "seeds": [1, 2]})
+        shutil.copytree(self.done / "artifacts" / "encodings", folder / "artifacts" / "encodings")
+        return folder
+
+    @cached_property
+    def pair_rows(self) -> dict[int, Rows]:
+        """All that the two undisturbed runs measured, by run."""
+        db = copy(self.pair, self.folder / "pair-done")
+        assert train(db).wait() == 0, tail(db.parent / "process.log")
+        return {run: recorded(db, run) for run in (1, 2)}
 
     @cached_property
     def done(self) -> Path:
@@ -111,7 +130,7 @@ class Lab:
         return folder
 
     @cached_property
-    def rows(self) -> dict[str, list[tuple]]:
+    def rows(self) -> Rows:
         """All that the undisturbed run measured."""
         return recorded(self.done / "runs.db", RUN)
 
