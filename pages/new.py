@@ -328,6 +328,18 @@ def partition_and_plan(values: Mapping[str, Any], slots: Slots) -> None:
     else:
         waits = isinstance(error, NotPrepared)
         st.caption(f"Appears once the {'data set is checked' if waits else 'experiment is valid'}.")
+    with st.container(key="new_plan"):  # it stays in view while the form is scrolled
+        plan_and_launch(values, slots, experiment, plan, error)
+
+
+def plan_and_launch(
+    values: Mapping[str, Any],
+    slots: Slots,
+    experiment: Experiment | None,
+    plan: Plan | None,
+    error: FedLensError | None,
+) -> None:
+    """Draw the plan of the form's values or what prevents it, and the button that launches it."""
     st.header("Plan")
     slots.place("")
     if isinstance(error, NotAgreed):

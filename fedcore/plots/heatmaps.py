@@ -15,6 +15,8 @@ from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, cell_texts, e
 from fedcore.plots.theme import Theme
 from fedcore.results.panels.panel import Panel
 
+MAX_WITH_GAPS = 40
+"""Rows or columns above which cells touch: between small ones the gaps would make a pattern of their own."""
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
 LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name; colour bar and axes' titles
 OVERHANG = 80  # pixels that the title of a single panel may be wider than it
@@ -176,6 +178,7 @@ def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
     places = [[_cell_in_words(panel, r, c) for c in panel.columns] for r in panel.rows]
     value = {"accuracy": "%{z:.1f} %", "difference": "%{z:+.1f} points", "recorded": "%{z:.3f}"}[kind]
     text = f"%{{customdata[0]}}<br><b>{value}</b>"
+    gap = 1 if max(len(panel.rows), len(panel.columns)) <= MAX_WITH_GAPS else 0
     parts = [np.array(places, dtype=object)]
     if panel.total.any():
         parts += [np.where(panel.total > 0, panel.correct, 0), panel.total]
@@ -188,8 +191,8 @@ def _heatmap(panel: Panel, kind: Kind) -> dict[str, Any]:
         "customdata": np.dstack(parts) if panel.values.size else None,
         "hovertemplate": text + "<extra></extra>",
         "coloraxis": "coloraxis",
-        "xgap": 1,
-        "ygap": 1,
+        "xgap": gap,
+        "ygap": gap,
         "hoverongaps": False,
     }
 

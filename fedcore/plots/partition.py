@@ -66,9 +66,11 @@ def partition_picture(
         f'<span style="{_NAME}{_UPRIGHT}">{named_columns.get(j, "")}</span>' for j in range(len(classes))
     ]
     style = (
-        f"display:grid;grid-template-columns:max-content repeat({len(classes)},minmax(2px,1fr));"
+        f"display:grid;grid-template-columns:max-content repeat({len(classes)},minmax(0,1fr));"
+        "overflow-x:clip;"
         f"grid-template-rows:repeat({len(clients)},{row:.1f}px) auto;font-size:0.8rem;line-height:1.1;"
-        "align-items:center;justify-items:center;column-gap:1px"
+        "align-items:center;justify-items:center;"
+        f"column-gap:{0 if strips else 1}px"
     )
     body = f'<div role="img" aria-label="{html.escape(alt)}" style="{style}">{"".join(cells)}</div>'
     return Picture(body, alt)
