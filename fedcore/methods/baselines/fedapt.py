@@ -144,7 +144,8 @@ class FedAPT(Method[FedAPTConfig]):
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
         """Return meta prompt, query and the client's own key. Shape: key (participants, L, m)."""
-        return {name: params[name] for name in self.shared} | {"key": _own(params["keys"], data.clients)}
+        sent: dict[str, Tensor | Ragged] = {name: params[name] for name in self.shared}
+        return sent | {"key": _own(params["keys"], data.clients)}
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
         """Average meta prompt and query, and keep every client's latest key."""

@@ -45,11 +45,15 @@ def experiments() -> dict[str, Experiment]:
     """Return the experiments by name: a table per data set, and the figures."""
     tables = {dataset: _table(dataset) for dataset in TABLES}
     return {
-        **{f"table{TABLES[d][0]}-{CATALOG[d]}": table for d, table in tables.items()},
-        **{f"figure3-{CATALOG[d]}": _prompt_domains(tables[d], d) for d in ("PACS", LARGE)},
-        **{f"figure2-{CATALOG[d]}": _label_imbalance(tables[d], d) for d in ("PACS", LARGE)},
-        **{f"figure6-{CATALOG[d]}": _loss_weights(table, d) for d, table in tables.items()},
+        **{f"table{TABLES[d][0]}-{_short(d)}": table for d, table in tables.items()},
+        **{f"figure3-{_short(d)}": _prompt_domains(tables[d], d) for d in ("PACS", LARGE)},
+        **{f"figure2-{_short(d)}": _label_imbalance(tables[d], d) for d in ("PACS", LARGE)},
+        **{f"figure6-{_short(d)}": _loss_weights(table, d) for d, table in tables.items()},
     }
+
+
+def _short(dataset: str) -> str:
+    return CATALOG[dataset].removesuffix("-all")  # DDR has always been "ddr" here
 
 
 def _table(dataset: str) -> Experiment:
