@@ -28,7 +28,13 @@ class FedLensError(ValueError):
 
 def first_line(error: BaseException) -> str:
     """Return the type and the first line of a library's error, to be quoted in one of ours."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    details = getattr(error, "errors", None)
+    if callable(details):  # pydantic's: its first line only counts the errors
+        first = details()[0]
+        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
+    else:
+        text = str(error)
+    return f"{type(error).__name__}: {(text.splitlines() or [''])[0]}"
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def choose_experiments(store: Store) -> list[ExperimentRow]:
     if gone:
         st.warning(
             f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
-            "They may have been deleted, or belong to another database.",
+            "They may be deleted or damaged, or belong to another database.",
             icon=":material/search_off:",
         )
     return [known[i] for i in st.session_state["compare_ids"]]

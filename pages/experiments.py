@@ -9,6 +9,7 @@ from functools import partial
 import streamlit as st
 
 from fedcore import jobs
+from fedcore.errors import FedLensError
 from fedcore.plots.theme import STATUS
 from fedcore.progress import duration
 from fedcore.results import progress
@@ -161,11 +162,10 @@ def damaged_experiments() -> int:
     """Draw a line for each experiment that cannot be read, with the reason; return their number."""
     damaged = store.experiments.unreadable()
     for item in damaged:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            text = f"**{markup.md(item.name)}** (experiment {item.id}) is damaged: {markup.md(item.reason)}"
-            st.error(text, icon=":material/broken_image:")
-            if session.writable() and st.button("Delete", icon=":material/delete:", key=f"damaged_{item.id}"):
-                actions.confirm_delete_damaged(item)
+        left, right = st.columns([9, 1], vertical_alignment="center")
+        markup.show_error(FedLensError(f"{item.name}: {item.reason}"), left)
+        if session.writable() and right.button("Delete", icon=":material/delete:", key=f"damaged_{item.id}"):
+            actions.confirm_delete_damaged(item)
     return len(damaged)
 
 

@@ -215,3 +215,8 @@ def test_a_run_with_damaged_texts_stays_listed(ours):
 def test_json_of_ours_is_written_with_the_columns_of_the_schema(theirs):
     content = json.loads(Store(theirs).experiments.to_json([1]))
     assert set(content["experiments"][0]["runs"][0]["tables"]) == set(schema.RUN_TABLES)
+
+
+def test_the_reason_names_the_wrong_value(ours):
+    run_sql(ours, "UPDATE experiments SET config='{\"name\": 1}'")
+    assert "name: Input should be a valid string" in Store(ours).experiments.unreadable()[0].reason

@@ -1,0 +1,46 @@
+"""An experiment that cannot be read is one line of the page, and can be deleted there."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.store import Store
+from tests.support.pages import Opened
+
+
+@pytest.fixture
+def damaged(filled: Path) -> Path:
+    with closing(sqlite3.connect(filled)) as connection, connection:
+        connection.execute("UPDATE experiments SET config='{}', name='Odd <b>' WHERE id=1")
+    return filled
+
+
+def test_a_damaged_experiment_is_one_line_and_can_be_deleted(open_page: Opened, damaged: Path) -> None:
+    app = open_page()
+    (line,) = [e.value for e in app.error]
+    assert "experiment 1 cannot be read" in line and "Odd" in line and "<b>" not in line
+    assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things"]
+    app = next(b for b in app.button if b.key == "damaged_1").click().run()
+    assert [b.key for b in app.button if b.key == "delete_damaged_confirmed"]
+    Store(damaged).experiments.delete(1)  # as that button does: a dialog's button cannot be pressed here
+    assert not open_page().error
+
+
+@pytest.mark.parametrize("page", ["compare", "live", "new", "data"])
+def test_the_other_pages_go_on_without_it(open_page: Opened, damaged: Path, page: str) -> None:
+    open_page(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "query"), [("compare", {"ids": "1"}), ("live", {"id": "1"}), ("run", {"id": "1"})]
+)
+def test_a_link_to_it_says_what_is_wrong(
+    open_page: Opened, damaged: Path, page: str, query: dict[str, str]
+) -> None:
+    app = open_page(page, **query)
+    shown = [e.value for kind in ("error", "warning", "info") for e in app.get(kind)]
+    assert any("cannot be read" in text or "damaged" in text for text in shown), shown
