@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
+from fedcore.store import liveness
 from pages.live_view import chart as live_chart
 from tests.support import fill
 from tests.support.markup import elements
@@ -25,10 +26,14 @@ def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def filled(filled_once: Path, tmp_path: Path) -> Path:
+def filled(filled_once: Path, tmp_path: Path) -> Iterator[Path]:
     """A finished experiment (1: two methods, two seeds) and one in the middle of things (2)."""
     shutil.copytree(filled_once, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "runs.db"
+    db = tmp_path / "runs.db"
+    owners = fill.keep_alive(db)
+    yield db
+    for owner in owners:
+        liveness.let_go(db, owner)
 
 
 @pytest.fixture

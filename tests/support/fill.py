@@ -14,7 +14,8 @@ from fedcore.methods import registry
 from fedcore.seeds import numpy_generator
 from fedcore.store import Created, Store
 from fedcore.store.database import writing
-from fedcore.store.liveness import new_owner
+from fedcore.store.jobs import RUNS
+from fedcore.store.liveness import hold, let_go, new_owner
 from fedcore.store.run_writer import RunWriter
 
 CLIENTS = ("0°", "15°", "30°", "45°", "60°", "75°")
@@ -136,12 +137,21 @@ def start(db: Path, experiment: Experiment) -> tuple[Created, list[RunWriter]]:
     Store(db).prepare()
     created = Store(db).experiments.create(experiment)
     owner = new_owner()
+    hold(db, owner)
     writers = []
     for _ in created.run_ids:
         writer = RunWriter(Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id))
         writer.claim.begin()
         writers.append(writer)
     return created, writers
+
+
+def keep_alive(db: Path) -> list[str]:
+    """Hold the locks of the runs that say ``running`` in a copy of a database; returns their owners."""
+    owners = sorted({row["owner"] for row in Store(db).jobs.live(RUNS)})
+    for owner in owners:
+        hold(db, owner)
+    return owners
 
 
 def config_of(writer: RunWriter) -> RunConfig:
@@ -174,6 +184,7 @@ def done(db: Path, experiment: Experiment | None = None) -> int:
     created, writers = start(db, experiment or an_experiment())
     for writer in writers:
         train(writer)
+    let_go(db, writers[0].claim.owner)
     with writing(db) as database:  # made-up runs take no time; a table with 0 s everywhere shows nothing
         database.execute(
             "UPDATE runs SET started_at=finished_at-12.5-id WHERE experiment_id=?", [created.experiment_id]
