@@ -31,7 +31,7 @@ from fedcore.progress import Progress
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
 from fedcore.store.jobs import RUNS, Claim, LostClaim
-from fedcore.store.liveness import give_up_reserve, hold, let_go
+from fedcore.store.liveness import give_up_reserve, let_go
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.runs import LOG_NAME
 from fedcore.store.tasks import ARRAYS_NAME
@@ -309,7 +309,6 @@ def work(
         if first.table is RUNS and not terminated():  # a task's low priority would be inherited
             revive(store)
 
-    hold(first.db, first.owner)
     try:
         with terminated, Heartbeat(store, (), beat_seconds, at_beat=keep_supervisor) as heartbeat:
             while claim is not None:

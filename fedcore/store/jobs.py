@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.errors import FedLensError
 from fedcore.progress import Progress
 from fedcore.store.database import BUSY_SECONDS, DatabaseFile, run_folder, task_folder, writing
-from fedcore.store.liveness import STALE_SECONDS, is_alive, is_held, remove_dead_lock
+from fedcore.store.liveness import STALE_SECONDS, hold, is_alive, is_held, remove_dead_lock
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -151,7 +151,8 @@ class Claim:
         self.update("pid=:pid", PROGRESS_PATIENCE, pid=pid)
 
     def begin(self) -> None:
-        """Record that this process starts or continues the job."""
+        """Record that this process starts or continues the job, and hold its owner's lock from now on."""
+        hold(self.db, self.owner)
         self.update(
             "pid=:pid, started_at=coalesce(started_at, :now), heartbeat_at=:now",
             pid=os.getpid(), now=time.time(),

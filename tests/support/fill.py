@@ -137,7 +137,6 @@ def start(db: Path, experiment: Experiment) -> tuple[Created, list[RunWriter]]:
     Store(db).prepare()
     created = Store(db).experiments.create(experiment)
     owner = new_owner()
-    hold(db, owner)
     writers = []
     for _ in created.run_ids:
         writer = RunWriter(Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id))

@@ -27,7 +27,7 @@ from fedcore.engine.events import GLOBAL, STAGES, Cell, Diagnostic, Entity, Roun
 from fedcore.errors import FedLensError, first_line
 from fedcore.store.database import DatabaseFile, resolve, writing
 from fedcore.store.jobs import TRAINING, Claim
-from fedcore.store.liveness import hold, let_go, new_owner
+from fedcore.store.liveness import let_go, new_owner
 from fedcore.store.own_results.attach import MAX_COUNT, MAX_ROUND, OwnRun, find_experiment, insert_own_runs
 from fedcore.store.run_writer import RunWriter
 from fedcore.store.writer import claim_new, insert_entities
@@ -98,7 +98,6 @@ class Recorder:
             self.experiment_id, (self.run_id,) = created.experiment_id, created.run_ids
             claim_new(database, [self.run_id], owner, None)
             insert_entities(database, self.run_id, (Entity(GLOBAL, "global", GLOBAL_NAME),))
-        hold(file.path, owner)
         self._claim = Claim(file.path, TRAINING, self.run_id, owner, 1)
         self._writer = RunWriter(self._claim)
         self._claim.begin()
