@@ -54,14 +54,6 @@ def state_dict(name: str) -> dict[str, Tensor]:
     return full | {"token_embedding.weight": table}
 
 
-def load(name: str) -> torch.nn.Module:
-    """Return the model in evaluation mode, built by open_clip's own constructor."""
-    register()
-    model = open_clip.create_model(name)
-    model.load_state_dict(state_dict(name))
-    return model.eval()
-
-
 def save(
     name: str,
     full: dict[str, Tensor],

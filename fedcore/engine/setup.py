@@ -122,14 +122,10 @@ def set_up(
     federations, files = {}, {}
     for wanted, backbone in loaded.items():
         reads = cls.reads(config, backbone.spec)
-        notes: list[str] = []
-        encoding = features.encode(backbone, images, reads, artifacts / "encodings", note=notes.append)
-        path = yield from relay(encoding, going_on)
+        path = yield from _encode(backbone, images, reads, artifacts / "encodings", going_on)
         files[path] = integrity.identity(path)
-        values = features.read(path)
-        yield from map(Notice, notes)
         federations[wanted] = build_federation(
-            images, inputs.assignment, values, backbone, run.seed, run.data.root
+            images, inputs.assignment, features.read(path), backbone, run.seed, run.data.root
         )
     federation = next(iter(federations.values()))
     method = cls(config, federation.problem)
@@ -145,6 +141,16 @@ def set_up(
         encodings=files,
         content=content,
     )
+
+
+def _encode(
+    backbone: Backbone, images: ImageSet, reads: str, folder: Path, going_on: Callable[[Progress], bool]
+) -> Generator[Progress | Notice, None, Path]:
+    """Encode the images of a run, and say what was wrong with their former encoding."""
+    notes: list[str] = []
+    path = yield from relay(features.encode(backbone, images, reads, folder, note=notes.append), going_on)
+    yield from map(Notice, notes)
+    return path
 
 
 _TEXTS_IN_NOTICE = 12

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 import open_clip  # noqa: E402
 from open_clip.transform import PreprocessCfg, image_transform_v2  # noqa: E402
 
-from fedcore.clip import mini  # noqa: E402
+from fedcore.clip import backbone, mini  # noqa: E402
 from fedcore.data.drawn import (  # noqa: E402
     digits,
     shapes,
@@ -19,7 +19,7 @@ DRAWN = ("photo", "cartoon", "sketch+30", "mosaic-30")
 
 
 def zero_shot(name, data):
-    model = mini.load(name)
+    model = backbone.load(name).model
     preprocess = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
     tokens = open_clip.get_tokenizer(name)([data.template.format(c) for c in data.classes])
     with torch.no_grad():
