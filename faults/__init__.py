@@ -2,7 +2,7 @@
 
 ``make faults`` runs every family (docs/reliability.md). A defect is one of three: a silent difference, which
 is another number than without the fault and nothing said; a wrong state, such as a row that says "running"
-while no process works for it; and a raw error, which is anything but one line of plain English.
+while no process works for it; and a raw error, which is anything but FedLens' own sentence.
 """
 
 import os

@@ -30,8 +30,7 @@ def try_once(lab: Lab, chosen: Family, seed: int, number: int, folder: Path) -> 
     try:
         return chosen.attempt(lab, folder, rng)
     except FedLensError as error:
-        said = str(error)
-        return Verdict(Outcome.RAW if "\n" in said else Outcome.REFUSED, said)
+        return Verdict(Outcome.REFUSED, str(error))
     except Defect as error:
         return Verdict(error.outcome, str(error))
     except Exception as error:  # noqa: BLE001 - a raw error is what we look for

@@ -98,7 +98,7 @@ def attempt_database(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdic
     code = process.wait()
     text = result.read_text() if result.exists() else ""
     if code == 3:
-        return Verdict(Outcome.RAW if "\n" in text else Outcome.REFUSED, f"{done}: {text}")
+        return Verdict(Outcome.REFUSED, f"{done}: {text}")
     if code:
         last = (folder / "export.log").read_text().strip().splitlines()[-1:]
         return Verdict(Outcome.RAW, f"{done}: {''.join(last) or f'exit status {code}'}")

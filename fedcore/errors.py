@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 """What reading a damaged value raises."""
 
 
@@ -18,7 +18,7 @@ class FedLensError(ValueError):
     """
 
     def __init__(self, message: str, field: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(" ".join(message.splitlines()))  # paths and values that it quotes may have several
         self.field = field
 
     def line(self) -> str:

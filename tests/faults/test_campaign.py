@@ -34,7 +34,6 @@ def judged(error: Exception, folder: Path) -> Verdict:
     ("error", "outcome"),
     [
         (FedLensError("the disk is full; free some space"), Outcome.REFUSED),
-        (FedLensError("two\nlines"), Outcome.RAW),
         (Difference("a row differs"), Outcome.DIFFERENT),
         (Defect("a row says running"), Outcome.STATE),
         (KeyError("round"), Outcome.RAW),

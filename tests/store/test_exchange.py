@@ -146,6 +146,10 @@ def broken(change: Callable[[dict], object]) -> Callable[[str], str]:
             "table rounds has no column 'warmth'",
         ),
         (broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["accuracy"]["rows"][0].pop()), "damaged"),
+        (
+            broken(lambda c: c["experiments"][1]["runs"][0]["tables"]["entities"]["rows"][0].clear()),
+            "damaged",
+        ),
         (broken(lambda c: c.update(experiments=[None])), "damaged"),
     ],
 )
