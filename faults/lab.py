@@ -22,7 +22,7 @@ from fedcore.config import backbones, dumps, expand, parse
 from fedcore.engine import setup
 from fedcore.jobs import job
 from fedcore.papers.experiments import preset, published
-from fedcore.results.export import clients_csv, rounds_csv, summary_csv
+from fedcore.results.export import clients_csv, rounds_csv, table_csv
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import new_owner
@@ -283,7 +283,7 @@ def export(db: Path) -> str:
                 row.pop(column)
     lines = (rounds_csv(store, ids) + clients_csv(store, ids)).splitlines()
     named = [line.partition(",")[2] for line in lines]  # without the experiment's name
-    return "\n".join((summary_csv(store, ids), *named, json.dumps(content)))
+    return "\n".join((table_csv(store, ids), *named, json.dumps(content)))
 
 
 def wait_for(condition: Callable[[], object], otherwise: str, seconds: float = 120.0) -> None:

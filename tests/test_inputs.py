@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedcore.config import Experiment, dumps, expand, load, loads, parse
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text, user_path
-from fedcore.results.export import rounds_csv, summary_csv
+from fedcore.results.export import rounds_csv, table_csv
 from fedcore.store import Recorder, Store
 from tests.support import fill
 
@@ -214,7 +214,7 @@ def check_import(db: Path, file: Path) -> None:
     assert store.experiments.unreadable() == []
     assert store.integrity.findings() == []
     ids = [e.id for e in store.experiments.all(include_archived=True)]
-    for export in (summary_csv, rounds_csv):
+    for export in (table_csv, rounds_csv):
         try:
             export(store, ids)
         except FedLensError as error:

@@ -17,7 +17,7 @@ from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
 from fedcore.results.comparison import compare, partial_fields
-from fedcore.results.export import summary_csv
+from fedcore.results.export import table_csv
 from fedcore.store import Store
 from tests.support.jobs import wait_for
 
@@ -152,7 +152,7 @@ def test_it_is_planned_trained_by_a_job_and_compared(file, tmp_path, monkeypatch
     assert set(groups) == {"zero-shot", "open-door"}
     assert groups["open-door"].label == "Open door"
     assert groups["open-door"].stats["personal"].mean > groups["zero-shot"].stats["personal"].mean
-    table = list(csv.DictReader(io.StringIO(summary_csv(Store(db), [created.experiment_id], ["last"]))))
-    printed = [r for r in table if r["method_name"] == "open-door"]
-    assert printed and {r["method"] for r in printed} == {"Open door"}
+    table = list(csv.DictReader(io.StringIO(table_csv(Store(db), [created.experiment_id]))))
+    printed = [r for r in table if r["method"] == "open-door"]
+    assert printed and {r["label"] for r in printed} == {"Open door"}
     assert {r["n"] for r in printed} == {"1"}

@@ -21,7 +21,7 @@ commands = typer.Typer()
 def export(
     ids: Annotated[list[int], typer.Argument(metavar="ID", help="Experiments")],
     table: Annotated[
-        Literal["summary", "rounds", "clients", "experiment"],
+        Literal["summary", "domains", "configs", "breakdowns", "rounds", "clients", "experiment"],
         typer.Option(help="Which table; experiment: everything that was recorded, to import elsewhere"),
     ] = "summary",
     format: Annotated[Literal["csv", "latex", "json"], typer.Option(help="File format")] = "csv",
@@ -36,24 +36,41 @@ def export(
         Literal["t", "wilcoxon"] | None,
         typer.Option(help="Paired test over seeds against the baseline (default: t)"),
     ] = None,
+    rule: Annotated[
+        Literal["last", "best", "mean10"],
+        typer.Option(help="Reported round: the last, the best on validation, or the mean of the last ten"),
+    ] = "last",
+    digits: Annotated[
+        int | None, typer.Option("--decimals", min=0, max=6, help="Decimals of the LaTeX table (default: 2)")
+    ] = None,
     db: Database = None,
 ) -> int:
     """Export the numbers of a comparison."""
     from fedcore.papers.printed import printed_values
     from fedcore.results import export as tables
+    from fedcore.results import latex
     from fedcore.store import Store
 
     if baseline is not None and (table, format) != ("summary", "csv"):
         raise FedLensError("only the summary as csv compares with a baseline", "baseline")
     if test is not None and baseline is None:
         raise FedLensError("name the method to test against with --baseline", "test")
+    if digits is not None and format != "latex":
+        raise FedLensError("only the LaTeX table has chosen decimals", "decimals")
     store = Store(db)
     rows = [store.experiments.get(experiment_id) for experiment_id in ids]
     printed = partial(printed_values, experiments=[row.config for row in rows])
     writers: dict[tuple[str, str], Callable[[Store, Sequence[int]], str]] = {
-        ("summary", "csv"): partial(tables.summary_csv, baseline=baseline, test=test or "t", printed=printed),
-        ("summary", "latex"): partial(tables.summary_latex, printed=printed),
-        ("summary", "json"): partial(tables.summary_json, printed=printed),
+        ("summary", "csv"): partial(
+            tables.table_csv, rule=rule, baseline=baseline, test=test or "t", printed=printed
+        ),
+        ("summary", "latex"): partial(
+            latex.summary_latex, rule=rule, printed=printed, digits=2 if digits is None else digits
+        ),
+        ("summary", "json"): partial(tables.summary_json, rule=rule, printed=printed),
+        ("domains", "csv"): partial(tables.table_csv, table="domains", rule=rule),
+        ("configs", "csv"): partial(tables.table_csv, table="configs", rule=rule),
+        ("breakdowns", "csv"): partial(tables.table_csv, table="breakdowns", rule=rule),
         ("rounds", "csv"): tables.rounds_csv,
         ("clients", "csv"): tables.clients_csv,
         ("experiment", "json"): lambda store, ids: store.experiments.to_json(ids),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from fedcore.engine.events import Notice
 from fedcore.engine.loop import CHUNK
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
+from fedcore.paths import IN_CHECKOUT, PROJECT
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a run that begins."""
@@ -56,6 +59,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
         "processor_features": torch.backends.cpu.get_cpu_capability(),
         "fedlens": fedcore.__version__,
+        **({"commit": commit} if (commit := checkout_commit()) else {}),
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: metadata.version(name) for name in _PACKAGES},
@@ -73,6 +77,27 @@ def _wanted_threads() -> int | None:
     if given and not re.fullmatch(r"[1-9][0-9]{0,3}", given):
         raise FedLensError(f"{THREADS} is '{given[:40]}'; give a number of CPU threads, e.g. 4")
     return int(given) if given else None
+
+
+@cache
+def checkout_commit() -> str:
+    """Return the commit of FedLens' checkout, such as ``1b6fd86 with changes``; empty if it was installed.
+
+    Changes are those of tracked files since the commit.
+    """
+    git = ["git", "-C", str(PROJECT)]
+    try:
+        if not IN_CHECKOUT:
+            return ""
+        commit = _output([*git, "rev-parse", "--short", "HEAD"])
+        changed = _output([*git, "status", "--porcelain", "--untracked-files=no"])
+    except (OSError, subprocess.SubprocessError):  # no git, no repository, or a disk that does not answer
+        return ""
+    return f"{commit} with changes" if changed else commit
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def processor() -> str:

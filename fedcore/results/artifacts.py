@@ -24,6 +24,7 @@ _ENVIRONMENT_TITLES = {
     "device_name": "Name of the device",
     "fedlens": "FedLens",
     "python": "Python",
+    "commit": "Commit of FedLens",
     "torch": "torch",
     "torchvision": "torchvision",
     "numpy": "numpy",
@@ -90,14 +91,25 @@ def repeat_command(file: str, environment: Mapping[str, object]) -> str:
 
 
 def run_toml(store: Store, run_id: int) -> str:
-    """Return an experiment file that repeats one run, with all hyper-parameters of its method."""
+    """Return an experiment file that repeats one run, with all hyper-parameters of its method.
+
+    Its first line names the FedLens that trained the run.
+    """
     run = store.runs.config(run_id)
     shared = run.model_dump(include=SHARED)
     held_out = (run.held_out,) if run.held_out is not None else ()
     experiment = Experiment(
         name=f"Run {run_id} again", methods=(run.method,), seeds=(run.seed,), held_out=held_out, **shared
     )
-    return dumps(experiment)
+    return f"# {trained_with(store.runs.environment(run_id))}\n{dumps(experiment)}"
+
+
+def trained_with(environment: Mapping[str, object]) -> str:
+    """Name the FedLens that trained a run: ``Trained with FedLens 0.1.0, commit 1b6fd86``."""
+    if "fedlens" not in environment:
+        return "Trained with a FedLens that did not record its version"
+    commit = f", commit {environment['commit']}" if "commit" in environment else ""
+    return f"Trained with FedLens {environment['fedlens']}{commit}"
 
 
 @dataclass(frozen=True)

@@ -13,29 +13,25 @@ import json
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Literal
 
 from fedcore.data.split_codes import SPLITS, TEST, VALIDATION
 from fedcore.errors import FedLensError
-from fedcore.results.comparison import (
-    Comparison,
-    Group,
-    compare,
-    difference,
-    ranks,
-    shown_metrics,
-    significance,
+from fedcore.results.comparison import compare
+from fedcore.results.metrics import Rule
+from fedcore.results.printed import PrintedLookup, nothing_printed
+from fedcore.results.statistics import Test
+from fedcore.results.summary import (
+    BREAKDOWN_COLUMNS,
+    ROW_COLUMNS,
+    SUMMARY_COLUMNS,
+    breakdown_rows,
+    config_rows,
+    domain_rows,
+    summary_rows,
 )
-from fedcore.results.metrics import BREAKDOWNS, METRIC_HEADINGS, METRICS, RULES, Metric, Rule, value_per_seed
-from fedcore.results.printed import PrintedLookup, PrintedValue, PrintedValues, nothing_printed
-from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, Store
 
-SUMMARY_FIELDS = (
-    "setting", "method", "metric", "of", "selection_rule", "mean", "std", "n", "seeds", "runs",
-    "difference_to_baseline", "baseline", "test", "pairs", "p", "p_holm", "remark", "rounds", "method_name",
-    "printed", "printed_std", "printed_in", "comparability", "reasons_against_comparing",
-)  # fmt: skip
 ROUND_FIELDS = (
     "experiment", "run", "method", "label", "seed", "held_out", "round", "split", "point", "model",
     "model_kind", "test_set", "test_set_kind", "correct", "total", "accuracy", "loss",
@@ -49,7 +45,6 @@ STAGES = {BEFORE_AGGREGATION: "local", AFTER_AGGREGATION: "broadcast"}
 """Stages as the column ``point`` of the rounds names them."""
 EXPORTED = ((TEST, AFTER_AGGREGATION), (TEST, BEFORE_AGGREGATION), (VALIDATION, AFTER_AGGREGATION))
 """Splits and stages of the rounds' file, in its order."""
-_LATEX_MARKS = {"comparable": "", "with a caveat": r"$^\dagger$", "not comparable": r"$^\ddagger$"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 
@@ -61,108 +56,59 @@ def guarded(value: object) -> object:
     return value
 
 
-def summary_rows(
-    comparison: Comparison,
-    baseline: str | None = None,
-    test: Test = "t",
-    printed: PrintedValues | None = None,
-) -> list[dict[str, Any]]:
-    """Return a row per setting, method and metric, then per domain, client and held-out domain.
-
-    The column ``of`` names the latter. Accuracies have two decimals, p-values three significant digits.
-
-    Args:
-        baseline: label of the row from which differences are taken.
-        printed: values of papers; of several for one cell the first is written.
-    """
-    rows, printed = [], printed or PrintedValues()
-    for setting, title in comparison.settings.items():
-        groups = comparison.groups_in(setting)
-        pinned = next((g for g in groups if g.label == baseline), None)
-        tested = {m: significance(groups, pinned, m, test) for m in METRICS} if pinned else {}
-        for group in groups:
-            for metric, stat in group.stats.items():
-                gap = difference(group, pinned, metric)
-                row = _summary_row(comparison, title, group, METRICS[metric], stat)
-                row["seeds"] = " ".join(map(str, value_per_seed(group.runs, metric)))
-                row["difference_to_baseline"] = "" if gap is None else signed(gap, 2)
-                row["baseline"] = pinned.label if pinned else ""
-                row |= _printed_columns(printed.of(group, metric))
-                rows.append(row | _tested(tested.get(metric, {}).get(group.key), group.caveat))
-            for part, stats in group.breakdowns.items():
-                for name, stat in stats.items():
-                    rows.append(_summary_row(comparison, title, group, BREAKDOWNS[part], stat) | {"of": name})
-    return rows
+TableName = Literal["summary", "domains", "breakdowns", "configs"]
+TABLES: dict[TableName, str] = {
+    "summary": "a row per method and metric",
+    "domains": "a row per method, a column per domain",
+    "breakdowns": "a row per method and domain, client or held-out domain",
+    "configs": "a row per method, a column per field of its config",
+}
+"""Tables of a comparison; the column ``row`` is the same in all of them."""
 
 
-def _summary_row(comparison: Comparison, title: str, group: Group, metric: str, stat: Stat) -> dict[str, Any]:
-    return dict.fromkeys(SUMMARY_FIELDS, "") | {
-        "setting": title,
-        "method": group.label,
-        "metric": metric,
-        "selection_rule": RULES[comparison.rule],
-        "mean": _two(stat.mean),
-        "std": _two(stat.std),
-        "n": stat.n,
-        "seeds": " ".join(map(str, group.seeds)),
-        "runs": " ".join(str(v.run.id) for v in group.runs),
-        "rounds": group.config.rounds,
-        "method_name": group.method,
-        "remark": group.caveat,
-    }
-
-
-def _printed_columns(values: Sequence[PrintedValue]) -> dict[str, Any]:
-    """Return the columns of the first printed value, with the round that its paper reports."""
-    if not values:
-        return {}
-    first = values[0]
-    where = f"{first.source}: {first.method} ({RULES[first.rule]})"
-    return {
-        "printed": _two(first.value),
-        "printed_std": _two(first.std),
-        "printed_in": where,
-        "comparability": first.comparability.state,
-        "reasons_against_comparing": "; ".join(text for _, text in first.comparability.reasons),
-    }
-
-
-def _tested(test: PairedTest | None, caveat: str) -> dict[str, Any]:
-    """Return the columns of a test; its remark is joined with the row's caveat."""
-    if test is None:
-        return {}
-    p, adjusted = ("" if p is None else f"{p:.3g}" for p in (test.p, test.adjusted))
-    remark = "; ".join(filter(None, (test.remark, caveat)))
-    return {"test": TESTS[test.test], "pairs": test.n, "p": p, "p_holm": adjusted, "remark": remark}
-
-
-def _two(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def summary_csv(
+def table_csv(
     store: Store,
     experiment_ids: Iterable[int],
-    rules: Sequence[Rule] = tuple(RULES),
+    table: TableName = "summary",
+    rule: Rule = "last",
     baseline: str | None = None,
     *,
     test: Test = "t",
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
 ) -> str:
-    """Return mean, spread and n of every method and metric, for each rule that selects a round.
+    """Return one of ``TABLES`` as CSV, with the round that a rule selects.
+
+    Args:
+        baseline, test, printed: of the summary, see ``summary_rows``.
 
     Raises:
         FedLensError: field ``baseline``, when no row has that label.
     """
     ids = list(experiment_ids)
     store.integrity.require(ids)
-    comparisons = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
-    labels = dict.fromkeys(g.label for c in comparisons for g in c.groups)
+    comparison, names = compare(store, ids, rule, unfinished=unfinished), _names(store)
+    labels = dict.fromkeys(g.label for g in comparison.groups)
     if baseline is not None and baseline not in labels:
         raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
-    rows = [row for c in comparisons for row in summary_rows(c, baseline, test, printed(c))]
-    return _csv(SUMMARY_FIELDS, ([row[f] for f in SUMMARY_FIELDS] for row in rows))
+    if table == "summary":
+        rows = summary_rows(comparison, names, baseline, test, printed(comparison))
+    else:
+        rows = {"domains": domain_rows, "breakdowns": breakdown_rows, "configs": config_rows}[table](
+            comparison, names
+        )
+    first = {"summary": SUMMARY_COLUMNS, "breakdowns": BREAKDOWN_COLUMNS}.get(table, ROW_COLUMNS)
+    columns = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
+    return _csv(columns, ([_cell(row.get(name)) for name in columns] for row in rows))
+
+
+def _cell(value: object) -> object:
+    """Return a value as CSV holds it: nothing for None, lower case for yes and no."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+
+
+def _names(store: Store) -> dict[int, str]:
+    return {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
 
 def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
@@ -170,7 +116,7 @@ def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
     ids = list(experiment_ids)
     store.integrity.require(ids)
     runs = {r.id: r for r in store.runs.of_experiments(ids)}
-    names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
+    names = _names(store)
 
     def rows() -> Iterable[list[object]]:
         for split, stage in EXPORTED:
@@ -191,7 +137,7 @@ def clients_csv(store: Store, experiment_ids: Iterable[int]) -> str:
     ids = list(experiment_ids)
     store.integrity.require(ids)
     runs = store.runs.of_experiments(ids)
-    names = {e.id: e.name for e in store.experiments.all(include_archived=True)}
+    names = _names(store)
 
     def rows() -> Iterable[list[object]]:
         for run in runs:
@@ -224,142 +170,24 @@ def _csv(fields: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue()
 
 
-def summary_latex(
-    store: Store,
-    experiment_ids: Iterable[int],
-    rule: Rule = "last",
-    metrics: Sequence[Metric] | None = None,
-    *,
-    unfinished: bool = False,
-    printed: PrintedLookup = nothing_printed,
-) -> str:
-    """Return a booktabs table per setting: best bold, second underlined, spread in small type.
-
-    Args:
-        printed: finds the values of papers, which have columns of their own beside ours.
-    """
-    comparison = compare(store, experiment_ids, rule, unfinished=unfinished)
-    values, tables = printed(comparison), []
-    for setting, title in comparison.settings.items():
-        shown = shown_metrics(comparison.groups_in(setting))
-        chosen = shown if metrics is None else [m for m in metrics if m in comparison.metrics]
-        tables.append(_latex_table(comparison, setting, title, chosen, values))
-    return "\n".join(tables)
-
-
-def _latex_table(
-    comparison: Comparison, setting: str, title: str, metrics: Sequence[Metric], printed: PrintedValues
-) -> str:
-    groups = comparison.groups_in(setting)
-    with_printed = printed.metrics(groups)
-    heads = [
-        [METRIC_HEADINGS[m], *([f"{METRIC_HEADINGS[m]}, printed"] if m in with_printed else [])]
-        for m in metrics
-    ]
-    columns = ["Method", *(tex(h) for pair in heads for h in pair), "$n$"]
-    sources = (
-        f" Printed: {tex('; '.join(printed.of_rows(groups).sources))}." if with_printed & set(metrics) else ""
-    )
-    marked = {m: ranks(groups, m, 2) for m in metrics}
-    several = any(g.stats[m].std is not None for g in groups for m in metrics if m in g.stats)
-    spread = r"mean $\pm$ sample standard deviation over seeds" if several else "one seed"
-    lines = [
-        r"% needs \usepackage{booktabs}",
-        *(
-            "% " + " ".join(note.split())
-            for note in (*comparison.notes, *_printed_as(printed, groups, metrics))
-        ),
-        r"\begin{table}",
-        rf"  \caption{{{tex(title)}: accuracy in \%, {tex(RULES[comparison.rule])}, {spread}.{sources}}}",
-        rf"  \begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
-        r"    \toprule",
-        "    " + " & ".join(columns) + r" \\",
-        r"    \midrule",
-    ]
-    for group in groups:
-        cells = []
-        for m in metrics:
-            cells.append(_latex_cell(group, m, marked[m]))
-            cells += [_latex_printed(printed.of(group, m))] if m in with_printed else []
-        # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
-        label = f"{{{tex(group.label)}}}" + (r"$^\dagger$" if group.caveat else "")
-        lines.append("    " + " & ".join([label, *cells, _latex_n(group, metrics)]) + r" \\")
-    lines += [r"    \bottomrule", r"  \end{tabular}"]
-    caveats = [("with a caveat", f"{g.label}: {g.caveat}") for g in groups if g.caveat]
-    shown = [v for g in groups for m in metrics for v in printed.of(g, m)]
-    against = [(s, f"{v.method} printed: {text}") for v in shown for s, text in v.comparability.reasons]
-    for state, text in dict.fromkeys([*caveats, *against]):
-        lines.append(rf"  \par\smallskip{{\footnotesize {_LATEX_MARKS[state]} {tex(text)}}}")
-    return "\n".join([*lines, r"\end{table}", ""])
-
-
-def _latex_n(group: Group, metrics: Sequence[Metric]) -> str:
-    """Return the number of seeds in the means; if metrics differ, one per metric in the columns' order."""
-    counts = [group.stats[m].n if m in group.stats else 0 for m in metrics]
-    several = {n for n in counts if n}
-    return "/".join(map(str, counts if len(several) > 1 else several)) or "0"
-
-
-def _latex_cell(group: Group, metric: Metric, marked: tuple[set[str], set[str]]) -> str:
-    stat = group.stats.get(metric)
-    if stat is None:
-        return "--"
-    text = f"{stat.mean:.2f}"
-    if group.key in marked[0]:
-        text = rf"\textbf{{{text}}}"
-    elif group.key in marked[1]:
-        text = rf"\underline{{{text}}}"
-    return text if stat.std is None else rf"{text} {{\scriptsize $\pm$ {stat.std:.2f}}}"
-
-
-def _printed_as(printed: PrintedValues, groups: Sequence[Group], metrics: Sequence[Metric]) -> Iterable[str]:
-    """Say which method each value belongs to, where one cell has several different ones."""
-    for group in groups:
-        for metric in metrics:
-            names = {f"{f.value:.2f}": f.method for f in reversed(printed.of(group, metric))}
-            if len(names) > 1:
-                meanings = ", ".join(f"{value} is {name}" for value, name in reversed(names.items()))
-                yield f"{group.label}, {METRIC_HEADINGS[metric]} printed: {meanings}"
-
-
-def _latex_printed(values: Sequence[PrintedValue]) -> str:
-    """Return the printed values of one cell; several if papers print different ones."""
-    texts = [
-        f"{v.value:.2f}"
-        + ("" if v.std is None else rf" {{\scriptsize $\pm$ {v.std:.2f}}}")
-        + _LATEX_MARKS[v.comparability.state]
-        for v in values
-    ]
-    return " / ".join(dict.fromkeys(texts)) or "--"
-
-
-def tex(text: str) -> str:
-    """Escape text for LaTeX."""
-    special = {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
-        "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "·": r"$\cdot$", "°": r"$^\circ$",
-        "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
-    }  # fmt: skip
-    return "".join(special.get(c, c) for c in " ".join(text.split()))
-
-
 def summary_json(
     store: Store,
     experiment_ids: Iterable[int],
-    rules: Sequence[Rule] = tuple(RULES),
+    rule: Rule = "last",
     *,
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
 ) -> str:
-    """Return the summary with the config and environment of every run."""
+    """Return the summary and its breakdowns, with the config and environment of every run."""
     ids = list(experiment_ids)
     store.integrity.require(ids)
-    comparisons = [compare(store, ids, rule, unfinished=unfinished) for rule in rules]
+    comparison, names = compare(store, ids, rule, unfinished=unfinished), _names(store)
     runs = store.runs.of_experiments(ids)
     configs = store.runs.configs([r.id for r in runs])
     content = {
-        "format": "fedlens-summary-1",
-        "summary": [row for c in comparisons for row in summary_rows(c, printed=printed(c))],
+        "format": "fedlens-summary-2",
+        "summary": summary_rows(comparison, names, printed=printed(comparison)),
+        "breakdowns": breakdown_rows(comparison, names),
         "runs": [
             {
                 "id": r.id, "experiment": r.experiment_id, "method": r.method, "label": r.label,
@@ -369,7 +197,7 @@ def summary_json(
             for r in runs
         ],
     }  # fmt: skip
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def file_name(name: str, table: str, suffix: str, mark: str = "") -> str:

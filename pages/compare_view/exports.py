@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore.papers.printed import printed_values
-from fedcore.results import export
+from fedcore.results import export, latex
 from fedcore.results.metrics import RULES, Rule
 from fedcore.results.printed import nothing_printed
 from fedcore.results.statistics import Test
@@ -39,33 +39,46 @@ def draw(
     )  # fmt: skip
     printed = partial(printed_values, experiments=[e.config for e in experiments])
     columns = printed if wanted else nothing_printed
-    latex = export.summary_latex(store, ids, rule, unfinished=unfinished, printed=columns)
+    digits = st.segmented_control(
+        "Decimals in the LaTeX table", [0, 1, 2, 3], default=2, required=True, key="latex_digits",
+    )  # fmt: skip
+    table = latex.summary_latex(
+        store, ids, rule, unfinished=unfinished, printed=columns, digits=2 if digits is None else digits
+    )
     shared: dict[str, Any] = {"unfinished": unfinished, "printed": printed}
-    summary_csv = partial(export.summary_csv, store, ids, (rule,), baseline, test=test, **shared)
-    summary_json = partial(export.summary_json, store, ids, (rule,), **shared)
+    summary_csv = partial(export.table_csv, store, ids, "summary", rule, baseline, test=test, **shared)
+    summary_json = partial(export.summary_json, store, ids, rule, **shared)
+
+    def other(name: export.TableName) -> Callable[[], str]:
+        return partial(export.table_csv, store, ids, name, rule, unfinished=unfinished)
+
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         ("Summary CSV", "summary", "csv", summary_csv),
+        ("Domains CSV", "domains", "csv", other("domains")),
+        ("Configs CSV", "configs", "csv", other("configs")),
+        ("Breakdowns CSV", "breakdowns", "csv", other("breakdowns")),
         ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(store, ids)),
         ("Clients CSV", "clients", "csv", lambda: export.clients_csv(store, ids)),
-        ("LaTeX table", "summary", "tex", partial(_checked, store, ids, latex)),
+        ("LaTeX table", "summary", "tex", partial(_checked, store, ids, table)),
         ("Whole experiment JSON", "experiment", "json", lambda: store.experiments.to_json(ids)),
         ("Summary JSON", "summary", "json", summary_json),
     )
     with st.container(horizontal=True):
-        for label, table, suffix, made in files:
+        for label, content, suffix, made in files:
             st.download_button(
                 label,
                 made,
-                export.file_name(name, table, suffix, mark),
+                export.file_name(name, content, suffix, mark),
                 on_click="ignore",
                 icon=":material/download:",
-                key=f"file_{table}_{suffix}",
+                key=f"file_{content}_{suffix}",
             )
     st.caption(
-        f"Summary: one row per method and metric, domain and client, with two decimals; reported round: "
-        f"{RULES[rule]}, as on this page. Rounds: one row per run, round, split, model and test set, with "
-        "counts. Clients: one row per run, round and client. Whole experiment: everything that was recorded, "
-        "for import into another FedLens (`fedlens import FILE.json`). To save a chart, use the camera in "
-        "its menu."
+        f"Summary: one row per method and metric; reported round: {RULES[rule]}, as on this page. "
+        "Domains: one row per method, one column per domain. Configs: one row per method with all fields. "
+        "Breakdowns: one row per method and domain or client. The column row is the same in these four. "
+        "Rounds: one row per run, round, split, model and test set, with counts. Clients: one row per run, "
+        "round and client. Whole experiment: everything that was recorded, for import into another FedLens "
+        "(`fedlens import FILE.json`). To save a chart, use the camera in its menu."
     )
-    st.code(latex, language="latex", wrap_lines=True)
+    st.code(table, language="latex", wrap_lines=True)

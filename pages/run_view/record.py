@@ -7,7 +7,7 @@ import time
 import streamlit as st
 
 from fedcore.results import progress
-from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml
+from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml, trained_with
 from fedcore.store import RunRow
 from pages.widgets import markup, session
 
@@ -49,8 +49,8 @@ def reproduce(run: RunRow) -> None:
         st.caption("Save it in the folder of FedLens and run there, with its environment active:")
         st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
         st.caption(
-            "The same machine, versions and config give the same numbers, in a new experiment beside this "
-            "one. The config below lists all hyper-parameters."
+            f"{trained_with(environment)}. The same machine, versions and config give the same numbers, in a "
+            "new experiment beside this one. The config below lists all hyper-parameters."
         )
     else:
         st.info(

@@ -302,8 +302,7 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "FedOT" in printed and printed.count("\n") > 2
     for table, kind in (
-        ("rounds", "csv"),
-        ("clients", "csv"),
+        *((table, "csv") for table in ("domains", "configs", "breakdowns", "rounds", "clients")),
         ("summary", "latex"),
         ("summary", "json"),
         ("experiment", "json"),
@@ -314,6 +313,7 @@ def test_export_prints_or_writes(db, toml, fake, tmp_path, capsys):
     assert capsys.readouterr().out == ""
     assert run("export", 1, "--db", db, "--table", "rounds", "--format", "latex") == 2
     assert run("export", 8, "--db", db) == 2
+    assert run("export", 1, "--db", db, "--decimals", "1") == 2
     folder = tmp_path / "results"
     folder.mkdir()
     assert run("export", 1, "--db", db, "--format", "latex", "-o", folder) == 0

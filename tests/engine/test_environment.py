@@ -2,6 +2,7 @@
 
 import platform
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -205,3 +206,28 @@ def test_an_encoding_that_was_only_touched_is_no_reason_to_stop(tmp_path):
     for event in train(run, artifacts=tmp_path, folder=tmp_path / "run"):
         if isinstance(event, RoundFinished):
             next((tmp_path / "encodings").glob("*.npy")).touch()
+
+
+def test_the_commit_of_the_checkout_says_whether_files_were_changed(tmp_path, monkeypatch):
+    def git(*arguments: str) -> str:
+        names = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        done = subprocess.run(
+            ["git", "-C", tmp_path, *names, *arguments], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setattr(environment, "PROJECT", tmp_path)
+    monkeypatch.setattr(environment, "IN_CHECKOUT", True)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    commit = environment.checkout_commit.__wrapped__
+    assert commit() == "", "no repository"
+    git("init", "-q")
+    (tmp_path / "file").write_text("a")
+    git("add", "file")
+    git("commit", "-q", "-m", "first")
+    (tmp_path / "other").write_text("not tracked")
+    assert commit() == git("rev-parse", "--short", "HEAD")
+    (tmp_path / "file").write_text("b")
+    assert commit().endswith(" with changes")
+    monkeypatch.setattr(environment, "IN_CHECKOUT", False)
+    assert commit() == ""

@@ -16,7 +16,7 @@ from fedcore.papers.comparability import FILE, comparability, reasons
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
 from fedcore.papers.printed import printed_values
 from fedcore.papers.reproductions import reproductions
-from fedcore.results import export
+from fedcore.results import export, latex
 from fedcore.results.comparison import compare
 from fedcore.results.printed import STATES, Comparability
 from fedcore.store import Store
@@ -147,13 +147,13 @@ def test_a_value_that_is_not_comparable_has_no_difference(tmp_path: Path) -> Non
 def test_exports_name_the_state_and_the_reasons(feddeap) -> None:
     db, experiment = feddeap
     lookup = partial(printed_values, experiments=[experiment])
-    table = csv.DictReader(io.StringIO(export.summary_csv(Store(db), [1], ("last",), printed=lookup)))
-    rows = {(r["method"], r["metric"]): r for r in table}
-    row = rows["FedDEAP", "Personal accuracy"]
+    table = csv.DictReader(io.StringIO(export.table_csv(Store(db), [1], printed=lookup)))
+    rows = {(r["label"], r["metric"]): r for r in table}
+    row = rows["FedDEAP", "personal"]
     assert row["comparability"] == "with a caveat" and "rounded up" in row["reasons_against_comparing"]
-    assert not rows["FedDEAP", "Worst client"]["comparability"]
-    latex = export.summary_latex(Store(db), [1], "last", printed=lookup)
-    assert r"$^\dagger$" in latex and "FedDEAP printed: the printed accuracies fit" in latex
+    assert not rows["FedDEAP", "worst"]["comparability"]
+    lines = latex.summary_latex(Store(db), [1], "last", printed=lookup)
+    assert r"$^\dagger$" in lines and "FedDEAP printed: the printed accuracies fit" in lines
 
 
 def test_another_rule_than_the_paper_s_is_a_caveat(feddeap) -> None:

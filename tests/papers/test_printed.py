@@ -14,7 +14,7 @@ from fedcore.config import Experiment
 from fedcore.papers import printed, published
 from fedcore.papers.published import PAPERS
 from fedcore.papers.reproductions import reproductions
-from fedcore.results import export
+from fedcore.results import export, latex
 from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import METRICS
 from fedcore.results.printed import PrintedValues
@@ -50,7 +50,7 @@ def test_a_row_has_what_its_paper_prints_of_it(pacs: tuple[Path, Experiment]) ->
     assert shown["FedOT(-o)"] == {"generalisation": ["94.51"]}, "Table 2 prints nothing else of it"
     assert found.metrics(comparison.groups) == {"generalisation", "personalisation", "comprehensive"}
     assert found.sources == ["FedOT, Tables 1, 2, 3, 5, 9 (best on validation)"]
-    assert found.missing["VPT"] == "not implemented" and found.missing["FedCLIP"] == "not run"
+    assert found.missing["VPT"] == found.missing["FedCLIP"] == "not run"
     assert "FedOT" not in found.missing, "its random init has no row, but it has"
 
 
@@ -131,7 +131,7 @@ def test_an_experiment_whose_values_do_not_exist_has_none(pacs: tuple[Path, Expe
 def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     lookup = partial(printed.printed_values, experiments=[experiment])
-    lines = export.summary_latex(Store(db), [1], "best", printed=lookup).splitlines()
+    lines = latex.summary_latex(Store(db), [1], "best", printed=lookup).splitlines()
     head = next(line for line in lines if line.strip().startswith("Method"))
     names = [cell.strip() for cell in head.removesuffix(r"\\").split("&")]
     assert names[1:7] == ["G", "G, printed", "P", "P, printed", "C", "C, printed"]
@@ -142,23 +142,21 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
     assert len(row) == len(names) and rf"{{l{'r' * (len(names) - 1)}}}" in "\n".join(lines)
     assert "Printed: FedOT, Tables 1, 2, 3, 5, 9 (best on validation).}" in "\n".join(lines)
     assert "% FedOT, G printed: 94.68 is FedOT, 94.26 is FedOT(+B)" in lines
-    without = export.summary_latex(Store(db), [1], "best")
+    without = latex.summary_latex(Store(db), [1], "best")
     assert "rinted" not in without and "94.68" not in without
 
 
 def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     lookup = partial(printed.printed_values, experiments=[experiment])
-    table = list(csv.DictReader(io.StringIO(export.summary_csv(Store(db), [1], ("best",), printed=lookup))))
+    table = list(csv.DictReader(io.StringIO(export.table_csv(Store(db), [1], rule="best", printed=lookup))))
     comparison = compare(Store(db), [1], "best")
     found = printed.printed_values(comparison, [experiment])
-    filed = {(r["method"], r["metric"]): r for r in table if not r["of"]}
+    filed = {(r["label"], r["metric"]): r for r in table}
     for group in comparison.groups:
         for metric in group.stats:
-            row, figures = filed[group.label, METRICS[metric]], found.of(group, metric)
-            assert row["printed"] == (f"{figures[0].value:.2f}" if figures else "")
-    assert filed["FedOT", "Generalisation G"]["printed_in"] == (
-        "FedOT, Table 1: FedOT (best on validation)"
-    ), "with the paper's own rule: a file has a row for every rule"
-    rows = json.loads(export.summary_json(Store(db), [1], ("best",), printed=lookup))["summary"]
-    assert [r["printed"] for r in rows] == [r["printed"] for r in table]
+            row, figures = filed[group.label, metric], found.of(group, metric)
+            assert row["printed"] == (str(figures[0].value) if figures else "")
+    assert filed["FedOT", "generalisation"]["printed_in"] == ("FedOT, Table 1: FedOT (best on validation)")
+    rows = json.loads(export.summary_json(Store(db), [1], "best", printed=lookup))["summary"]
+    assert [r["printed"] for r in rows] == [float(r["printed"]) if r["printed"] else None for r in table]

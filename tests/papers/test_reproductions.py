@@ -74,7 +74,7 @@ def test_condition_number_is_the_last_round_s(fedot):
 def test_nothing_is_blank(fedot):
     _, experiment, rows = fedot
     assert len(rows) == len(published.values_of(experiment))
-    assert find(rows, table="1", method="VPT", metric="generalization").measured_text == "not implemented"
+    assert find(rows, table="1", method="VPT", metric="generalization").measured_text == "not run"
     assert find(rows, table="1", method="FedOT(+B)", metric="generalization").status == "measured", (
         "r = 1 is FedOT"
     )
@@ -110,7 +110,7 @@ def test_a_seed_counts_when_all_held_out_domains_are_done(tmp_path):
 def test_runs_of_another_setting_do_not_count(fedot, change):
     db, experiment, _ = fedot
     rows = reproductions(Store(db), experiment.model_copy(update=change))
-    assert {r.status for r in rows} == {"not run", "not implemented"}
+    assert {r.status for r in rows} == {"not run"}
 
 
 def test_domains_traffic_and_what_no_run_gives(tmp_path):

@@ -8,12 +8,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results import export
+from fedcore.results import export, latex
 from fedcore.results.comparison import compare, ranks, significance
-from fedcore.results.metrics import BREAKDOWNS, METRICS, RULES, value_per_seed
+from fedcore.results.metrics import METRICS, RULES, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.store import Store
 from tests.support import fill
@@ -24,23 +25,50 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
+    """Tidy: a row per method and metric, machine names, numbers that pandas reads as such."""
     found = compare(Store(filled), [1], "last")
-    table = rows(export.summary_csv(Store(filled), [1], ("last",), "PromptFL"))
-    overall = [r for r in table if not r["of"]]
-    assert len(overall) == sum(len(g.stats) for g in found.groups)
+    frame = pd.read_csv(io.StringIO(export.table_csv(Store(filled), [1], baseline="PromptFL")))
+    assert len(frame) == sum(len(g.stats) for g in found.groups)
+    assert not frame.duplicated(["label", "metric"]).any()
+    assert set(frame["metric"]) <= set(METRICS) and set(frame["rule"]) == {"last"}
     for group in found.groups:
         for metric, stat in group.stats.items():
-            (row,) = [r for r in overall if r["method"] == group.label and r["metric"] == METRICS[metric]]
-            assert float(row["mean"]) == pytest.approx(stat.mean, abs=0.005)
-            assert float(row["std"]) == pytest.approx(stat.std, abs=0.005)
-            assert row["n"] == "3"
-            assert row["selection_rule"] == "last round"
-            assert row["baseline"] == "PromptFL"
+            row = frame.set_index(["label", "metric"]).loc[(group.label, metric)]
+            assert row["mean"] == pytest.approx(stat.mean) and row["std"] == pytest.approx(stat.std)
+            assert (row["n"], row["baseline"], row["method"]) == (3, "PromptFL", group.method)
+    first = frame.iloc[0]
+    assert (first["experiment"], first["data"], first["backbone"], first["partition"], first["clients"]) == (
+        "Rotated digits, made up", "rotated-digits", "mini-vit", "domain", 6,
+    )  # fmt: skip
+    numbers = ("clients", "rounds", "mean", "std", "n", "difference", "pairs", "p", "p_holm")
+    assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in numbers)
+    assert frame["held_out"].dtype == bool
 
 
-def test_all_rules_by_default(filled: Path) -> None:
-    table = rows(export.summary_csv(Store(filled), [1]))
-    assert {r["selection_rule"] for r in table} == set(RULES.values())
+def test_another_rule_is_another_file(filled: Path) -> None:
+    for rule in RULES:
+        assert {r["rule"] for r in rows(export.table_csv(Store(filled), [1], rule=rule))} == {rule}
+
+
+def test_configs_and_domains_join_the_summary_by_row(filled: Path) -> None:
+    found = compare(Store(filled), [1])
+    summary, domains, configs = (
+        pd.read_csv(io.StringIO(export.table_csv(Store(filled), [1], table)))
+        for table in ("summary", "domains", "configs")
+    )
+    assert len(configs) == len(found.groups) and configs["row"].is_unique
+    joined = summary.merge(configs, on="row", suffixes=("", "_config"))
+    assert len(joined) == len(summary)
+    ours = next(g for g in found.groups if g.label == "FedOT")
+    fields = configs.set_index("label").loc["FedOT"]
+    assert fields["method.config.lr"] == ours.fields["method.config.lr"]
+    assert {name for g in found.groups for name in g.fields} <= set(configs.columns)
+    wide = domains.set_index(["label", "breakdown"])
+    for group in found.groups:
+        for name, stat in group.breakdowns["domain"].items():
+            assert wide.loc[(group.label, "domain"), name] == pytest.approx(stat.mean)
+            assert wide.loc[(group.label, "domain"), f"{name}_std"] == pytest.approx(stat.std)
+    assert set(domains["row"]) == set(configs["row"])
 
 
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
@@ -72,19 +100,19 @@ def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": "=1+1"})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,), "name": "@evil"}))
-    assert {r["method"] for r in rows(export.summary_csv(Store(db), [number]))} == {"'=1+1"}
+    assert {r["label"] for r in rows(export.table_csv(Store(db), [number]))} == {"'=1+1"}
     table = rows(export.rounds_csv(Store(db), [number]))
     assert {(r["label"], r["experiment"]) for r in table} == {("'=1+1", "'@evil")}
 
 
 def test_latex_marks_best_and_second(filled: Path) -> None:
-    text = export.summary_latex(Store(filled), [1])
+    text = latex.summary_latex(Store(filled), [1])
     found = {g.label: g.stats["personal"] for g in compare(Store(filled), [1]).groups}
     assert rf"\textbf{{{found['FedOT'].mean:.2f}}} {{\scriptsize $\pm$ {found['FedOT'].std:.2f}}}" in text
     assert rf"\underline{{{found['FedAlign'].mean:.2f}}}" in text
     assert r"last round, mean $\pm$ sample standard deviation over seeds.}" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
-    assert export.tex("a_b & 5%") == r"a\_b \& 5\%"
+    assert latex.tex("a_b & 5%") == r"a\_b \& 5\%"
 
 
 def test_latex_marks_what_its_two_decimals_show(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +121,17 @@ def test_latex_marks_what_its_two_decimals_show(filled: Path, monkeypatch: pytes
     means = iter((91.9, 82.64, 82.63, 70.0, 60.0))
     rows = tuple(replace(g, stats={"personal": Stat(next(means), None, 1)}) for g in found.groups)
     assert len(ranks(rows, "personal")[1]) == 2
-    monkeypatch.setattr(export, "compare", lambda *args, **options: replace(found, groups=rows))
-    text = export.summary_latex(Store(filled), [1])
+    monkeypatch.setattr(latex, "compare", lambda *args, **options: replace(found, groups=rows))
+    text = latex.summary_latex(Store(filled), [1])
     assert r"\underline{82.64}" in text and r"\underline{82.63}" not in text
+    one = latex.summary_latex(Store(filled), [1], digits=1)
+    assert one.count(r"\underline{82.6}") == 2 and "82.63" not in one
+
+
+def test_latex_tables_have_labels_of_their_own(filled: Path) -> None:
+    text = latex.summary_latex(Store(filled), [1], "best")
+    assert r"\label{tab:rotated-digits-by-domain-mini-vit-best}" in text
+    assert text.index(r"\caption") < text.index(r"\label") < text.index(r"\begin{tabular}")
 
 
 def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
@@ -105,7 +141,7 @@ def test_latex_of_any_label_is_one_line_that_compiles(tmp_path: Path) -> None:
     entries = tuple(experiment.methods[0].model_copy(update={"label": label}) for label in labels)
     changed = [e.model_copy(update={"config": {"blocks": 2**i}}) for i, e in enumerate(entries)]
     number = fill.done(db, experiment.model_copy(update={"methods": tuple(changed)}))
-    lines = export.summary_latex(Store(db), [number]).splitlines()
+    lines = latex.summary_latex(Store(db), [number]).splitlines()
     assert "last round, one seed.}" in lines[2]
     found = [line.partition(" & ")[0].strip() for line in lines[lines.index(r"    \midrule") + 1 :][:3]]
     assert found == [
@@ -122,12 +158,12 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
     elsewhere = experiment.data.model_copy(update={"name": "folder", "root": "/a"})
     number = fill.done(db, experiment.model_copy(update={"data": elsewhere}))
     why = "recorded before written descriptions were kept with a run"
-    lines = export.summary_latex(Store(db), [number]).splitlines()
+    lines = latex.summary_latex(Store(db), [number]).splitlines()
     marked = [line for line in lines if r"$^\dagger$" in line]
     assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
     assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
-    table = rows(export.summary_csv(Store(db), [number], ("last",), "Zero-shot CLIP", test="wilcoxon"))
-    assert {(r["method"], why in r["remark"]) for r in table} == {
+    table = rows(export.table_csv(Store(db), [number], baseline="Zero-shot CLIP", test="wilcoxon"))
+    assert {(r["label"], why in r["remark"]) for r in table} == {
         ("Zero-shot CLIP", False),
         ("FedAlign", True),
     }
@@ -143,16 +179,17 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: p
     group = replace(group, breakdowns={})
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
-    monkeypatch.setattr(export, "compare", lambda *args, **options: changed)
-    last = next(line for line in export.summary_latex(Store(filled), [1]).splitlines() if "FedOT" in line)
+    for module in (export, latex):
+        monkeypatch.setattr(module, "compare", lambda *args, **options: changed)
+    last = next(line for line in latex.summary_latex(Store(filled), [1]).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
     only = next(
         line
-        for line in export.summary_latex(Store(filled), [1], "last", ("global",)).splitlines()
+        for line in latex.summary_latex(Store(filled), [1], "last", ("global",)).splitlines()
         if "FedOT" in line
     )
     assert only.endswith(r"& 2 \\")
-    table = rows(export.summary_csv(Store(filled), [1], ("last",)))
+    table = rows(export.table_csv(Store(filled), [1]))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 
@@ -163,34 +200,40 @@ def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
     assert first["config"] == Store(filled).runs.config(first["id"]).model_dump(mode="json")
 
 
-def test_summary_has_every_domain_and_client(filled: Path) -> None:
+def test_json_holds_numbers_and_nulls(filled: Path) -> None:
+    content = json.loads(export.summary_json(Store(filled), [1]))
+    for row in content["summary"]:
+        assert isinstance(row["mean"], float) and isinstance(row["n"], int) and row["baseline"] is None
+        assert row["printed"] is None and row["difference"] is None
+    assert not any(
+        value == "" for row in content["summary"] + content["breakdowns"] for value in row.values()
+    )
+
+
+def test_breakdowns_have_every_domain_and_client(filled: Path) -> None:
     group = next(g for g in compare(Store(filled), [1]).groups if g.label == "SDFed")
-    table = rows(export.summary_csv(Store(filled), [1], ("last",)))
+    table = rows(export.table_csv(Store(filled), [1], "breakdowns"))
     for part, stats in group.breakdowns.items():
-        found = {
-            r["of"]: r
-            for r in table
-            if r["method"] == "SDFed" and r["metric"] == BREAKDOWNS[part] and r["of"]
-        }
+        found = {r["name"]: r for r in table if (r["label"], r["breakdown"]) == ("SDFed", part)}
         assert found.keys() == stats.keys()
         for name, stat in stats.items():
-            assert float(found[name]["mean"]) == pytest.approx(stat.mean, abs=0.005)
-            assert float(found[name]["std"]) == pytest.approx(stat.std, abs=0.005)
+            assert float(found[name]["mean"]) == pytest.approx(stat.mean)
+            assert float(found[name]["std"]) == pytest.approx(stat.std)
 
 
 def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
     found = compare(Store(filled), [1])
     pinned = next(g for g in found.groups if g.label == "PromptFL")
-    for test, name in (("t", "paired t-test"), ("wilcoxon", "Wilcoxon signed-rank test")):
+    for test in ("t", "wilcoxon"):
         tested = significance(found.groups, pinned, "personal", test)
-        table = rows(export.summary_csv(Store(filled), [1], ("last",), "PromptFL", test=test))
+        table = rows(export.table_csv(Store(filled), [1], baseline="PromptFL", test=test))
         for group in found.groups:
-            (row,) = [r for r in table if (r["method"], r["metric"]) == (group.label, "Personal accuracy")]
+            (row,) = [r for r in table if (r["label"], r["metric"]) == (group.label, "personal")]
             if group.key == pinned.key:
                 assert (row["p"], row["test"]) == ("", "")
                 continue
             paired = tested[group.key]
-            assert row["test"] == name and row["pairs"] == "3"
+            assert row["test"] == test and row["pairs"] == "3"
             assert float(row["p"]) == pytest.approx(paired.p, rel=0.01)
             assert float(row["p_holm"]) == pytest.approx(paired.adjusted, rel=0.01)
             assert row["remark"] == paired.remark
@@ -238,4 +281,4 @@ def test_a_baseline_that_is_not_there_is_refused(filled: Path) -> None:
     with pytest.raises(
         FedLensError, match="no method 'FedAvg' in the table; there are: Zero-shot CLIP, FedOT"
     ):
-        export.summary_csv(Store(filled), [1], baseline="FedAvg")
+        export.table_csv(Store(filled), [1], baseline="FedAvg")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcore.results.artifacts import environment_texts, kept_files, repeat_command
+from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml, trained_with
 from fedcore.store import Store
 from tests.support import fill
 
@@ -39,3 +39,15 @@ def test_the_command_repeats_device_and_threads_of_a_cpu_run():
 def test_the_environment_has_titles():
     said = environment_texts({"threads": 1, "tf32": False, "python": "3.11.7", "device_name": "a_b"})
     assert said == {"Threads": "1", "TF32": "no", "Python": "3.11.7", "Name of the device": "a_b"}
+
+
+def test_the_file_that_repeats_a_run_names_the_fedlens_that_trained_it(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    number = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    (run,) = Store(db).runs.of_experiments([number])
+    assert run_toml(Store(db), run.id).startswith(
+        "# Trained with a FedLens that did not record its version\n"
+    )
+    assert trained_with({"fedlens": "0.1.0"}) == "Trained with FedLens 0.1.0"
+    recorded = {"fedlens": "0.1.0", "commit": "1b6fd86 with changes"}
+    assert trained_with(recorded) == "Trained with FedLens 0.1.0, commit 1b6fd86 with changes"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results.export import clients_csv, rounds_csv, summary_csv, summary_json
+from fedcore.results.export import clients_csv, rounds_csv, summary_json, table_csv
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.integrity import copies
@@ -19,7 +19,7 @@ from fedcore.store.writer import delete_rounds_after
 from tests.support import fill
 
 EXPORTS = (
-    summary_csv,
+    table_csv,
     summary_json,
     rounds_csv,
     clients_csv,
