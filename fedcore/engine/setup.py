@@ -251,11 +251,11 @@ def build_federation(
         tuple(sets),
         problem,
         class_sets(images, assignment),
-        _unlabelled(images, assignment),
+        unlabelled_rows(images, assignment),
     )
 
 
-def _unlabelled(images: ImageSet, assignment: Assignment) -> torch.Tensor | None:
+def unlabelled_rows(images: ImageSet, assignment: Assignment) -> torch.Tensor | None:
     """Return the rows of the held-out domain outside its test set. Shape: -> (samples,)."""
     if assignment.held_out is None:
         return None
