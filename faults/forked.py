@@ -6,6 +6,7 @@ An attempt then starts in milliseconds. The processes do what ``fedlens run``, `
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -37,6 +38,7 @@ class Forked:
         log.parent.mkdir(parents=True, exist_ok=True)
         sys.stdout.flush()
         sys.stderr.flush()
+        gc.collect()
         self.pid = os.fork()
         if self.pid == 0:
             _be(function, log)
@@ -77,6 +79,7 @@ def _be(function: Callable[[], int | None], log: Path) -> None:
     code = 1
     try:
         os.setsid()
+        gc.freeze()  # a file object of the other process that is deleted here would close one of ours
         target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for old, new in ((nothing, 0), (target, 1), (target, 2)):

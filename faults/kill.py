@@ -6,7 +6,6 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -17,16 +16,14 @@ from faults.verdict import Family, Outcome, Verdict
 from fedcore.cli.main import main as fedlens
 from fedcore.config import dumps, parse
 from fedcore.errors import FedLensError
-from fedcore.jobs import job, supervisor
-from fedcore.jobs.launcher import LocalLauncher, Start, start_process
+from fedcore.jobs import supervisor
 from fedcore.store import Store
-from fedcore.store.jobs import RUNS, Claim
+from fedcore.store.jobs import RUNS
 
 SHARES = {"job": 0.8, "supervisor": 0.1, "foreground": 0.1}
 AGAIN = 0.3  # of the resumed runs are killed once more
 ROUNDS = EXPERIMENT["rounds"]
 PART_OF_A_ROUND = 0.3  # seconds
-REAL = 0.3  # share of the supervisors that start their jobs as the real one does, which takes seconds
 
 
 def attempt(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
@@ -89,13 +86,13 @@ def is_prepared(db: Path) -> bool:
         return False
 
 
-def _start(claim: Claim, lane: str) -> Any:
-    return Forked(lambda: 0 if job.work(claim, lane) == "done" else 1, claim.folder / "process.log")
+def supervise(db: Path, log: Path) -> Forked:
+    """Start a supervisor.
 
-
-def supervise(db: Path, log: Path, start: Start = _start) -> Forked:
-    """Start a supervisor; its jobs are forked from it unless ``start`` starts them in another way."""
-    serve = partial(supervisor.serve, db, device_ids=["cpu"], launcher=LocalLauncher(start), tick=0.05)
+    Its jobs are not forked but started as usual, which takes seconds: it keeps a connection of SQLite open,
+    and a process with one must not be forked.
+    """
+    serve = partial(supervisor.serve, db, device_ids=["cpu"], tick=0.05)
     return Forked(serve, log)
 
 
@@ -103,8 +100,7 @@ def _supervisor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
     """The supervisor dies, its job or both; the next supervisor takes over what lives."""
     db = copy(lab.encoded, folder)
     store, victim = Store(db), str(rng.choice(["supervisor", "job", "both"]))
-    start = start_process if rng.random() < REAL else _start
-    first = supervise(db, folder / "supervisor.log", start)
+    first = supervise(db, folder / "supervisor.log")
     try:
         wait_for_a_moment(db, first, rng)
         pids = [row["pid"] for row in store.jobs.live(RUNS) if row["pid"]]
@@ -114,7 +110,7 @@ def _supervisor(lab: Lab, folder: Path, rng: np.random.Generator) -> Verdict:
             for pid in pids:
                 with suppress(psutil.NoSuchProcess):
                     psutil.Process(pid).kill()
-        second = supervise(db, folder / "supervisor.log", start)
+        second = supervise(db, folder / "supervisor.log")
         wait_for(lambda: run(db).ended and run(db).status not in ("running", "stopping"), "no end of the run")
         if run(db).status != "done":
             store.runs.resume([RUN])
