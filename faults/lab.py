@@ -211,8 +211,8 @@ def train(db: Path, before: Callable[[], None] = lambda: None, log: Path | None 
     def work() -> int:
         before()
         claim = Store(db).jobs.claim(new_owner(), "cpu")
-        if claim is None:
-            raise Defect("no run could be claimed")
+        if claim is None:  # a supervisor was faster
+            return 0
         return job.run_process(claim, "cpu")
 
     return Forked(work, log or db.parent / "process.log")

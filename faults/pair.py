@@ -60,9 +60,11 @@ def _continued(lab: Lab, db: Path, process: Forked, did: str) -> Verdict:
     ended = {run.id: run.status for run in store.runs.get([FIRST, SECOND])}
     waiting = [run for run, status in ended.items() if status != "done"]
     store.runs.resume([run for run in waiting if ended[run] != "queued"])
-    if waiting:
+    if waiting:  # a supervisor that the first process has started may be faster
         process = train(db)
         process.wait()
+        done = ["done"] * 2
+        wait_for(lambda: [r.status for r in store.runs.get([FIRST, SECOND])] == done, f"{did}: no end")
     check_at_rest(db, [process])
     for run in (FIRST, SECOND):
         if recorded(db, run) != lab.pair_rows[run]:
