@@ -15,6 +15,7 @@ from fedcore.data.slow_work import NotPrepared, defer_slow_work, prepare_then
 from fedcore.engine import setup
 from fedcore.engine.plan import plan
 from fedcore.progress import Progress
+from fedcore.store import Store
 from tests.support.archives import pack
 from tests.support.layouts import WRITE
 from tests.support.work import collect
@@ -133,14 +134,19 @@ def test_a_check_and_a_run_say_how_far_they_are(tmp_path: Path):
             break
 
 
-def test_the_form_does_not_unpack_and_looks_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_form_does_not_unpack_and_looks_again_later(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+):
     from fedcore.engine import planner
     from pages.forms import planning
 
     monkeypatch.setattr(planning, "WAIT_SECONDS", 60)
     monkeypatch.setattr(planner, "ERROR_SECONDS", 0.0)  # "later" is at once
+    db = tmp_path_factory.mktemp("database") / "runs.db"
+    monkeypatch.setenv("FEDLENS_DB", str(db))
+    Store(db).prepare()
     root = str(packed(tmp_path))
-    values = experiment(root).model_dump()
+    values = {**experiment(root).model_dump(), "seeds": "1"}
     before = tree(tmp_path)
     _, planned, error = planning.plan_form(values)
     assert planned is None and "check the data set first" in str(error) and tree(tmp_path) == before

@@ -35,7 +35,9 @@ def test_fedalign_s_terms_prototypes_and_uploaded_features(tiny_backbone, tiny_f
             "cross_entropy": prompts.mean_loss(
                 state.shared["text"], torch.stack(features), labels, method.scale
             ),
-            "orthogonality": aligned.orthogonality(features, labels.tolist(), True),
+            "orthogonality": aligned.orthogonality(
+                features, labels.tolist(), True, method.config.orthogonality_norm
+            ),
             "prototypes": len(set(hits)),
             "uploaded_features": len(hits),
         }

@@ -117,18 +117,19 @@ def test_the_load_of_the_machine_is_said_while_something_runs(open_page: Opened,
     assert "CPU" not in html(open_page("live", id="1")), "it would be that of the last drawing"
 
 
-@pytest.mark.parametrize(("headless", "opened"), [(False, ["http://localhost:8599"]), (True, [])])
+@pytest.mark.parametrize(("headless", "opened"), [(False, ["http://localhost:8599/"]), (True, [])])
 def test_the_browser_is_opened_where_there_is_a_screen(
     headless: bool, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"server.headless": headless, "server.port": 8599}
+    options = {"server.headless": headless, "server.port": 8599, "server.baseUrlPath": ""}
     monkeypatch.setattr(st, "get_option", options.get)
+    monkeypatch.setattr(served.sys, "platform", "linux")
     monkeypatch.setattr(served, "READY_SECONDS", 0)
     shown: list[str] = []
     monkeypatch.setattr(served.webbrowser, "open", shown.append)
 
     async def start() -> None:
-        async with served.open_browser(served.app):
+        async with served.announced(served.app):
             later = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_later(0, later.set_result, None)
             await later

@@ -202,7 +202,7 @@ def test_encoding_ahead_is_asked_for_with_what_the_form_says(open_page: Opened, 
     ("label", "value", "says"),
     [
         ("Representation", "layer:x", "must be"),
-        ("Representation", "pixels", "must be"),
+        ("Representation", "tokens", "must be"),
         ("Backbone", "ViT-B-32", "needs weights"),
     ],
 )

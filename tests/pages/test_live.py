@@ -163,9 +163,13 @@ def test_runs_to_choose_from_have_names_of_their_own(open_page: Opened, tmp_path
     Store(db).experiments.create(held, device="none")
     app = open_page("live", id="1", live_view="Held-out domain by domain")
     app = button(app, "Stop").click().run()
-    chosen = next(m for m in app.multiselect if m.label == "Runs")
-    assert chosen.options == ["FedOT, seed 1, without 0°", "FedOT, seed 1, without 15°"]
+    offers = next(r for r in app.radio if r.label == "Runs")
+    assert offers.options == ["All: 2 runs", live_controls.CHOOSE]
     (run, other) = Store(db).runs.of_experiments([1])
+    assert list(live_controls.run_names([run, other]).values()) == [
+        "FedOT, seed 1, without 0°",
+        "FedOT, seed 1, without 15°",
+    ]
     assert live_controls.run_names([run, replace(other, held_out="0°")]) == {
         1: "FedOT, seed 1, without 0° (run 1)",
         2: "FedOT, seed 1, without 0° (run 2)",
