@@ -6,76 +6,19 @@ seed and held-out domain. A run can be repeated from its stored ``RunConfig`` al
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from fedcore.config.former_names import current_config
-
-LARGEST_INTEGER = 2**63 - 1
-"""The highest integer that TOML and SQLite hold."""
-LONGEST_PATH = 4096  # bytes
-FREE_TABLES = ("config", "sweep", "columns")
-"""Fields that are tables with any names."""
-MAX_DEPTH = 20
-"""Levels of lists and tables within one another."""
+from fedcore.config.values import LARGEST_INTEGER, Part, PathText
 
 
-def _path_text(value: str) -> str:
-    # whether it exists is asked where it is used: a stored run may name a folder of another machine
-    if "\0" in value or len(_text(value).encode()) > LONGEST_PATH:
-        raise ValueError("this cannot be a path: it is too long, or holds a null character")
-    return value
-
-
-def _plain(value: Any, depth: int = 0, tables: bool = True) -> Any:
-    """Refuse values that a TOML file or the database would give back as others, or not at all."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is not a number that can be stored; give a finite one")
-    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-        raise ValueError("this number has more than 64 bits; give a smaller one")
-    if isinstance(value, str):
-        _text(value)
-    elif isinstance(value, (list, tuple)) or (tables and isinstance(value, Mapping)):
-        if depth == MAX_DEPTH:
-            raise ValueError(f"more than {MAX_DEPTH} levels of lists and tables")
-        for item in [*value, *value.values()] if isinstance(value, Mapping) else value:
-            _plain(item, depth + 1, tables)
-    return value
-
-
-def _text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{value!r} is not text that can be stored as UTF-8") from None
-    return value
-
-
-PathText = Annotated[str, AfterValidator(_path_text)]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _storable(cls, value: Any, info: ValidationInfo) -> Any:
-        # tables of other fields are parts of their own, whose errors then name the field within them
-        return _plain(value, tables=info.field_name in FREE_TABLES)
-
-
-class DataConfig(_Part):
+class DataConfig(Part):
     """The images, how they are split, and the prompt that describes a class to CLIP."""
 
     name: str = Field(
@@ -139,7 +82,7 @@ class DataConfig(_Part):
         return value
 
 
-class PartitionConfig(_Part):
+class PartitionConfig(Part):
     """The partition of the training samples among the clients."""
 
     kind: Literal["domain", "iid", "dirichlet", "pathological", "natural"] = Field(
@@ -224,7 +167,7 @@ def kinds_using(field: str) -> tuple[str, ...]:
     return tuple(kind for kind, fields in PARTITION_FIELDS.items() if field in fields)
 
 
-class BackboneConfig(_Part):
+class BackboneConfig(Part):
     """The CLIP model: architecture, weights and precision."""
 
     name: str = Field(
@@ -241,7 +184,7 @@ class BackboneConfig(_Part):
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the image encoder")
 
 
-class CohortConfig(_Part):
+class CohortConfig(Part):
     """Clients that share a backbone and a training budget; a field left out is the experiment's own."""
 
     clients: int = Field(ge=1, le=10_000, description="Number of clients, taken in client order")
@@ -279,7 +222,7 @@ class CohortConfig(_Part):
         return {name: value for name, value in given.items() if value is not None}
 
 
-class MethodEntry(_Part):
+class MethodEntry(Part):
     """One method of an experiment with its hyper-parameters."""
 
     name: str = Field(title="method", description="Name of the method, e.g. fedot")
@@ -312,7 +255,7 @@ KeepCheckpoints = Literal["last", "best", "all", "none"]
 """Checkpoints of a finished run that stay on the disk; an unfinished run keeps what its resume needs."""
 
 
-class RunConfig(_Part):
+class RunConfig(Part):
     """One run, complete: a job process reads it, and the run can be repeated from it."""
 
     data: DataConfig
@@ -336,7 +279,7 @@ SHARED = {
 """Fields that a run copies from its experiment."""
 
 
-class Reproduces(_Part):
+class Reproduces(Part):
     """Published values that an experiment reproduces: rows of ``fedcore/assets/published``."""
 
     paper: str = Field(description="File of the published values, e.g. fedot")
@@ -346,7 +289,7 @@ class Reproduces(_Part):
     methods: tuple[str, ...] = Field((), description="Methods as printed; empty: all of them")
 
 
-class Experiment(_Part):
+class Experiment(Part):
     """A comparison: one data set, one partition, one backbone (or cohorts), several methods and seeds."""
 
     name: str = Field("Untitled", min_length=1, max_length=500, description="Name of the experiment")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from fedcore.config import Experiment, MethodEntry, RunConfig, expand
-from fedcore.config.models import LARGEST_INTEGER
+from fedcore.config.values import LARGEST_INTEGER
 from fedcore.errors import FedLensError, reading_stored
 from fedcore.methods import registry
 from fedcore.store.database import DatabaseFile, remove_folder, run_folder

@@ -41,7 +41,7 @@ class _LaterData(config.DataConfig):
     sizes: tuple[int, ...] = Field((1, 2), description="a field of a later release")
 
 
-class _LaterPart(models._Part):
+class _LaterPart(models.Part):
     depth: int = 3
 
 

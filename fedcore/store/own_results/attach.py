@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, PartitionConfig, RunConfig
 from fedcore.config.experiment import named_errors
-from fedcore.config.models import LARGEST_INTEGER
+from fedcore.config.values import LARGEST_INTEGER
 from fedcore.errors import FedLensError, reading_stored
 from fedcore.store.writer import Created, insert_experiment, insert_runs
 

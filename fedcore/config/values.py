@@ -1,0 +1,63 @@
+"""Values that the fields of an experiment may have: those that TOML and the database give back equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
+
+LARGEST_INTEGER = 2**63 - 1
+"""The highest integer that TOML and SQLite hold."""
+LONGEST_PATH = 4096  # bytes
+FREE_TABLES = ("config", "sweep", "columns")
+"""Fields that are tables with any names."""
+MAX_DEPTH = 20
+"""Levels of lists and tables within one another."""
+
+
+def _path_text(value: str) -> str:
+    # whether it exists is asked where it is used: a stored run may name a folder of another machine
+    if "\0" in value or len(_text(value).encode()) > LONGEST_PATH:
+        raise ValueError("this cannot be a path: it is too long, or holds a null character")
+    return value
+
+
+def _plain(value: Any, depth: int = 0, tables: bool = True) -> Any:
+    """Refuse values that a TOML file or the database would give back as others, or not at all."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a number that can be stored; give a finite one")
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ValueError("this number has more than 64 bits; give a smaller one")
+    if isinstance(value, str):
+        _text(value)
+    elif isinstance(value, (list, tuple)) or (tables and isinstance(value, Mapping)):
+        if depth == MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} levels of lists and tables")
+        for item in [*value, *value.values()] if isinstance(value, Mapping) else value:
+            _plain(item, depth + 1, tables)
+    return value
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{value!r} is not text that can be stored as UTF-8") from None
+    return value
+
+
+PathText = Annotated[str, AfterValidator(_path_text)]
+
+
+class Part(BaseModel):
+    """A part of an experiment: a fixed set of fields that cannot be changed afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _storable(cls, value: Any, info: ValidationInfo) -> Any:
+        # tables of other fields are parts of their own, whose errors then name the field within them
+        return _plain(value, tables=info.field_name in FREE_TABLES)
