@@ -24,7 +24,7 @@ CAPS = {
 """Config field of a method -> its largest value in the small version."""
 SMALLER = {
     "network": {"resnet50": "resnet18", "vit_b_16": "vit_tiny"},
-    "start": {"pretrained": "scratch"},  # its weights may not be on this machine
+    "weights": {"pretrained": "scratch"},  # its weights may not be on this machine
 }
 """Config field of a method -> values that the small version replaces."""
 DATA = "shapes"

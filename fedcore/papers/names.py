@@ -25,9 +25,9 @@ VPT_FORMS = {
 """VPT's forms as FedOT's tables print them -> fields of ``vpt``."""
 
 VISION_NETWORKS = {
-    f"{network}-{training}": {"network": name, "start": start}
+    f"{network}-{training}": {"network": name, "weights": weights}
     for network, name in (("ResNet", "resnet50"), ("ViT", "vit_b_16"))
-    for training, start in (("full", "scratch"), ("tuning", "pretrained"))
+    for training, weights in (("full", "scratch"), ("tuning", "pretrained"))
 }
 """Networks without CLIP as FedDEAP's tables print them -> fields of ``fedavg-vision``."""
 

@@ -137,7 +137,7 @@ def test_compare_is_worked_by_keyboard_alone(filled_server: Server, new_page: Ne
     with page.expect_download() as asked:
         page.keyboard.press("Enter")
     text = Path(asked.value.path()).read_text(encoding="utf-8")
-    assert "difference_to_baseline" in text and "FedOT" in text
+    assert ",baseline,difference," in text and "FedOT" in text
 
 
 def test_on_a_telephone_tabs_and_headings_are_whole(filled_server: Server, new_page: NewPage) -> None:

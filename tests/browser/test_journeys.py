@@ -17,7 +17,6 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from fedcore.results.comparison import compare
-from fedcore.results.metrics import METRICS
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.browser import Server, Tab
@@ -130,7 +129,7 @@ def test_files_hold_the_numbers_of_the_screen(server: Server, tab: Tab, made_up:
     download.value.save_as(tmp_path / "summary.csv")
     with (tmp_path / "summary.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    mine = next(r for r in rows if r["method"] == "FedOT" and r["metric"] == METRICS["personal"])
+    mine = next(r for r in rows if r["label"] == "FedOT" and r["metric"] == "personal")
     assert f"{float(mine['mean']):.1f}" == f"{group.stats['personal'].mean:.1f}"
     with page.expect_download() as download:
         page.get_by_role("button", name="Whole experiment JSON").click()

@@ -205,7 +205,7 @@ def test_an_open_dialog_stays_while_the_page_goes_on(server: Server, run: Record
     shown(page, 2)
     page.get_by_role("button", name="Stop", exact=True).click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("mine, seed 1")
+    expect(dialog).to_contain_text("mine (1), other (1)")
     page.evaluate("document.querySelector('[role=dialog]').mine = true")
     other.fail("out of memory")
     run.round(3, counts(3), loss=0.3)

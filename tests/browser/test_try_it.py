@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Page, TimeoutError, expect
 
 from fedcore.results.comparison import compare
-from fedcore.results.metrics import METRICS
 from fedcore.store import Store
 from tests.support.browser import Server, Tab, start_server
 from tests.support.jobs import wait_for
@@ -84,7 +83,7 @@ def check_downloads(page: Page, server: Server, experiment: int, folder: Path) -
     page.get_by_role("tab", name="Export").click()
     summary = read(page, "Summary CSV", folder / "summary.csv")
     runs = {r.label: r for r in Store(server.db).runs.of_experiments([experiment])}
-    personal = {r["method"]: r for r in summary if r["metric"] == METRICS["personal"]}
+    personal = {r["label"]: r for r in summary if r["metric"] == "personal"}
     assert personal.keys() == runs.keys()
     for label, run in runs.items():
         own = [o for o in Store(server.db).cells.own_accuracy(run.id) if o.round == run.rounds_total]

@@ -29,6 +29,11 @@ config = { local_epochs = 1 }
 """
 
 
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.setattr(environment, "_wanted_threads", lambda: 2)
+
+
 def texts(earlier: dict | None, now: dict) -> list[str]:
     return [n.message for n in environment_differences(earlier, CONDITIONS | now, 3)]
 
@@ -44,7 +49,7 @@ CONDITIONS = {
 } | dict.fromkeys(environment._PACKAGES, "2.14")
 
 
-def test_a_resume_says_what_differs():
+def test_a_resume_says_what_differs(two_threads):
     assert texts(CONDITIONS, {"torch": "2.15"}) == [
         "resumed after round 3 with another torch: 2.14 before, 2.15 now"
     ]
@@ -57,7 +62,7 @@ def test_a_resume_says_what_differs():
     ]
 
 
-def test_what_an_earlier_release_did_not_record_is_no_difference():
+def test_what_an_earlier_release_did_not_record_is_no_difference(two_threads):
     assert texts(None, {}) == texts({}, {}) == texts({"threads": 2, "torch": "2.14"}, {}) == []
     assert texts({"device_name": "cpu"}, {}) == [], "its name was empty on Debian"
 

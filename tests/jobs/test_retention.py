@@ -15,7 +15,7 @@ from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.results import checkpoints
 from fedcore.store import Store
 from fedcore.store.database import writing
-from fedcore.store.liveness import new_owner
+from fedcore.store.liveness import let_go, new_owner
 from tests.support import fake_engine
 from tests.support.jobs import recorded
 
@@ -73,6 +73,9 @@ def test_a_run_that_ended_before_it_was_marked_done_needs_no_checkpoint(db, queu
     before = recorded(db, run_id)
     assert kept(db, run_id) == [] and Store(db).runs.last_round(run_id) == ROUNDS
     assert Store(db).runs.get([run_id])[0].status == "running"
+    with writing(db) as connection:
+        (owner,) = connection.execute("SELECT owner FROM runs WHERE id=?", [run_id]).fetchone()
+    let_go(db, owner)  # as the end of its process does
     Store(db).jobs.reconcile(stale=0)
     Store(db).runs.resume([run_id])
     assert execute(db) == "done"

@@ -37,7 +37,7 @@ def test_held_out_domains_are_chosen_among_those_of_the_data_set(open_page: Open
     app = widget(more_of_the_data(app), "Domains").set_value(["rot0", "rot15", "rot30"]).run()
     assert widget(app, "Held-out domains").options == ["each in turn", "rot0", "rot15", "rot30", "rot60"]
     (said,) = [e.value.replace("\\", "") for e in app.error]
-    assert said == "no domain 'rot60'; there are: rot0, rot15, rot30"
+    assert said == "Held-out domains: no domain 'rot60'; there are: rot0, rot15, rot30"
     app = widget(app, "Held-out domains").set_value(["rot15"]).run()
     assert not app.error
     assert widget(app, "Held-out domains").options == ["each in turn", "rot0", "rot15", "rot30"]
@@ -110,7 +110,7 @@ def test_a_folders_domains_are_offered_once_a_plan_has_found_them(open_page: Ope
     typed.set_value("photo, phto").run()
     app = widget(app, "Folder on this machine", "text_input").set_value(str(folder)).run()
     assert [e.value.replace("\\", "") for e in app.error] == [
-        "no domain 'phto'; there are: a, b, each day, photo"
+        "Held-out domains: no domain 'phto'; there are: a, b, each day, photo"
     ]
     held = widget(app, "Held-out domains")
     assert held.options == ["each in turn", "a, b", "each day", "photo", "phto"]

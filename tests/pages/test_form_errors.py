@@ -47,7 +47,7 @@ RAW = re.compile(
 @pytest.mark.parametrize(
     ("label", "value", "beside", "said"),
     [
-        ("Seeds", "99999999999999999999", "Seeds", "whole numbers from 0"),
+        ("Seeds", "99999999999999999999", "Seeds", "more than 64 bits"),
         ("Seeds", "a", "Seeds", "no whole number or range"),
         ("Seeds", "", "Seeds", "at least one seed"),
         ("Seeds", "1, 1", "Seeds", "named twice"),

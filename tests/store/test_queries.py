@@ -75,7 +75,7 @@ QUERIES: dict[str, Callable[[Store], object]] = {
 CHANGES = {
     "experiments": {"create", "create_claimed", "edit", "delete", "clone"},
     "runs": {"stop", "resume", "retry"},
-    "queue": {"move", "set_slots"},
+    "queue": {"move", "move_experiments", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},

@@ -58,7 +58,7 @@ class FedAvgVisionConfig(MethodConfig):
             }
         },
     )
-    start: Literal["scratch", "pretrained"] = Field(
+    weights: Literal["scratch", "pretrained"] = Field(
         "scratch",
         title="initial weights",
         description="Initial weights: scratch, random ('full' in FedDEAP's tables); pretrained, ImageNet "
@@ -101,7 +101,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         """Refuse sizes of images that a ViT cannot read, and weights that are not on this machine.
 
         Raises:
-            FedLensError: with field ``backbone.name``, ``network`` or ``start``.
+            FedLensError: with field ``backbone.name``, ``network`` or ``weights``.
         """
         side, network = context.spec.image_size, config.network
         if network.startswith("vit") and side % PATCH:
@@ -116,17 +116,17 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
                 f"cannot normalise a batch of one image; choose a backbone with more than {STRIDE} pixels",
                 "backbone.name",
             )
-        if config.start == "scratch":
+        if config.weights == "scratch":
             return
         if network not in WEIGHTS:
             raise FedLensError(
-                f"{network} has no ImageNet weights here; choose resnet50, vit_b_16 or start = scratch",
+                f"{network} has no ImageNet weights here; choose resnet50, vit_b_16 or weights = scratch",
                 "network",
             )
         if network.startswith("vit") and side != PRETRAINED_SIDE:
             raise FedLensError(
                 f"the weights of {network} are for images of {PRETRAINED_SIDE} pixels, and those for "
-                f"{context.spec.name} have {side}; choose e.g. ViT-B-32, or start = scratch",
+                f"{context.spec.name} have {side}; choose e.g. ViT-B-32, or weights = scratch",
                 "backbone.name",
             )
         path = weights_file(network)
@@ -134,8 +134,8 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
             raise FedLensError(
                 f"the ImageNet weights of {network} are not on this machine ({path}); download them once: "
                 f"python -c \"import torchvision; torchvision.models.get_model('{network}', "
-                "weights='IMAGENET1K_V1')\", or choose start = scratch",
-                "start",
+                "weights='IMAGENET1K_V1')\", or choose weights = scratch",
+                "weights",
             )
 
     @classmethod
@@ -147,7 +147,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         """Return the network's first weights and statistics; the classifier is drawn in any case."""
         network = self._drawn(generator("fedavg-vision", "weights").initial_seed())
         values = network.state_dict()
-        if self.config.start == "pretrained":
+        if self.config.weights == "pretrained":
             loaded = torch.load(weights_file(self.config.network), weights_only=True)
             values |= {n: v for n, v in loaded.items() if n in values and v.shape == values[n].shape}
         backbone = self.problem.backbone
@@ -174,7 +174,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
 
     def _scores(self, own: Params, x: Tensor) -> Tensor:
         """Return one model's scores. Shape: x (samples, 3, side, side) -> (samples, classes)."""
-        if self.config.start == "pretrained":
+        if self.config.weights == "pretrained":
             scale, shift = self._to_imagenet
             x = x * scale + shift
         scores: Tensor = torch.func.functional_call(self._network, own, (x,))

@@ -71,13 +71,13 @@ def test_pretrained_weights_come_from_torchs_cache_and_keep_a_fresh_classifier(
     backbone.model.visual.preprocess_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}
     federation = tiny_federation(backbone, "pixels")
     with pytest.raises(FedLensError, match="not on this machine .* download them once: python -c") as error:
-        build("fedavg-vision", federation, start="pretrained")
-    assert error.value.field == "start"
+        build("fedavg-vision", federation, weights="pretrained")
+    assert error.value.field == "weights"
     path = weights_file("resnet50")
     path.parent.mkdir(parents=True)
     saved = torchvision.models.resnet50(weights=None).state_dict()
     torch.save(saved, path)
-    method = build("fedavg-vision", federation, start="pretrained")
+    method = build("fedavg-vision", federation, weights="pretrained")
     first = method.init(federation.problem.generator).shared
     assert torch.equal(first["conv1.weight"], saved["conv1.weight"].double())
     assert first["fc.weight"].shape == (3, 2048)
@@ -100,9 +100,24 @@ def test_the_files_are_those_that_torchvision_downloads(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("name", "config", "message", "field"),
     [
-        ("mini-vit", {"network": "vit_b_16", "start": "pretrained"}, "images of 224 pixels", "backbone.name"),
-        ("RN50x4", {"network": "resnet18", "start": "pretrained"}, "has no ImageNet weights", "network"),
-        ("ViT-L-14-336", {"network": "vit_b_16", "start": "pretrained"}, "have 336", "backbone.name"),
+        (
+            "mini-vit",
+            {"network": "vit_b_16", "weights": "pretrained"},
+            "images of 224 pixels",
+            "backbone.name",
+        ),
+        (
+            "RN50x4",
+            {"network": "resnet18", "weights": "pretrained"},
+            "has no ImageNet weights",
+            "network",
+        ),
+        (
+            "ViT-L-14-336",
+            {"network": "vit_b_16", "weights": "pretrained"},
+            "have 336",
+            "backbone.name",
+        ),
         ("ViT-SO400M-14-SigLIP-378", {"network": "vit_tiny"}, "reads patches of 16", "backbone.name"),
         ("tiny", {"network": "resnet18"}, "a batch of one image", "backbone.name"),
     ],
