@@ -93,6 +93,7 @@ embedded: $(VENV)/.installed ## draw, pretrain and store the miniature CLIP (wel
 bench: $(VENV)/.installed-dev chromium ## how long the demo, the data layer, encoding and the pages take here
 	$(PY) -m benchmarks.start
 	$(PY) -m benchmarks.encode
+	$(PY) -m benchmarks.rounds
 	$(PY) -m benchmarks.live
 	$(PY) -m benchmarks.pages
 
