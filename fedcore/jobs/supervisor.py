@@ -96,7 +96,7 @@ class Supervisor:
             if kind != self._reported:
                 logger.error("%s", plain)
             self._reported = kind
-            return True
+            return self._store.path.exists()  # a deleted database has nothing more to do
         if self._reported is not None and not self._pausing():
             logger.info("that is over; the queue goes on")
             self._reported = None
@@ -170,6 +170,8 @@ class Supervisor:
             if not self._store.jobs.any_queued():
                 return True
         except FedLensError:  # it cannot be read at present: stay
+            if not self._store.path.exists():
+                return True
             logger.exception("cannot look into the queue")
         return not lock.acquire(PATIENCE_SECONDS)
 

@@ -54,6 +54,17 @@ def test_idle_supervisor_leaves(db, supervise):
     assert SupervisorLock(db).is_free()
 
 
+def test_a_supervisor_of_a_deleted_database_leaves(db, queued):
+    lock = SupervisorLock(db)
+    assert lock.acquire()
+    supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], tick=0.01, idle=0.05)
+    for file in db.parent.glob(f"{db.name}*"):
+        if file.is_file() and file != lock.path:
+            file.unlink()
+    supervisor.run(lock)
+    assert SupervisorLock(db).is_free() and not db.exists()
+
+
 def test_before_leaving_it_looks_once_more_without_the_lock(db, queued):
     """A run queued while the lock was still held found nobody to start: it must not be left."""
     lock = SupervisorLock(db)
