@@ -208,9 +208,12 @@ def test_an_encoding_that_changes_while_a_run_trains_gives_no_round(tmp_path, ha
 
 def test_an_encoding_that_was_only_touched_is_no_reason_to_stop(tmp_path):
     run: RunConfig = config.expand(config.loads(TOML))[0].model_copy(update={"rounds": 2})
+    rounds = []
     for event in train(run, artifacts=tmp_path, folder=tmp_path / "run"):
         if isinstance(event, RoundFinished):
+            rounds.append(event.round)
             next((tmp_path / "encodings").glob("*.npy")).touch()
+    assert rounds == [0, 1, 2]
 
 
 def test_the_commit_of_the_checkout_says_whether_files_were_changed(tmp_path, monkeypatch):
