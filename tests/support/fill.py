@@ -139,7 +139,9 @@ def start(db: Path, experiment: Experiment) -> tuple[Created, list[RunWriter]]:
     owner = new_owner()
     writers = []
     for _ in created.run_ids:
-        writer = RunWriter(Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id))
+        claim = Store(db).jobs.claim(owner, "cpu", experiment_id=created.experiment_id)
+        assert claim is not None, "nothing was queued"
+        writer = RunWriter(claim)
         writer.claim.begin()
         writers.append(writer)
     return created, writers

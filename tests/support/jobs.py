@@ -47,11 +47,11 @@ def queued(db: Path, make: Callable[..., Experiment]) -> Callable[..., list[int]
 
 
 @pytest.fixture
-def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen]]:
+def supervise(db: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start supervisors with the fake engine; whatever still lives at the end is killed, jobs included."""
-    started: list[subprocess.Popen] = []
+    started: list[subprocess.Popen[bytes]] = []
 
-    def start(idle: float = 60.0) -> subprocess.Popen:
+    def start(idle: float = 60.0) -> subprocess.Popen[bytes]:
         log = db.parent / "supervisor.log"
         arguments = ["tests.support.fake_engine", "supervisor", str(db), str(idle)]
         started.append(launcher.start_detached(arguments, log))
@@ -79,7 +79,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 90.0) -> object:
     return answer
 
 
-def recorded(db: Path, run_id: int) -> dict[str, list[tuple]]:
+def recorded(db: Path, run_id: int) -> dict[str, list[tuple[object, ...]]]:
     """All that a run measured: what two runs of one config must agree in."""
     tables = ("accuracy", "scores", "client_rounds", "diagnostics", "entities")
     with reading(db) as connection:
@@ -105,4 +105,4 @@ def row(db: Path, run_id: int) -> RunRow:
 
 def pid(db: Path, run_id: int) -> int:
     with reading(db) as connection:
-        return connection.execute("SELECT pid FROM runs WHERE id=?", [run_id]).fetchone()[0]
+        return int(connection.execute("SELECT pid FROM runs WHERE id=?", [run_id]).fetchone()[0])
