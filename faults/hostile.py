@@ -20,7 +20,7 @@ from faults.lab import Defect, Lab, copy, export
 from faults.mutate import TOKENS, VALUES
 from faults.verdict import Family, Outcome, Verdict
 from fedcore.data import catalog
-from fedcore.results.overview import experiment_summaries
+from fedcore.results.runs.overview import experiment_summaries
 from fedcore.store import Store
 
 SCHEMA = (

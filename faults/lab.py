@@ -22,7 +22,7 @@ from fedcore.config import backbones, dumps, expand, parse
 from fedcore.engine import setup
 from fedcore.jobs import job
 from fedcore.papers.experiments import preset, published
-from fedcore.results.export import clients_csv, rounds_csv, table_csv
+from fedcore.results.exports.tables import clients_csv, rounds_csv, table_csv
 from fedcore.store import RunRow, Store
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import new_owner

@@ -14,7 +14,7 @@ from fedcore.data.check.contact_sheet import contact_sheet
 from fedcore.data.entry import ONE_DOMAIN, Entry
 from fedcore.errors import FedLensError
 from fedcore.paths import user_path
-from fedcore.results.artifacts import DataCounts, count_images
+from fedcore.results.runs.artifacts import DataCounts, count_images
 from pages.forms import own_data
 from pages.widgets import background, encoded, kept_checkpoints, markup, session
 

@@ -12,8 +12,8 @@ from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import STATUS
 from fedcore.progress import duration
-from fedcore.results import progress
-from fedcore.results.overview import ExperimentSummary, experiment_summaries, matches
+from fedcore.results.runs import progress
+from fedcore.results.runs.overview import ExperimentSummary, experiment_summaries, matches
 from pages.widgets import demo, importing, markup, queue, session, viewport
 from pages.widgets import experiment_actions as actions
 from pages.widgets.selectable_table import ids_on_screen, selectable_table

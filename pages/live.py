@@ -17,11 +17,12 @@ from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
-from fedcore.results import curves, diagnostics, progress
+from fedcore.results import curves, diagnostics
 from fedcore.results.metrics import Metric
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.runs import run_panels
-from fedcore.results.progress import Snapshot
+from fedcore.results.runs import progress
+from fedcore.results.runs.progress import Snapshot
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import clock as live_clock

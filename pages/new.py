@@ -22,8 +22,8 @@ from fedcore.papers import guide
 from fedcore.papers.experiments import DEMO, preset, published, title
 from fedcore.plots.partition import partition_picture
 from fedcore.progress import duration
-from fedcore.results import forecast
-from fedcore.results.artifacts import size_text
+from fedcore.results.runs import forecast
+from fedcore.results.runs.artifacts import size_text
 from pages.forms import (
     class_texts,
     cohorts,

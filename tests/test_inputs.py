@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedcore.config import Experiment, dumps, expand, load, loads, parse
 from fedcore.errors import FedLensError
 from fedcore.paths import read_text, user_path
-from fedcore.results.export import rounds_csv, table_csv
+from fedcore.results.exports.tables import rounds_csv, table_csv
 from fedcore.store import Recorder, Store
 from tests.support import fill
 

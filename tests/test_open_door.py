@@ -17,7 +17,7 @@ from fedcore.jobs.supervisor import Supervisor
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
 from fedcore.results.comparison import compare, partial_fields
-from fedcore.results.export import table_csv
+from fedcore.results.exports.tables import table_csv
 from fedcore.store import Store
 from tests.support.jobs import wait_for
 

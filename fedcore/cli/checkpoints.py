@@ -34,8 +34,8 @@ def checkpoints(
 
     Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay.
     """
-    from fedcore.results import checkpoints as files
-    from fedcore.results.artifacts import size_text
+    from fedcore.results.runs import checkpoints as files
+    from fedcore.results.runs.artifacts import size_text
     from fedcore.store import Store
 
     if delete and keep is None and quota is None:

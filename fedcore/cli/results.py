@@ -47,8 +47,7 @@ def export(
 ) -> int:
     """Export the numbers of a comparison."""
     from fedcore.papers.printed import printed_values
-    from fedcore.results import export as tables
-    from fedcore.results import latex
+    from fedcore.results.exports import latex, tables
     from fedcore.store import Store
 
     if baseline is not None and (table, format) != ("summary", "csv"):

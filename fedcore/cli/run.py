@@ -62,7 +62,7 @@ def run(
     from fedcore.engine.plan import plan
     from fedcore.papers.experiments import DEMO
     from fedcore.papers.mini import mini
-    from fedcore.results import forecast
+    from fedcore.results.runs import forecast
 
     if demo and preset is not None:
         raise FedLensError("--demo is a preset; give either --demo or --preset", "demo")

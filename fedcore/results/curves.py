@@ -11,7 +11,7 @@ import numpy as np
 from fedcore.data.split_codes import TEST
 from fedcore.results.comparison import Comparison, Group
 from fedcore.results.metrics import SCORE_COLUMNS, Metric, complete_seeds
-from fedcore.results.progress import MEGABYTE
+from fedcore.results.runs.progress import MEGABYTE
 from fedcore.results.statistics import group_by, mean_known, spread
 from fedcore.store import AFTER_AGGREGATION, RoundRow, RunRow, Store
 

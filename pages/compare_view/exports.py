@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from fedcore.papers.printed import printed_values
-from fedcore.results import export, latex
+from fedcore.results.exports import latex, tables
 from fedcore.results.metrics import RULES, Rule
 from fedcore.results.printed import nothing_printed
 from fedcore.results.statistics import Test
@@ -32,7 +32,7 @@ def draw(
 ) -> None:
     """Draw a button per file and the LaTeX table. in_print: whether papers print any of these values."""
     ids = [e.id for e in experiments]
-    name, mark = "-".join(e.name for e in experiments), export.fingerprint(experiments)
+    name, mark = "-".join(e.name for e in experiments), tables.fingerprint(experiments)
     wanted = in_print and st.toggle(
         "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
         help="Adds a column with the values that the papers print, as in the summary",
@@ -46,19 +46,19 @@ def draw(
         store, ids, rule, unfinished=unfinished, printed=columns, digits=2 if digits is None else digits
     )
     shared: dict[str, Any] = {"unfinished": unfinished, "printed": printed}
-    summary_csv = partial(export.table_csv, store, ids, "summary", rule, baseline, test=test, **shared)
-    summary_json = partial(export.summary_json, store, ids, rule, **shared)
+    summary_csv = partial(tables.table_csv, store, ids, "summary", rule, baseline, test=test, **shared)
+    summary_json = partial(tables.summary_json, store, ids, rule, **shared)
 
-    def other(name: export.TableName) -> Callable[[], str]:
-        return partial(export.table_csv, store, ids, name, rule, unfinished=unfinished)
+    def other(name: tables.TableName) -> Callable[[], str]:
+        return partial(tables.table_csv, store, ids, name, rule, unfinished=unfinished)
 
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         ("Summary CSV", "summary", "csv", summary_csv),
         ("Domains CSV", "domains", "csv", other("domains")),
         ("Configs CSV", "configs", "csv", other("configs")),
         ("Breakdowns CSV", "breakdowns", "csv", other("breakdowns")),
-        ("Rounds CSV", "rounds", "csv", lambda: export.rounds_csv(store, ids)),
-        ("Clients CSV", "clients", "csv", lambda: export.clients_csv(store, ids)),
+        ("Rounds CSV", "rounds", "csv", lambda: tables.rounds_csv(store, ids)),
+        ("Clients CSV", "clients", "csv", lambda: tables.clients_csv(store, ids)),
         ("LaTeX table", "summary", "tex", partial(_checked, store, ids, table)),
         ("Whole experiment JSON", "experiment", "json", lambda: store.experiments.to_json(ids)),
         ("Summary JSON", "summary", "json", summary_json),
@@ -68,7 +68,7 @@ def draw(
             st.download_button(
                 label,
                 made,
-                export.file_name(name, content, suffix, mark),
+                tables.file_name(name, content, suffix, mark),
                 on_click="ignore",
                 icon=":material/download:",
                 key=f"file_{content}_{suffix}",

@@ -16,7 +16,7 @@ from fedcore.engine.plan import Plan
 from fedcore.engine.planner import Planner, PlanResult
 from fedcore.errors import FedLensError
 from fedcore.methods import consent
-from fedcore.results import forecast
+from fedcore.results.runs import forecast
 from fedcore.store import Store
 from pages.forms import fields, own_data
 from pages.widgets import markup

@@ -12,8 +12,9 @@ from fedcore import jobs
 from fedcore.data.split_codes import TEST, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
-from fedcore.results import diagnostics, progress
+from fedcore.results import diagnostics
 from fedcore.results.panels.runs import VIEWS, View, default_view
+from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
 from pages.widgets import demo, markup, session, viewport
 

@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from fedcore.errors import FedLensError
-from fedcore.results import progress
+from fedcore.results.runs import progress
 from fedcore.store import Store
 from pages.widgets import session
 

@@ -6,8 +6,14 @@ import time
 
 import streamlit as st
 
-from fedcore.results import progress
-from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml, trained_with
+from fedcore.results.runs import progress
+from fedcore.results.runs.artifacts import (
+    environment_texts,
+    kept_files,
+    repeat_command,
+    run_toml,
+    trained_with,
+)
 from fedcore.store import RunRow
 from pages.widgets import markup, session
 

@@ -16,7 +16,7 @@ from fedcore.config import BackboneConfig, DataConfig
 from fedcore.config.field_names import data_title
 from fedcore.data import catalog
 from fedcore.errors import FedLensError
-from fedcore.results.artifacts import (
+from fedcore.results.runs.artifacts import (
     Encoding,
     cached_encodings,
     delete_encoding,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from fedcore.errors import FedLensError
-from fedcore.results.overview import ExperimentSummary
+from fedcore.results.runs.overview import ExperimentSummary
 from fedcore.store.experiments import UnreadableExperiment
 from pages.widgets import markup, session
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore.config.models import KeepCheckpoints
-from fedcore.results.artifacts import size_text
-from fedcore.results.checkpoints import RunCheckpoints, artifacts_size, delete, finished, surplus
+from fedcore.results.runs.artifacts import size_text
+from fedcore.results.runs.checkpoints import RunCheckpoints, artifacts_size, delete, finished, surplus
 from pages.widgets import markup, session
 
 TABLE = "checkpoints_table"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedcore.results import overview, progress
+from fedcore.results.runs import overview, progress
 from fedcore.store import Store
 from tests.support.jobs import wait_for
 

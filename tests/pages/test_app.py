@@ -12,7 +12,7 @@ import streamlit as st
 from starlette.applications import Starlette
 
 import app as served
-from fedcore.results import progress
+from fedcore.results.runs import progress
 from fedcore.store import Store
 from pages.live_view import pulse
 from tests.support import fill

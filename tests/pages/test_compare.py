@@ -14,8 +14,10 @@ from streamlit.testing.v1 import AppTest
 
 from fedcore.config import Experiment, parse
 from fedcore.papers.reproductions import reproductions
-from fedcore.results import export, latex, sweeps
+from fedcore.results import sweeps
 from fedcore.results.comparison import compare
+from fedcore.results.exports import latex
+from fedcore.results.exports import tables as files
 from fedcore.results.metrics import METRIC_HEADINGS, METRICS, value_per_seed
 from fedcore.results.panels.comparison import method_by_domain_panel
 from fedcore.store import Store, database
@@ -57,7 +59,7 @@ def table(app: AppTest, label: str) -> list[list[str]]:
 def test_files_hold_the_numbers_of_the_screen(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"], baseline="PromptFL", rule="best on validation")
     head, *rows = table(app, "Summary of")
-    text = export.table_csv(Store(seeds), [1], "summary", "best", "PromptFL")
+    text = files.table_csv(Store(seeds), [1], "summary", "best", "PromptFL")
     filed = {(r["label"], METRICS[r["metric"]]): r for r in csv.DictReader(io.StringIO(text))}
     titles = {f"{METRIC_HEADINGS[m]}, %": title for m, title in METRICS.items()}
     compared = 0
@@ -371,21 +373,21 @@ def test_the_buttons_hand_out_the_files_of_the_page(
         "streamlit.download_button", lambda label, made, name, **_: files.update({label: (name, made())})
     )
     show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
-    mark = export.fingerprint([Store(seeds).experiments.get(1)])
+    mark = files.fingerprint([Store(seeds).experiments.get(1)])
     for name, _ in files.values():
         assert re.fullmatch(rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json)", name)
     contents = {label: text for label, (_, text) in files.items()}
     assert contents == {
-        "Summary CSV": export.table_csv(Store(seeds), [1], "summary", "mean10", "PromptFL"),
+        "Summary CSV": files.table_csv(Store(seeds), [1], "summary", "mean10", "PromptFL"),
         **{
-            f"{name.capitalize()} CSV": export.table_csv(Store(seeds), [1], name, "mean10")
-            for name in export.TABLES
+            f"{name.capitalize()} CSV": files.table_csv(Store(seeds), [1], name, "mean10")
+            for name in files.TABLES
             if name != "summary"
         },
-        "Rounds CSV": export.rounds_csv(Store(seeds), [1]),
-        "Clients CSV": export.clients_csv(Store(seeds), [1]),
+        "Rounds CSV": files.rounds_csv(Store(seeds), [1]),
+        "Clients CSV": files.clients_csv(Store(seeds), [1]),
         "LaTeX table": latex.summary_latex(Store(seeds), [1], "mean10"),
-        "Summary JSON": export.summary_json(Store(seeds), [1], "mean10"),
+        "Summary JSON": files.summary_json(Store(seeds), [1], "mean10"),
         "Whole experiment JSON": Store(seeds).experiments.to_json([1]),
     }
 

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.errors import FedLensError
 from fedcore.jobs import job
 from fedcore.jobs.heartbeat import Heartbeat
-from fedcore.results.overview import experiment_summaries
+from fedcore.results.runs.overview import experiment_summaries
 from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from fedcore.store.jobs import TASKS

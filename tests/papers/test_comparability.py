@@ -16,8 +16,8 @@ from fedcore.papers.comparability import FILE, comparability, reasons
 from fedcore.papers.equivalents import Equivalent, NoEquivalent, equivalent
 from fedcore.papers.printed import printed_values
 from fedcore.papers.reproductions import reproductions
-from fedcore.results import export, latex
 from fedcore.results.comparison import compare
+from fedcore.results.exports import latex, tables
 from fedcore.results.printed import STATES, Comparability
 from fedcore.store import Store
 from tests.support.papers import find, preset, train, value_of
@@ -147,7 +147,7 @@ def test_a_value_that_is_not_comparable_has_no_difference(tmp_path: Path) -> Non
 def test_exports_name_the_state_and_the_reasons(feddeap) -> None:
     db, experiment = feddeap
     lookup = partial(printed_values, experiments=[experiment])
-    table = csv.DictReader(io.StringIO(export.table_csv(Store(db), [1], printed=lookup)))
+    table = csv.DictReader(io.StringIO(tables.table_csv(Store(db), [1], printed=lookup)))
     rows = {(r["label"], r["metric"]): r for r in table}
     row = rows["FedDEAP", "personal"]
     assert row["comparability"] == "with a caveat" and "rounded up" in row["reasons_against_comparing"]

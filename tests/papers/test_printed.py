@@ -14,8 +14,8 @@ from fedcore.config import Experiment
 from fedcore.papers import printed, published
 from fedcore.papers.published import PAPERS
 from fedcore.papers.reproductions import reproductions
-from fedcore.results import export, latex
 from fedcore.results.comparison import Comparison, compare
+from fedcore.results.exports import latex, tables
 from fedcore.results.metrics import METRICS
 from fedcore.results.printed import PrintedValues
 from fedcore.store import Store
@@ -149,7 +149,7 @@ def test_latex_has_what_papers_print_in_columns_of_their_own(pacs: tuple[Path, E
 def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
     db, experiment = pacs
     lookup = partial(printed.printed_values, experiments=[experiment])
-    table = list(csv.DictReader(io.StringIO(export.table_csv(Store(db), [1], rule="best", printed=lookup))))
+    table = list(csv.DictReader(io.StringIO(tables.table_csv(Store(db), [1], rule="best", printed=lookup))))
     comparison = compare(Store(db), [1], "best")
     found = printed.printed_values(comparison, [experiment])
     filed = {(r["label"], r["metric"]): r for r in table}
@@ -158,5 +158,5 @@ def test_files_have_what_the_screen_has(pacs: tuple[Path, Experiment]) -> None:
             row, figures = filed[group.label, metric], found.of(group, metric)
             assert row["printed"] == (str(figures[0].value) if figures else "")
     assert filed["FedOT", "generalisation"]["printed_in"] == ("FedOT, Table 1: FedOT (best on validation)")
-    rows = json.loads(export.summary_json(Store(db), [1], "best", printed=lookup))["summary"]
+    rows = json.loads(tables.summary_json(Store(db), [1], "best", printed=lookup))["summary"]
     assert [r["printed"] for r in rows] == [float(r["printed"]) if r["printed"] else None for r in table]

@@ -5,7 +5,7 @@ from fedcore.cache import arrays
 from fedcore.config import expand, loads
 from fedcore.config.grouping import group_hash
 from fedcore.errors import FedLensError
-from fedcore.results.artifacts import (
+from fedcore.results.runs.artifacts import (
     Encoding,
     cached_encodings,
     delete_encoding,

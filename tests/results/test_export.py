@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results import export, latex
 from fedcore.results.comparison import compare, ranks, significance
+from fedcore.results.exports import latex, tables
 from fedcore.results.metrics import METRICS, RULES, value_per_seed
 from fedcore.results.statistics import Stat, spread
 from fedcore.store import Store
@@ -27,7 +27,7 @@ def rows(text: str) -> list[dict[str, str]]:
 def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
     """Tidy: a row per method and metric, machine names, numbers that pandas reads as such."""
     found = compare(Store(filled), [1], "last")
-    frame = pd.read_csv(io.StringIO(export.table_csv(Store(filled), [1], baseline="PromptFL")))
+    frame = pd.read_csv(io.StringIO(tables.table_csv(Store(filled), [1], baseline="PromptFL")))
     assert len(frame) == sum(len(g.stats) for g in found.groups)
     assert not frame.duplicated(["label", "metric"]).any()
     assert set(frame["metric"]) <= set(METRICS) and set(frame["rule"]) == {"last"}
@@ -47,13 +47,13 @@ def test_summary_has_the_numbers_of_the_comparison(filled: Path) -> None:
 
 def test_another_rule_is_another_file(filled: Path) -> None:
     for rule in RULES:
-        assert {r["rule"] for r in rows(export.table_csv(Store(filled), [1], rule=rule))} == {rule}
+        assert {r["rule"] for r in rows(tables.table_csv(Store(filled), [1], rule=rule))} == {rule}
 
 
 def test_configs_and_domains_join_the_summary_by_row(filled: Path) -> None:
     found = compare(Store(filled), [1])
     summary, domains, configs = (
-        pd.read_csv(io.StringIO(export.table_csv(Store(filled), [1], table)))
+        pd.read_csv(io.StringIO(tables.table_csv(Store(filled), [1], table)))
         for table in ("summary", "domains", "configs")
     )
     assert len(configs) == len(found.groups) and configs["row"].is_unique
@@ -72,7 +72,7 @@ def test_configs_and_domains_join_the_summary_by_row(filled: Path) -> None:
 
 
 def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
-    table = rows(export.rounds_csv(Store(filled), [2]))
+    table = rows(tables.rounds_csv(Store(filled), [2]))
     runs = {r.id: r for r in Store(filled).runs.of_experiments([2])}
     expected = sum(len(Store(filled).cells.of_runs(runs, s, p)) for s, p in ((2, 1), (2, 0), (1, 1)))
     assert len(table) == expected > 1000
@@ -83,16 +83,16 @@ def test_rounds_hold_every_cell_with_counts(filled: Path) -> None:
 
 
 def test_formulas_are_guarded_and_numbers_are_not() -> None:
-    assert export.guarded("=HYPERLINK(1)") == "'=HYPERLINK(1)"
-    assert export.guarded("@x") == "'@x"
-    assert export.guarded("-cmd|' /C calc'!A0") == "'-cmd|' /C calc'!A0"
-    assert export.guarded("-3.50") == "-3.50"
-    assert export.guarded("+0.25") == "+0.25"
-    assert export.guarded(5) == 5
+    assert tables.guarded("=HYPERLINK(1)") == "'=HYPERLINK(1)"
+    assert tables.guarded("@x") == "'@x"
+    assert tables.guarded("-cmd|' /C calc'!A0") == "'-cmd|' /C calc'!A0"
+    assert tables.guarded("-3.50") == "-3.50"
+    assert tables.guarded("+0.25") == "+0.25"
+    assert tables.guarded(5) == 5
     for start in ("=", "+", "-", "@", "\t", "\r", "\n", " =", "\t="):
-        assert export.guarded(f"{start}1+1") == f"'{start}1+1"
+        assert tables.guarded(f"{start}1+1") == f"'{start}1+1"
     for number in ("-1e-05", "12.50", "+3"):
-        assert export.guarded(number) == number
+        assert tables.guarded(number) == number
 
 
 def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_label_that_is_a_formula_leaves_as_text(tmp_path: Path) -> None:
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=2)
     entry = experiment.methods[0].model_copy(update={"label": "=1+1"})
     number = fill.done(db, experiment.model_copy(update={"methods": (entry,), "name": "@evil"}))
-    assert {r["label"] for r in rows(export.table_csv(Store(db), [number]))} == {"'=1+1"}
-    table = rows(export.rounds_csv(Store(db), [number]))
+    assert {r["label"] for r in rows(tables.table_csv(Store(db), [number]))} == {"'=1+1"}
+    table = rows(tables.rounds_csv(Store(db), [number]))
     assert {(r["label"], r["experiment"]) for r in table} == {("'=1+1", "'@evil")}
 
 
@@ -162,7 +162,7 @@ def test_what_a_row_lacks_leaves_with_its_numbers(tmp_path: Path) -> None:
     marked = [line for line in lines if r"$^\dagger$" in line]
     assert marked[0].startswith(r"    {FedAlign}$^\dagger$ & ") and why in marked[1] and len(marked) == 2
     assert lines.index(marked[1]) == lines.index(r"  \end{tabular}") + 1
-    table = rows(export.table_csv(Store(db), [number], baseline="Zero-shot CLIP", test="wilcoxon"))
+    table = rows(tables.table_csv(Store(db), [number], baseline="Zero-shot CLIP", test="wilcoxon"))
     assert {(r["label"], why in r["remark"]) for r in table} == {
         ("Zero-shot CLIP", False),
         ("FedAlign", True),
@@ -179,7 +179,7 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: p
     group = replace(group, breakdowns={})
     stats = {m: spread(value_per_seed(runs, m).values()) for m in ("personal", "global")}
     changed = replace(found, groups=(replace(group, runs=runs, stats=stats),))
-    for module in (export, latex):
+    for module in (tables, latex):
         monkeypatch.setattr(module, "compare", lambda *args, **options: changed)
     last = next(line for line in latex.summary_latex(Store(filled), [1]).splitlines() if "FedOT" in line)
     assert last.endswith(r"& 3/2 \\")
@@ -189,19 +189,19 @@ def test_latex_and_csv_count_the_seeds_of_each_mean(filled: Path, monkeypatch: p
         if "FedOT" in line
     )
     assert only.endswith(r"& 2 \\")
-    table = rows(export.table_csv(Store(filled), [1]))
+    table = rows(tables.table_csv(Store(filled), [1]))
     assert [(r["n"], r["seeds"]) for r in table] == [("3", "1 2 3"), ("2", "2 3")]
 
 
 def test_json_has_configs_that_repeat_the_runs(filled: Path) -> None:
-    content = json.loads(export.summary_json(Store(filled), [1]))
+    content = json.loads(tables.summary_json(Store(filled), [1]))
     assert len(content["runs"]) == 15
     first = content["runs"][0]
     assert first["config"] == Store(filled).runs.config(first["id"]).model_dump(mode="json")
 
 
 def test_json_holds_numbers_and_nulls(filled: Path) -> None:
-    content = json.loads(export.summary_json(Store(filled), [1]))
+    content = json.loads(tables.summary_json(Store(filled), [1]))
     for row in content["summary"]:
         assert isinstance(row["mean"], float) and isinstance(row["n"], int) and row["baseline"] is None
         assert row["printed"] is None and row["difference"] is None
@@ -212,7 +212,7 @@ def test_json_holds_numbers_and_nulls(filled: Path) -> None:
 
 def test_breakdowns_have_every_domain_and_client(filled: Path) -> None:
     group = next(g for g in compare(Store(filled), [1]).groups if g.label == "SDFed")
-    table = rows(export.table_csv(Store(filled), [1], "breakdowns"))
+    table = rows(tables.table_csv(Store(filled), [1], "breakdowns"))
     for part, stats in group.breakdowns.items():
         found = {r["name"]: r for r in table if (r["label"], r["breakdown"]) == ("SDFed", part)}
         assert found.keys() == stats.keys()
@@ -226,7 +226,7 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
     pinned = next(g for g in found.groups if g.label == "PromptFL")
     for test in ("t", "wilcoxon"):
         tested = significance(found.groups, pinned, "personal", test)
-        table = rows(export.table_csv(Store(filled), [1], baseline="PromptFL", test=test))
+        table = rows(tables.table_csv(Store(filled), [1], baseline="PromptFL", test=test))
         for group in found.groups:
             (row,) = [r for r in table if (r["label"], r["metric"]) == (group.label, "personal")]
             if group.key == pinned.key:
@@ -241,7 +241,7 @@ def test_summary_has_the_test_that_the_page_shows(filled: Path) -> None:
 
 
 def test_clients_have_their_rounds(filled: Path) -> None:
-    table = rows(export.clients_csv(Store(filled), [1]))
+    table = rows(tables.clients_csv(Store(filled), [1]))
     runs = Store(filled).runs.of_experiments([1])
     assert len(table) == len(runs) * 6 * 11, "six clients in rounds 0 to 10"
     run = next(r for r in runs if r.method == "fedot")
@@ -256,10 +256,10 @@ def test_clients_have_their_rounds(filled: Path) -> None:
 
 
 def test_file_names_are_safe() -> None:
-    name = export.file_name('../=<b>"Try it"</b> 😀', "summary", "csv")
+    name = tables.file_name('../=<b>"Try it"</b> 😀', "summary", "csv")
     assert name.startswith("fedlens-b-try-it-b-summary-")
     assert name.endswith(".csv")
-    assert export.file_name("a", "summary", "csv", "0badcafe").endswith("-0badcafe.csv")
+    assert tables.file_name("a", "summary", "csv", "0badcafe").endswith("-0badcafe.csv")
 
 
 def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_the_mark_of_a_file_changes_with_the_data(tmp_path: Path) -> None:
     both = [first, Store(db).runs.get([writer.run_id])[0].experiment_id]
 
     def mark() -> str:
-        return export.fingerprint([Store(db).experiments.get(i) for i in both])
+        return tables.fingerprint([Store(db).experiments.get(i) for i in both])
 
     before = mark()
     assert before == mark() and len(before) == 8
@@ -281,4 +281,4 @@ def test_a_baseline_that_is_not_there_is_refused(filled: Path) -> None:
     with pytest.raises(
         FedLensError, match="no method 'FedAvg' in the table; there are: Zero-shot CLIP, FedOT"
     ):
-        export.table_csv(Store(filled), [1], baseline="FedAvg")
+        tables.table_csv(Store(filled), [1], baseline="FedAvg")

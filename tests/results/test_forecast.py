@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
-from fedcore.results import forecast, progress
+from fedcore.results.runs import forecast, progress
 from fedcore.store import Store
 from fedcore.store.runs import Runs
 from tests.support import fill

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.engine.events import Started
 from fedcore.progress import duration
-from fedcore.results import overview, progress
+from fedcore.results.runs import overview, progress
 from fedcore.store import Store
 from tests.support import fill
 

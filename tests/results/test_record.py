@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcore.results.artifacts import environment_texts, kept_files, repeat_command, run_toml, trained_with
+from fedcore.results.runs.artifacts import (
+    environment_texts,
+    kept_files,
+    repeat_command,
+    run_toml,
+    trained_with,
+)
 from fedcore.store import Store
 from tests.support import fill
 

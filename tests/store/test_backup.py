@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results.export import rounds_csv
+from fedcore.results.exports.tables import rounds_csv
 from fedcore.store import Store, schema
 from fedcore.store.database import writing
 from fedcore.store.integrity.backup import back_up, restore, vacuum

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.results.export import clients_csv, rounds_csv, summary_json, table_csv
+from fedcore.results.exports.tables import clients_csv, rounds_csv, summary_json, table_csv
 from fedcore.store import Store
 from fedcore.store.database import reading, writing
 from fedcore.store.integrity import copies

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from fedcore.cache import arrays
 from fedcore.config import RunConfig, backbone_names
 from fedcore.errors import FedLensError
-from fedcore.results.artifacts import size_text
-from fedcore.results.progress import elapsed
+from fedcore.results.runs.artifacts import size_text
+from fedcore.results.runs.progress import elapsed
 from fedcore.store import Store
 from fedcore.store.database import artifacts_folder, run_folder
 from fedcore.system_errors import disk_usage, lacks_room

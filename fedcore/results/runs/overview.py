@@ -9,7 +9,7 @@ from fedcore.config.field_names import data_title
 from fedcore.data.split_codes import VALIDATION
 from fedcore.results.metrics import is_own
 from fedcore.results.panels.panel import mean_share
-from fedcore.results.progress import elapsed
+from fedcore.results.runs.progress import elapsed
 from fedcore.results.statistics import group_by, spread
 from fedcore.store import ExperimentRow, RunRow, Store
 

@@ -18,10 +18,7 @@ from typing import Literal
 from fedcore.data.split_codes import SPLITS, TEST, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.results.comparison import compare
-from fedcore.results.metrics import Rule
-from fedcore.results.printed import PrintedLookup, nothing_printed
-from fedcore.results.statistics import Test
-from fedcore.results.summary import (
+from fedcore.results.exports.summary import (
     BREAKDOWN_COLUMNS,
     ROW_COLUMNS,
     SUMMARY_COLUMNS,
@@ -30,6 +27,9 @@ from fedcore.results.summary import (
     domain_rows,
     summary_rows,
 )
+from fedcore.results.metrics import Rule
+from fedcore.results.printed import PrintedLookup, nothing_printed
+from fedcore.results.statistics import Test
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, Store
 
 ROUND_FIELDS = (

@@ -1,0 +1,1 @@
+"""Files of a comparison: tidy tables as CSV and JSON, and LaTeX."""

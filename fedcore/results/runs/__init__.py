@@ -1,0 +1,1 @@
+"""Runs on this machine: their progress, their files, and what planned ones will take."""
