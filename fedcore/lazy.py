@@ -7,7 +7,10 @@ A plain proxy instead of ``importlib.util.LazyLoader``: the latter puts a half-l
 from __future__ import annotations
 
 import importlib
+import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 
@@ -18,6 +21,21 @@ class _Lazy(types.ModuleType):
         return value
 
 
+@contextmanager
+def kept_out(*names: str) -> Iterator[None]:
+    """Make libraries that are not loaded yet look uninstalled to a library that is imported meanwhile.
+
+    For a library that tries to import them and does without; only where no other thread imports.
+    """
+    missing = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(missing))  # type: ignore[arg-type]  # None marks a module as missing
+    try:
+        yield
+    finally:
+        for name in missing:
+            del sys.modules[name]
+
+
 if TYPE_CHECKING:
     import torch
     from torch.nn import functional
@@ -25,4 +43,4 @@ else:
     torch = _Lazy("torch")
     functional = _Lazy("torch.nn.functional")
 
-__all__ = ["functional", "torch"]
+__all__ = ["functional", "kept_out", "torch"]

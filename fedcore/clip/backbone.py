@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcore.clip import tags
+from fedcore.clip import light_import, tags
 from fedcore.clip.specs import MINI_MODELS, BackboneSpec, backbone_spec, weights_source
 from fedcore.clip.towers import ImageTower, TextTower, resnet_map, resnet_regions
 from fedcore.clip.weights_files import WeightsFiles
@@ -146,8 +146,7 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
     Raises:
         FedLensError: for an unknown name, or for weights that are missing, unreadable or of another model.
     """
-    import open_clip
-
+    open_clip = light_import.open_clip()
     files, fingerprint = WeightsFiles.of(name, pretrained), weights_fingerprint(name, pretrained)
     source = weights_source(name, pretrained)
     model = _create(name, pretrained).to(device).eval().requires_grad_(False)
@@ -174,8 +173,6 @@ def load(name: str, pretrained: str | None = None, device: str = "cpu", precisio
 
 
 def _create(name: str, pretrained: str | None) -> Any:
-    import open_clip
-
     from fedcore.clip import weights
 
     if name in MINI_MODELS:
@@ -197,7 +194,7 @@ def _create(name: str, pretrained: str | None) -> Any:
     settings = {key: cfg[key] for key in ("mean", "std", "interpolation", "resize_mode")}
     model = _empty(name, force_quick_gelu=wants_quick_gelu(name, pretrained), force_preprocess_cfg=settings)
     try:
-        open_clip.load_checkpoint(model, str(weights_file), weights_only=True)
+        light_import.open_clip().load_checkpoint(model, str(weights_file), weights_only=True)
     except Exception as error:  # a damaged download shows itself as anything from EOFError to KeyError
         raise FedLensError(
             f"the weights '{pretrained}' of {name} cannot be read from {weights_file} "
@@ -212,9 +209,14 @@ def _empty(name: str, **options: object) -> Any:
 
     open_clip's warning that no weights are loaded is not logged.
     """
-    import open_clip
-
     from fedcore.clip.weights import Uninitialised
+
+    open_clip = light_import.open_clip()
+    config = open_clip.get_model_config(name) or {}
+    if "timm_model_name" in config.get("vision_cfg", {}):
+        light_import.complete("timm_model")
+    if "hf_model_name" in config.get("text_cfg", {}):
+        light_import.complete("hf_model")
 
     def is_other_message(record: logging.LogRecord) -> bool:
         return "No pretrained weights loaded" not in record.getMessage()
@@ -233,10 +235,9 @@ def _download(name: str, tag: str) -> Path:
     Raises:
         FedLensError: saying how to copy the file to this machine when it has no network.
     """
-    import open_clip
-
+    light_import.complete("pretrained")
     try:
-        return Path(open_clip.download_pretrained(tags.config(name, tag)))
+        return Path(light_import.open_clip().download_pretrained(tags.config(name, tag)))
     except Exception as error:  # the hub's client raises its own, the network library's and OSError
         raise tags.download_error(name, tag, error) from error
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import open_clip
 import torch
-from open_clip.factory import list_models
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fedcore.clip.light_import import open_clip
 from fedcore.clip.specs import MINI_MODELS
 from fedcore.paths import ASSETS
 
@@ -25,9 +24,9 @@ _UNSEEN_SEED, _UNSEEN_STD = 77, 0.02  # rows of words that no caption held: as o
 
 def register() -> None:
     """Make the miniature models known to open_clip by name; calling it again does nothing."""
-    if MINI_MODELS[0] not in list_models():
+    if MINI_MODELS[0] not in open_clip().list_models():
         for name in MINI_MODELS:
-            open_clip.add_model_config(ASSETS / f"{name}.json")
+            open_clip().add_model_config(ASSETS / f"{name}.json")
 
 
 def state_dict(name: str) -> dict[str, Tensor]:

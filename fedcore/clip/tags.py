@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.errors import FedLensError, first_line
+from fedcore.lazy import kept_out
 
 _HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """File names of a hub repository's weights if a tag names none, in the order in which they are tried."""
@@ -30,14 +31,8 @@ def _table() -> types.ModuleType:
     package = types.ModuleType(_ALIAS)
     package.__path__ = [str(Path(spec.origin).parent)]
     sys.modules[_ALIAS] = package
-    loaded = sys.modules.get("safetensors.torch")
-    try:
-        if loaded is None:  # it would import torch; `None` makes open_clip continue without it
-            sys.modules["safetensors.torch"] = None  # type: ignore[assignment]  # None marks a module as missing
+    with kept_out("safetensors.torch"):  # it would import torch
         return importlib.import_module(f"{_ALIAS}.pretrained")
-    finally:
-        if loaded is None:
-            del sys.modules["safetensors.torch"]
 
 
 def tags(name: str) -> tuple[str, ...]:
