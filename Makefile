@@ -31,7 +31,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	$(PIP) install -e .
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+$(VENV)/.installed-dev: requirements-dev.txt requirements-cluster.txt $(VENV)/.installed
 	$(PIP) install -r requirements-dev.txt
 	@touch $@
 

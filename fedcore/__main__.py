@@ -6,7 +6,7 @@ import os
 import sys
 
 from fedcore.cli.main import main
-from fedcore.jobs.devices import PATIENT_THREADS
+from fedcore.devices import PATIENT_THREADS
 
 
 def fedlens() -> None:

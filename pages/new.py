@@ -8,13 +8,12 @@ from typing import Any
 
 import streamlit as st
 
-from fedcore import jobs
+from fedcore import devices, jobs
 from fedcore.config import Experiment, dumps, loads
 from fedcore.config.field_names import field_phrase, value_text
 from fedcore.data.slow_work import NotPrepared
 from fedcore.engine.plan import Plan
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices
 from fedcore.methods.base import Method
 from fedcore.methods.class_texts import EDITOR
 from fedcore.methods.consent import NotAgreed

@@ -127,9 +127,9 @@ def encode(
     from fedcore.cli.progress import track, with_preparation
     from fedcore.clip import features
     from fedcore.clip.specs import backbone_spec
+    from fedcore.devices import default_device, torch_name
     from fedcore.engine import setup
     from fedcore.engine.prepare import read_images
-    from fedcore.jobs.devices import default_device, torch_name
     from fedcore.store import Store, database
 
     wanted = config.DataConfig(name=name, root=root, columns=_columns(columns), decode=decode)

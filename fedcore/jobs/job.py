@@ -13,16 +13,17 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import psutil
 
+from fedcore.devices import CPU, accepts, list_devices, peak_memory, torch_name
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.local import Stopped
 from fedcore.errors import FedLensError, first_line
-from fedcore.jobs.devices import CPU, accepts, list_devices, peak_memory, torch_name
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat
 from fedcore.jobs.launcher import UNRECORDED_STATUS
@@ -52,6 +53,7 @@ def execute(
     terminated: Callable[[], bool] = lambda: False,
     ends_as: str = "interrupted",
     listen: Callable[[Event], None] = lambda event: None,
+    remote_memory: Callable[[], int] | None = None,
 ) -> str:
     """Do one claimed job and record it.
 
@@ -63,6 +65,8 @@ def execute(
         device: ``cpu`` or a GPU's UUID.
         terminated: called between steps; once true the job ends as ``ends_as``, and a run can be resumed.
         listen: called with every event after it was recorded (progress bars).
+        remote_memory: given for a job that is done elsewhere and only recorded here; returns the most bytes
+            of memory that it used there.
 
     Returns: how the job ended: ``done``, ``failed``, ``stopped``, ``interrupted``; ``lost`` when it had been
     taken away from this process (nothing was written then), or ``unrecorded`` when its end could not be
@@ -76,12 +80,13 @@ def execute(
         return heartbeat.stop_requested or heartbeat.lost or terminated() or over()
 
     job = Job(claim, claim.arguments(), folder, torch_name(device), should_stop, log.write)
+    memory = remote_memory or partial(peak_memory, device)
     try:
-        claim.begin()
+        claim.begin(elsewhere=remote_memory is not None)
         heartbeat.watch(claim)
         (folder / ARRAYS_NAME).unlink(missing_ok=True)  # a result of an earlier attempt
         check_room(folder)
-        result = _until_done(job, handler or load_handler(claim.kind), EventWriter(job, device), listen)
+        result = _until_done(job, handler or load_handler(claim.kind), EventWriter(job, memory), listen)
         claim.finish("done", result=result)
         log.write("done")
         return "done"
@@ -200,10 +205,14 @@ class Deadline:
 
 
 class EventWriter:
-    """Writes the events of a job to its row, to the tables of results and to its log."""
+    """Writes the events of a job to its row, to the tables of results and to its log.
 
-    def __init__(self, job: Job, device: str) -> None:
-        self._claim, self._log, self._device = job.claim, job.log, device
+    Args:
+        memory: returns the most bytes of memory that the job has used so far.
+    """
+
+    def __init__(self, job: Job, memory: Callable[[], int]) -> None:
+        self._claim, self._log, self._memory = job.claim, job.log, memory
         self._run = RunWriter(job.claim)
         self._next_progress = 0.0
 
@@ -222,7 +231,7 @@ class EventWriter:
                 except Locked:  # nobody could see it: go on training, and ask again later
                     self._next_progress = now + BUSY_SECONDS
         elif isinstance(event, RoundFinished):
-            self._run.write_round(event, peak_memory(self._device))
+            self._run.write_round(event, self._memory())
             loss = "" if event.train_loss is None else f", loss {event.train_loss:.4f}"
             self._log(f"round {event.round}{loss}")
             check_room(self._claim.db)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fedcore.jobs import devices
-from fedcore.jobs.devices import Device
+from collections.abc import Sequence
+from typing import Protocol
+
+from fedcore import devices
+from fedcore.devices import Device
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, TASKS, Claim
 from fedcore.store.liveness import new_owner
@@ -12,6 +15,32 @@ TASK_LANE, TASK_SLOTS = "tasks", 2
 """The lane of the tasks, beside the devices, so that a check does not wait for hours of training."""
 UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
+
+
+class Lanes(Protocol):
+    """The lanes of a supervisor, and which jobs start in them."""
+
+    def names(self) -> Sequence[str]:
+        """Return the lanes in which jobs may start now, the first to be filled first."""
+
+    def claim(self, store: Store, lane: str, running: int) -> Claim | None:
+        """Claim the next job that may start in a lane beside those that run there; None if there is none."""
+
+
+class LocalLanes:
+    """The devices of this machine, and the lane of the tasks."""
+
+    def __init__(self, device_ids: Sequence[str]) -> None:
+        self.device_ids = tuple(device_ids)
+        self._gpu = next((d for d in self.device_ids if d != devices.CPU), None)
+
+    def names(self) -> Sequence[str]:
+        """Return the devices, then the lane of the tasks."""
+        return (*self.device_ids, TASK_LANE)
+
+    def claim(self, store: Store, lane: str, running: int) -> Claim | None:
+        """Claim the next job that may start on a lane (see ``claim_next``)."""
+        return claim_next(store, lane, running, self._gpu)
 
 
 def claim_next(store: Store, lane: str, running: int, first_gpu: str | None) -> Claim | None:

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 import psutil
 
+from fedcore import devices
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices
 from fedcore.jobs.lanes import TASK_LANE
 from fedcore.paths import IN_CHECKOUT, PROJECT
 from fedcore.store import Store

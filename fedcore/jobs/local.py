@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from fedcore import devices
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.events import Event
-from fedcore.jobs import devices
 from fedcore.jobs.handlers import Handler
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import TerminationSignal, execute

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcore import devices
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, launcher
-from fedcore.jobs.lanes import TASK_LANE, claim_next
+from fedcore.jobs import launcher
+from fedcore.jobs.lanes import Lanes, LocalLanes
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.locks import SupervisorLock
 from fedcore.store import Store
@@ -55,13 +56,14 @@ class Supervisor:
         *,
         device_ids: Sequence[str] | None = None,
         launcher: Launcher | None = None,
+        lanes: Lanes | None = None,
         tick: float = TICK_SECONDS,
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
     ) -> None:
         self._store = store
         self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
-        self._gpu = next((d for d in self.device_ids if d != devices.CPU), None)
+        self._lanes = lanes or LocalLanes(self.device_ids)
         self._launcher = launcher or LocalLauncher()
         self._tick, self._idle, self._stale = tick, idle, stale
         self._children: dict[str, Child] = {}
@@ -130,7 +132,7 @@ class Supervisor:
             return 0
         check_room(self._store.path)
         started = 0
-        for lane in (*self.device_ids, TASK_LANE):
+        for lane in self._lanes.names():
             while (claimed := self._claim(lane)) is not None:
                 self._start(claimed, lane)
                 started += 1
@@ -138,7 +140,7 @@ class Supervisor:
 
     def _claim(self, lane: str) -> Claim | None:
         running = sum(child.lane == lane for child in self._children.values())
-        return claim_next(self._store, lane, running, self._gpu)
+        return self._lanes.claim(self._store, lane, running)
 
     def _start(self, claimed: Claim, lane: str) -> None:
         """Start a claimed job; when the machine cannot start any at present, it is queued again.

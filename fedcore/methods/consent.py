@@ -65,6 +65,11 @@ def agree(file: Path, sha256: str) -> None:
         part.replace(folder / FILE)
 
 
+def agree_here(file: Path, sha256: str) -> None:
+    """Let this process run a file to which the user agreed on the machine that sent it."""
+    _THIS_PROCESS.add((str(file), sha256))
+
+
 def version() -> str:
     """Return a text that changes whenever the user agrees to a file, for what is kept of answers."""
     return digest(json.dumps([_kept(), sorted(_THIS_PROCESS)]).encode())

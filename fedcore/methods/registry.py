@@ -40,6 +40,8 @@ LONGEST_VALUE = 60
 """Characters of a refused value that an error repeats."""
 _METHODS: dict[str, type[Method]] = {}
 _FILES: dict[str, str] = {}
+_RECEIVED: dict[Path, bytes] = {}
+"""Content of method files that came with a run from another machine, by their paths there."""
 
 
 def method(cls: type[Method]) -> type[Method]:
@@ -86,6 +88,19 @@ def load_agreed(path: str | Path, sha256: str | None = None) -> list[str]:
         NotAgreed: when the user has not agreed to run the file as it is now.
         FedLensError: when it has changed since the run was planned, and as ``load_file`` does.
     """
+    return _run(*_agreed(path, sha256))
+
+
+def agreed_content(path: str | Path, sha256: str | None = None) -> bytes:
+    """Return the content of a file that an experiment names, to be sent along with a run.
+
+    Raises:
+        FedLensError: as ``load_agreed`` does.
+    """
+    return _agreed(path, sha256)[1]
+
+
+def _agreed(path: str | Path, sha256: str | None) -> tuple[Path, bytes]:
     file, content = _read(path)
     now = consent.digest(content)
     if sha256 is not None and now != sha256:
@@ -96,7 +111,17 @@ def load_agreed(path: str | Path, sha256: str | None = None) -> list[str]:
         )
     if not consent.is_agreed(file, now):
         raise consent.NotAgreed(file, now)
-    return _run(file, content)
+    return file, content
+
+
+def receive(path: str | Path, content: bytes) -> None:
+    """Take a method file that came with a run, to whose content the user agreed where the run was queued.
+
+    It need not exist on this machine; the run's config goes on naming it by its path there.
+    """
+    file = user_path(path, "methods").resolve()
+    _RECEIVED[file] = content
+    consent.agree_here(file, consent.digest(content))
 
 
 def file_hash(path: str | Path) -> str:
@@ -111,6 +136,8 @@ def file_hash(path: str | Path) -> str:
 def _read(path: str | Path) -> tuple[Path, bytes]:
     """Return the absolute path and the content of a method file."""
     file = user_path(path, "methods").resolve()
+    if file in _RECEIVED:
+        return file, _RECEIVED[file]
     if not file.is_file():
         raise FedLensError(f"no method file at {file}; give the path of a Python file", "methods")
     try:

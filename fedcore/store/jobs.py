@@ -150,12 +150,17 @@ class Claim:
         """Record which process does it, without waiting long for a locked database."""
         self.update("pid=:pid", PROGRESS_PATIENCE, pid=pid)
 
-    def begin(self) -> None:
-        """Record that this process starts or continues the job, and hold its owner's lock from now on."""
+    def begin(self, *, elsewhere: bool = False) -> None:
+        """Record that this process starts or continues the job, and hold its owner's lock from now on.
+
+        Args:
+            elsewhere: another machine does the work; this process only records it, so killing it is no way
+                to end the job.
+        """
         hold(self.db, self.owner)
         self.update(
             "pid=:pid, started_at=coalesce(started_at, :now), heartbeat_at=:now",
-            pid=os.getpid(), now=time.time(),
+            pid=None if elsewhere else os.getpid(), now=time.time(),
         )  # fmt: skip
 
     def progress(self, step: Progress) -> None:
@@ -233,6 +238,7 @@ class Jobs:
         accepts: tuple[str, ...] = ("auto",),
         experiment_id: int | None = None,
         number: int | None = None,
+        unreadable: Collection[str] = (),
     ) -> Claim | None:
         """Take the next queued job of a table, by its order; None when there is none.
 
@@ -241,8 +247,9 @@ class Jobs:
             accepts: values of a run's ``requested_device`` that this device serves.
             experiment_id: only runs of this experiment, and none while another's have a higher priority.
             number: only the job with this id.
+            unreadable: folders of data sets that are missing there; runs that need one are left to others.
         """
-        condition, values = _waiting(table, accepts, experiment_id, number)
+        condition, values = _waiting(table, accepts, experiment_id, number, unreadable)
         values |= {"owner": owner, "device": device, "now": time.time()}
         with self._file.writing() as database:
             row = database.execute(
@@ -256,9 +263,9 @@ class Jobs:
             ).fetchone()
         return Claim(self._file.path, row["kind"], row["id"], owner, row["attempt"]) if row else None
 
-    def next_run(self, accepts: tuple[str, ...]) -> int | None:
+    def next_run(self, accepts: tuple[str, ...], unreadable: Collection[str] = ()) -> int | None:
         """Return the id of the run that ``claim`` would take."""
-        condition, values = _waiting(RUNS, accepts)
+        condition, values = _waiting(RUNS, accepts, unreadable=unreadable)
         rows = self._file.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values)
         return int(rows[0]["id"]) if rows else None
 
@@ -343,12 +350,21 @@ class Jobs:
 
 
 def _waiting(
-    table: JobTable, accepts: tuple[str, ...], experiment_id: int | None = None, number: int | None = None
+    table: JobTable,
+    accepts: tuple[str, ...],
+    experiment_id: int | None = None,
+    number: int | None = None,
+    unreadable: Collection[str] = (),
 ) -> tuple[str, dict[str, object]]:
     """SQL condition and values for the queued rows that a process may claim."""
     queued = "status='queued'"
     if table is RUNS:
         queued += " AND requested_device IN (SELECT value FROM json_each(:accepts))"
+    if unreadable:
+        queued += (
+            " AND coalesce(json_extract(config, '$.data.root'), '') NOT IN "
+            "(SELECT value FROM json_each(:unreadable))"
+        )
     condition = queued
     if experiment_id is not None:
         condition += (
@@ -356,4 +372,11 @@ def _waiting(
         )
     if number is not None:
         condition += " AND id=:number"
-    return condition, {"accepts": json.dumps(accepts), "experiment": experiment_id, "number": number}
+    values: dict[str, object] = {
+        "accepts": json.dumps(accepts),
+        "experiment": experiment_id,
+        "number": number,
+    }
+    if unreadable:
+        values["unreadable"] = json.dumps(list(unreadable))
+    return condition, values

@@ -61,6 +61,19 @@ class Queue:
                 """)
         ]
 
+    def data_folders(self) -> list[str]:
+        """Return the folders of the data sets that queued runs will read, as their configs name them."""
+        rows = self._file.rows(
+            "SELECT DISTINCT json_extract(config, '$.data.root') AS folder FROM runs "
+            "WHERE status='queued' AND folder IS NOT NULL ORDER BY folder"
+        )
+        return [row["folder"] for row in rows]
+
+    def needed_memory(self, run_id: int) -> int | None:
+        """Return the most bytes of memory that a run of this run's setting has used; None if unknown."""
+        rows = self._file.rows(f"SELECT {NEEDED_MEMORY} AS peak FROM runs r WHERE r.id=:id", {"id": run_id})
+        return rows[0]["peak"] if rows else None
+
     def move(self, run_ids: Iterable[int], to: Place = "top") -> list[int]:
         """Move queued runs within the queue and keep their order; runs queued later come after all of them.
 

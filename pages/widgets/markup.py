@@ -10,8 +10,8 @@ from typing import Any, ParamSpec
 
 import streamlit as st
 
+from fedcore import devices
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices
 from fedcore.plots.theme import STATUS
 from pages.widgets import session
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore.jobs import devices
+from fedcore import devices
 from fedcore.results.statistics import group_by
 from fedcore.store.queue import MAX_SLOTS, Place, QueuedRun
 from pages.widgets import session

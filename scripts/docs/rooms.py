@@ -16,6 +16,7 @@ PURPOSES = {
     "results": "tables, statistics, curves and exports, from recorded cells",
     "jobs": "the supervisor, and the processes that it starts",
     "store": "the database: runs, results and queue, with all the SQL",
+    "cluster": "nodes of a Ray cluster: what they are, training there",
     "engine": "plan, setup, round loop, evaluation, checkpoints",
     "config": "an experiment and its runs: models, TOML, sweeps",
     "methods": "the contract, the four methods, the baselines",
@@ -23,19 +24,19 @@ PURPOSES = {
     "clip": "frozen CLIP: towers, prompts, LoRA, encodings",
     "cache": "large arrays on disk, resumable and shared",
     "data": "catalog, readers, checks, splits, partitions",
-    "linalg": "", "seeds": "", "errors": "", "system_errors": "", "file_lock": "", "lazy": "", "paths": "",
-    "progress": "",
+    "linalg": "", "seeds": "", "devices": "", "errors": "", "system_errors": "", "file_lock": "", "lazy": "",
+    "paths": "", "progress": "",
 }  # fmt: skip
 """A room's purpose; the small modules that every room may use are named only."""
 GROUPS = {
     "front ends": ("#1d5fa6", ("pages", "cli")),
     "results": ("#0f6f68", ("papers", "plots", "results")),
-    "record": ("#9a4a12", ("jobs", "store")),
+    "record": ("#9a4a12", ("jobs", "store", "cluster")),
     "training": ("#6741b5", ("engine", "config", "methods", "federation", "clip", "cache")),
     "data": ("#4c6a1e", ("data",)),
     "basics": (
         "#57606a",
-        ("linalg", "seeds", "errors", "system_errors", "file_lock", "lazy", "paths", "progress"),
+        ("linalg", "seeds", "devices", "errors", "system_errors", "file_lock", "lazy", "paths", "progress"),
     ),
 }
 """Title -> colour (white text on it is readable on light and dark pages) and rooms."""

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from fedcore import devices
 from fedcore.cli import main as cli
+from fedcore.devices import Device
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, job, lanes
+from fedcore.jobs import job, lanes
 from fedcore.jobs import supervisor as worker
-from fedcore.jobs.devices import Device
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.launcher import LocalLauncher
 from fedcore.store import Store

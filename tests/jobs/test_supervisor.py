@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from fedcore import devices
 from fedcore.errors import FedLensError
-from fedcore.jobs import devices, lanes, launcher
+from fedcore.jobs import lanes, launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs.launcher import LocalLauncher, start_detached
 from fedcore.jobs.locks import SupervisorLock
@@ -248,7 +249,7 @@ def test_a_supervisor_outlives_a_full_disk(db, queued, monkeypatch):
             raise error
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(worker, "claim_next", sometimes)
+    monkeypatch.setattr(lanes, "claim_next", sometimes)
     supervisor = worker.Supervisor(Store(db), device_ids=["cpu"], launcher=fake_engine.LAUNCHER)
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]
     assert supervisor.step() and statuses(db, [run_id]) == ["queued"]

@@ -1,0 +1,5 @@
+"""Runs on the nodes of a Ray cluster: the connection to it, what its nodes are, and training on one of them.
+
+Ray is optional and imported on first use. Nothing in this room can open the database: a node receives a run's
+config and sends back the engine's events and checkpoints, which the supervisor records.
+"""

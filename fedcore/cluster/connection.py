@@ -1,0 +1,150 @@
+"""The connection of this process to a Ray cluster: token, address, versions and nodes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcore.errors import FedLensError, first_line
+
+AUTO = "auto"
+"""The address of the cluster that runs on this machine already."""
+HOW_TO_INSTALL = 'pip install "ray[default]"'
+SETTINGS = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
+"""Environment variables of every process that talks to Ray: tokens on, no usage reports, no warnings."""
+_TOKEN_FILE = Path(".ray") / "auth_token"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A living node of the cluster, as Ray describes it.
+
+    Attributes:
+        id: Ray's, which changes when the node is started again.
+        name: its host name, made unique where several nodes share one.
+        cpus, gpus: what Ray may give to tasks; a node without either is not listed.
+        memory: bytes that Ray may give to tasks.
+        is_here: it runs on this machine, beside this process.
+    """
+
+    id: str
+    name: str
+    address: str
+    cpus: int
+    gpus: int
+    memory: int
+    is_here: bool
+
+
+def is_installed() -> bool:
+    """Return whether Ray can be imported, without importing it."""
+    return importlib.util.find_spec("ray") is not None
+
+
+def load_ray() -> Any:
+    """Import Ray with token authentication on and its usage reports off.
+
+    Raises:
+        FedLensError: when it is not installed, or there is no token.
+    """
+    if not is_installed():
+        raise FedLensError(f"Ray is not installed; install it with: {HOW_TO_INSTALL}", "ray")
+    os.environ.update(SETTINGS)
+    if not _has_token():
+        raise FedLensError(
+            "there is no token for Ray on this machine; make one with `ray get-auth-token --generate` and "
+            f"copy ~/{_TOKEN_FILE} to every node, with permissions 600",
+            "ray",
+        )
+    return importlib.import_module("ray")
+
+
+def _has_token() -> bool:
+    """Return whether one of the places in which Ray looks for a token has one."""
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    file = Path(named) if named else Path.home() / _TOKEN_FILE
+    return bool(os.environ.get("RAY_AUTH_TOKEN")) or file.is_file()
+
+
+def connect(address: str = AUTO) -> Any:
+    """Connect this process to a running cluster; returns the module ``ray``.
+
+    No head is started: who opens ports on a machine is the user's decision.
+
+    Args:
+        address: ``host:port`` of the head, or ``auto`` for the cluster of this machine.
+
+    Raises:
+        FedLensError: when Ray is missing, or the cluster cannot be joined.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        return ray
+    for name in ("ray", "ray._private.worker"):  # its reports of lost nodes: ours say it in one line
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        ray.init(
+            address=address,
+            namespace="fedlens",
+            log_to_driver=False,
+            configure_logging=False,
+            logging_level=logging.CRITICAL,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = "on this machine" if address == AUTO else f"at {address}"
+        raise FedLensError(
+            f"cannot join a Ray cluster {where} ({first_line(error)}); start one with `ray start --head`, "
+            "and see docs/cluster.md for tokens and ports",
+            "ray",
+        ) from error
+    return ray
+
+
+def disconnect() -> None:
+    """Leave the cluster; tasks of this process that still run there are ended by Ray."""
+    if is_installed():
+        ray = importlib.import_module("ray")
+        ray.shutdown()
+
+
+def list_nodes(ray: Any) -> list[Node]:
+    """Return the living nodes that have CPUs or GPUs to give, by name.
+
+    Raises:
+        FedLensError: when the head does not answer.
+    """
+    try:
+        described = [row for row in ray.nodes() if row["Alive"]]
+        here = ray.get_runtime_context().get_node_id()
+    except Exception as error:  # Ray's errors have no common class: whatever it is, there are no nodes
+        raise FedLensError(f"the head of the Ray cluster does not answer ({first_line(error)})") from error
+    hosts = [_host(row) for row in described]
+    nodes = [
+        Node(
+            id=row["NodeID"],
+            name=host if hosts.count(host) == 1 else f"{host}-{row['NodeID'][:6]}",
+            address=row["NodeManagerAddress"],
+            cpus=int(row["Resources"].get("CPU", 0)),
+            gpus=int(row["Resources"].get("GPU", 0)),
+            memory=int(row["Resources"].get("memory", 0)),
+            is_here=row["NodeID"] == here,
+        )
+        for row, host in zip(described, hosts, strict=True)
+    ]
+    return sorted((n for n in nodes if n.cpus or n.gpus), key=lambda node: node.name)
+
+
+def _host(row: dict[str, Any]) -> str:
+    """Return the name that the node was started with (``ray start --node-name``), else its host's."""
+    given: str = row["NodeName"]
+    return given if given != row["NodeManagerAddress"] else str(row["NodeManagerHostname"])

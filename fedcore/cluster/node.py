@@ -1,0 +1,202 @@
+"""What runs on a node: looking at it, and training one run there. It never opens the database."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedcore
+from fedcore import devices
+from fedcore.config import RunConfig
+from fedcore.data.slow_work import cache_folder
+from fedcore.devices import Device
+from fedcore.engine.events import Event, RoundFinished
+from fedcore.errors import FedLensError, first_line
+from fedcore.methods import registry
+from fedcore.progress import Progress
+from fedcore.system_errors import SystemFault, Transient, explain
+
+PROGRESS_SECONDS = 0.5
+_PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What a node says about itself.
+
+    Attributes:
+        versions: of FedLens, Python and the packages that compute a run's numbers.
+        missing: those of the asked folders that it cannot read.
+    """
+
+    devices: tuple[Device, ...]
+    versions: dict[str, str]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Order:
+    """All that a node needs to train a run.
+
+    Attributes:
+        key: name of the run in the node's temporary files.
+        environment: what an earlier attempt resolved, see ``fedcore.engine.train.train``.
+        method_file: content of the user's method file, whose path the config has; the user agreed to it.
+        device: torch's name.
+        threads: CPU threads of a run that begins.
+        artifacts: folder of the encodings where the node shares the supervisor's disk; None: its cache's
+            (``FEDLENS_CACHE``).
+        working_folder: the supervisor's, where relative paths of the config begin.
+    """
+
+    config: RunConfig
+    key: str
+    environment: dict[str, Any]
+    method_file: bytes | None
+    device: str
+    threads: int
+    artifacts: str | None
+    working_folder: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An event on its way to the supervisor.
+
+    Attributes:
+        checkpoint: the bytes of the file that a finished round names.
+        peak_memory: bytes that the node's process used so far.
+    """
+
+    event: Event
+    checkpoint: np.ndarray | None
+    peak_memory: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The end of a run that met an error on its node.
+
+    Attributes:
+        kind: ``input`` (the user's to mend), ``machine``, ``moment`` (may be over soon) or ``defect``.
+    """
+
+    kind: str
+    message: str
+    field: str | None
+    traceback: str
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a node and the supervisor compare."""
+    return {
+        "fedlens": fedcore.__version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def report(folders: tuple[str, ...] = ()) -> NodeReport:
+    """Describe this node.
+
+    Args:
+        folders: of data sets; the report names those that this node cannot read.
+    """
+    missing = tuple(f for f in folders if not os.access(Path(f).expanduser(), os.R_OK | os.X_OK))
+    return NodeReport(tuple(devices.list_devices()), versions(), missing)
+
+
+def train(order: Order, checkpoint: tuple[str, np.ndarray] | None = None) -> Iterator[Sent | Failed]:
+    """Train a run on this node, and yield its events as they happen; an error is the last item.
+
+    Args:
+        checkpoint: name and bytes of the file from which the run goes on.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{order.key}-"))
+    try:
+        yield from _train(order, folder, checkpoint)
+    except Exception as error:  # noqa: BLE001 - it is sent to the supervisor, which records it
+        yield _failure(error, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _train(order: Order, folder: Path, checkpoint: tuple[str, np.ndarray] | None) -> Iterator[Sent]:
+    cpu = order.device == devices.CPU
+    os.environ.update({"FEDLENS_THREADS": str(order.threads), **devices.PATIENT_THREADS})
+    if cpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if os.path.isdir(order.working_folder):
+        os.chdir(order.working_folder)
+    from fedcore.engine.train import train as engine
+
+    config = order.config
+    if order.method_file is not None and config.method.file is not None:
+        registry.receive(config.method.file, order.method_file)
+    if config.data.root is not None and not Path(config.data.root).expanduser().exists():
+        raise FedLensError(
+            f"the node {platform.node()} has no folder {config.data.root}; copy or mount the data set "
+            "there, then resume the run",
+            "data.root",
+        )
+    resume_from = None
+    if checkpoint is not None:
+        resume_from = folder / checkpoint[0]
+        checkpoint[1].tofile(resume_from)
+    next_progress = 0.0
+    events = engine(
+        config,
+        artifacts=Path(order.artifacts) if order.artifacts else cache_folder(),
+        folder=folder,
+        device=order.device,
+        resume_from=None if resume_from is None else str(resume_from),
+        environment=order.environment or None,
+    )
+    with closing(events):  # type: ignore[type-var]  # a generator, as every engine is
+        for event in events:
+            if isinstance(event, Progress):
+                now = time.monotonic()
+                if now < next_progress and event.done != event.total:
+                    continue
+                next_progress = now + PROGRESS_SECONDS
+            content = None
+            if isinstance(event, RoundFinished) and event.checkpoint is not None:
+                content = np.fromfile(event.checkpoint, dtype=np.uint8)
+                _delete_others(folder, Path(event.checkpoint))
+            yield Sent(event, content, devices.peak_memory(order.device))
+
+
+def _delete_others(folder: Path, newest: Path) -> None:
+    """Delete the checkpoints before the newest, which have been sent."""
+    for path in folder.glob("round-*.safetensors"):
+        if path != newest:
+            path.unlink()
+
+
+def _failure(error: Exception, folder: Path) -> Failed:
+    text = traceback.format_exc()
+    fault = explain(error, folder)
+    where = f"on the node {platform.node()}: "
+    if isinstance(fault, SystemFault):
+        return Failed("moment" if isinstance(fault, Transient) else "machine", where + str(fault), None, text)
+    if isinstance(error, FedLensError):
+        return Failed("input", str(error), error.field, text)
+    return Failed("defect", first_line(error), None, text)
+
+
+def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Say in which versions a node differs, in the order of ``versions``."""
+    return [f"{name} {theirs.get(name, 'missing')} instead of {value}"
+            for name, value in ours.items() if theirs.get(name) != value]  # fmt: skip

@@ -1,0 +1,225 @@
+"""The engine on a node: the arguments of ``fedcore.engine.train.train``, its events, and Ray in between."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcore.cache.durable import make_folder, publish
+from fedcore.cluster import node
+from fedcore.cluster.connection import Node
+from fedcore.config import RunConfig
+from fedcore.devices import CPU
+from fedcore.engine import checkpoint
+from fedcore.engine.events import Event, Finished, RoundFinished
+from fedcore.engine.local import Stopped
+from fedcore.errors import FedLensError, first_line
+from fedcore.methods import registry
+from fedcore.system_errors import SystemFault, Transient
+
+LOOK_SECONDS = 0.2
+"""How often a stream without events looks whether its run has to stop."""
+CANCEL_SECONDS = 15.0
+"""How long a task may take to end between two steps; then its process is killed."""
+AHEAD = 4
+"""Rounds that a node may train before the first of them was recorded."""
+
+
+class NodeFault(SystemFault):
+    """A node, or the way to it, failed: recorded rounds stay, and the run can go on elsewhere."""
+
+
+class NodeError(RuntimeError):
+    """An error of a run on its node; its cause is the traceback there."""
+
+
+class NodeTraceback(Exception):
+    """The text of a traceback on a node, to be shown as the cause of the error here."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a run asks of its node.
+
+    Attributes:
+        gpus: a share of one below 1.
+        memory: bytes of the machine; 0 asks for none.
+    """
+
+    cpus: int
+    gpus: float = 0.0
+    memory: int = 0
+
+
+class RemoteEngine:
+    """Trains one run on a node; call it like ``fedcore.engine.train.train``.
+
+    Args:
+        ray: the connected module.
+        artifacts_here: the node may use the supervisor's folder of encodings, being on its machine.
+    """
+
+    def __init__(self, ray: Any, place: Node, share: Share, key: str) -> None:
+        self._ray, self._place, self._share, self._key = ray, place, share, key
+        self._peak = 0
+
+    def peak_memory(self) -> int:
+        """Return the most bytes of memory that the run's process on the node has used."""
+        return self._peak
+
+    def __call__(
+        self,
+        run: RunConfig,
+        *,
+        artifacts: Path,
+        folder: Path,
+        device: str = CPU,
+        resume_from: str | None = None,
+        environment: Mapping[str, Any] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Event]:
+        """Train on the node; a round's checkpoint is in ``folder`` and verified before its event is yielded.
+
+        Args:
+            device: torch's name of the device on the node.
+
+        Raises:
+            NodeFault: when the node, its process or the connection is gone.
+            FedLensError: for an error that the user can mend.
+            Stopped: when ``should_stop`` says so; the task has ended by then.
+        """
+        order = node.Order(
+            config=run,
+            key=self._key,
+            environment=dict(environment or {}),
+            method_file=_method_file(run),
+            device=device,
+            threads=self._share.cpus,
+            artifacts=str(artifacts) if self._place.is_here else None,
+            working_folder=os.getcwd(),
+        )
+        for sent in self._stream(order, _content(resume_from), should_stop):
+            self._peak = max(self._peak, sent.peak_memory)
+            yield _arrived(sent, folder)
+
+    def _stream(
+        self, order: node.Order, content: tuple[str, np.ndarray] | None, should_stop: Callable[[], bool]
+    ) -> Iterator[node.Sent]:
+        """Yield what the node sends until it has sent everything."""
+        items = self._submit(order, content)
+        ended = False
+        try:
+            while True:
+                if not self._ray.wait([items], timeout=LOOK_SECONDS, fetch_local=False)[0]:
+                    if should_stop():
+                        raise Stopped
+                    continue
+                item = self._ray.get(next(items))
+                if isinstance(item, node.Failed):
+                    ended = True
+                    raise _raised(item)
+                yield item
+                if isinstance(item.event, Finished):
+                    ended = True
+                elif should_stop():
+                    raise Stopped
+        except StopIteration:
+            ended = True
+        except self._ray.exceptions.RayError as error:
+            ended = True
+            raise NodeFault(_lost(error, self._place.name)) from error
+        finally:
+            if not ended:
+                self._cancel(items)
+
+    def _submit(self, order: node.Order, content: tuple[str, np.ndarray] | None) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        task = self._ray.remote(node.train).options(
+            name=f"fedlens {order.key}",
+            num_returns="streaming",
+            max_retries=0,  # Ray would train the rounds again from the first one
+            num_cpus=self._share.cpus,
+            num_gpus=self._share.gpus,
+            memory=self._share.memory or None,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(self._place.id, soft=False),
+            _generator_backpressure_num_objects=AHEAD,
+        )
+        return task.remote(order, content)
+
+    def _cancel(self, items: Any) -> None:
+        """End the task between two Python statements; where it does not react, kill its process."""
+        for force in (False, True):
+            end = time.monotonic() + CANCEL_SECONDS
+            with suppress(self._ray.exceptions.RayError, StopIteration):
+                self._ray.cancel(items, force=force)
+                while time.monotonic() < end:
+                    if self._ray.wait([items], timeout=LOOK_SECONDS, fetch_local=False)[0]:
+                        self._ray.get(next(items))
+                continue
+            return
+
+
+def _method_file(run: RunConfig) -> bytes | None:
+    """Return the content of the user's method file, which was agreed to on this machine."""
+    return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
+
+
+def _content(path: str | None) -> tuple[str, np.ndarray] | None:
+    return None if path is None else (Path(path).name, np.fromfile(path, dtype=np.uint8))
+
+
+def _arrived(sent: node.Sent, folder: Path) -> Event:
+    """Write the checkpoint that came with a round where a local process writes it, and verify its digest."""
+    event = sent.event
+    if not isinstance(event, RoundFinished) or sent.checkpoint is None:
+        return event
+    path = checkpoint.path_of(folder, event.round)
+    part = folder / f".{path.stem}.part"
+    make_folder(folder)
+    try:
+        sent.checkpoint.tofile(part)
+        publish(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)  # a full disk needs the room
+        raise
+    if findings := checkpoint.verify(path):
+        path.unlink()
+        raise NodeFault(f"a checkpoint arrived damaged: {findings[0]}; resume continues after the last round")
+    return replace(event, checkpoint=str(path))
+
+
+def _raised(failed: node.Failed) -> Exception:
+    """Return the error that a local process would have raised."""
+    errors: dict[str, Callable[[], Exception]] = {
+        "input": lambda: FedLensError(failed.message, failed.field),
+        "machine": lambda: NodeFault(failed.message),
+        "moment": lambda: Transient(failed.message),
+    }
+    error = errors.get(failed.kind, lambda: NodeError(failed.message))()
+    error.__cause__ = NodeTraceback(failed.traceback)
+    return error
+
+
+def _lost(error: Exception, name: str) -> str:
+    """Say in one sentence what Ray reports at length."""
+    kind = type(error).__name__
+    sentences = {
+        "WorkerCrashedError": f"the run's process on the node {name} was killed",
+        "NodeDiedError": f"the node {name} is gone",
+        "OutOfMemoryError": f"the memory of the node {name} is used up; run fewer at once there",
+        "TaskUnschedulableError": f"the node {name} is gone",
+        "ActorUnschedulableError": f"the node {name} is gone",
+    }
+    what = sentences.get(kind, f"the node {name} failed ({first_line(error)})")
+    return f"{what}; resume continues after the last round"

@@ -1,0 +1,191 @@
+"""Runs on a Ray cluster: its nodes as lanes, and a thread of the supervisor per run that records its events.
+
+A node is asked to train by ``fedcore.cluster``; here its events take the way of a local process: the same
+handler, ``job.execute``, fencing and one transaction per round.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from fedcore import devices
+from fedcore.cluster.connection import Node
+from fedcore.cluster.stream import RemoteEngine, Share
+from fedcore.jobs import training
+from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
+from fedcore.jobs.handlers import Handler
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import execute
+from fedcore.jobs.lanes import TASK_LANE, claim_next, fits
+from fedcore.jobs.launcher import LaunchedJob, LocalLauncher
+from fedcore.store import Store
+from fedcore.store.jobs import RUNS, Claim
+from fedcore.store.liveness import hold, let_go, new_owner
+
+CPU, GPU = "cpu", "gpu"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The CPU or the GPUs of a node; runs there are written to the store as ``node/cpu`` or ``node/gpu``."""
+
+    node: Node
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """The lane as runs, slots and pages name it."""
+        return f"{self.node.name}/{self.kind}"
+
+    def capacity(self, slots: Mapping[str, int]) -> int:
+        """Return the number of runs at once: the slots that were set, times the node's GPUs."""
+        return slots.get(self.name, 1) * (self.node.gpus if self.kind == GPU else 1)
+
+    def share(self, slots: Mapping[str, int], memory: int = 0) -> Share:
+        """Return what one run asks of the node; ``memory``: bytes that runs of its setting have used."""
+        runs = self.capacity(slots)
+        cpus = max(1, self.node.cpus // runs) if self.node.cpus else 0
+        if self.kind == GPU:
+            return Share(cpus, 1 / slots.get(self.name, 1))
+        return Share(cpus, memory=min(memory, self.node.memory // runs))
+
+
+class ClusterLanes:
+    """The lanes of the nodes, and the lane of the tasks, which stay on this machine."""
+
+    def __init__(self, watch: ClusterWatch) -> None:
+        self._watch = watch
+
+    def lanes(self) -> dict[str, Lane]:
+        """Return the lanes of the nodes that can be used now, by name; GPUs first."""
+        usable = [state.node for state in self._watch.states() if state.problem is None]
+        found = [Lane(n, GPU) for n in usable if n.gpus] + [Lane(n, CPU) for n in usable if n.cpus]
+        return {lane.name: lane for lane in found}
+
+    def names(self) -> Sequence[str]:
+        """Return the lanes in which jobs may start now."""
+        return (*self.lanes(), TASK_LANE)
+
+    def claim(self, store: Store, lane: str, running: int) -> Claim | None:
+        """Claim the next run that the node can do: the folder of its data is there, and memory for it."""
+        if lane == TASK_LANE:
+            return claim_next(store, lane, running, None)
+        found = self.lanes().get(lane)
+        state = self._watch.state_of(found.node.id) if found else None
+        if found is None or state is None or state.report is None:
+            return None
+        if running >= found.capacity(store.queue.slots()):
+            return None
+        accepts = self._accepts(found, state)
+        waiting = store.jobs.next_run(accepts, state.report.missing)
+        if waiting is None or (running and not _fits(store, found, state, waiting)):
+            return None
+        return store.jobs.claim(new_owner(), lane, RUNS, accepts=accepts, unreadable=state.report.missing)
+
+    def _accepts(self, lane: Lane, state: NodeState) -> tuple[str, ...]:
+        """Return the values of ``requested_device`` that a lane serves."""
+        gpu_somewhere = any(other.kind == GPU for other in self.lanes().values())
+        served = devices.accepts(
+            devices.CPU if lane.kind == CPU else lane.name, "gpu" if gpu_somewhere else None
+        )
+        reported = state.report.devices if state.report else ()
+        gpus = tuple(d.id for d in reported if d.id != devices.CPU) if lane.kind == GPU else ()
+        return (*served, lane.name, lane.node.name, *gpus)
+
+
+def _fits(store: Store, lane: Lane, state: NodeState, waiting: int) -> bool:
+    """Return whether a queued run fits into the memory of a node's device beside those that run there."""
+    assert state.report is not None, "only nodes that have reported are lanes"
+    reported = [d for d in state.report.devices if (d.id == devices.CPU) == (lane.kind == CPU)]
+    if not reported:
+        return False
+    if lane.kind == CPU:
+        return fits(store, replace(reported[0], id=lane.name), waiting)
+    share = reported[0].memory_total // store.queue.slots().get(lane.name, 1)
+    return (store.queue.needed_memory(waiting) or 0) <= share
+
+
+class ClusterLauncher:
+    """Starts runs on nodes, and everything else as processes of this machine.
+
+    Args:
+        ray: returns the connected module ``ray``.
+        handler: makes the handler of a run from its remote engine.
+    """
+
+    def __init__(
+        self,
+        lanes: ClusterLanes,
+        ray: Callable[[], Any],
+        local: LocalLauncher | None = None,
+        handler: Callable[[RemoteEngine], Handler] = lambda engine: partial(training.train, engine=engine),
+    ) -> None:
+        self._lanes, self._ray, self._handler = lanes, ray, handler
+        self._local = local or LocalLauncher()
+
+    def launch(self, claim: Claim, lane: str) -> LaunchedJob:
+        """Start a job on a node, or a task here.
+
+        Raises:
+            OSError: when the node has left since the job was claimed.
+        """
+        if lane == TASK_LANE:
+            return self._local.launch(claim, lane)
+        found = self._lanes.lanes().get(lane)
+        if found is None:
+            raise ConnectionResetError(f"the node of {lane} has left")
+        store = Store(claim.db)
+        share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
+        engine = RemoteEngine(self._ray(), found.node, share, f"run-{claim.id}-{claim.attempt}")
+        return ClusterJob(claim, found, engine, self._handler(engine))
+
+    def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
+        """Take over a job of this machine; runs on nodes end with the supervisor that recorded them."""
+        return self._local.adopt(store, row)
+
+
+class ClusterJob:
+    """A run on a node: the thread that records what it sends."""
+
+    def __init__(self, claim: Claim, lane: Lane, engine: RemoteEngine, handler: Handler) -> None:
+        self._claim, self._lane, self._engine, self._handler = claim, lane, engine, handler
+        self._ending = threading.Event()
+        hold(claim.db, claim.owner)
+        self._thread = threading.Thread(target=self._record, name=f"run {claim.id}", daemon=True)
+        self._thread.start()
+
+    def ended(self) -> bool:
+        """Return whether nothing records it any more."""
+        return not self._thread.is_alive()
+
+    def exit_reason(self) -> str | None:
+        """Return None: its thread has written what is known, where it could."""
+        return None
+
+    def terminate(self) -> bool:
+        """Ask it to end between two steps."""
+        self._ending.set()
+        return True
+
+    def _record(self) -> None:
+        """Record the run's events until it has ended."""
+        claim, outcome = self._claim, "unrecorded"
+        try:
+            with Heartbeat(Store(claim.db)) as heartbeat:
+                outcome = execute(
+                    claim,
+                    heartbeat,
+                    handler=self._handler,
+                    device=devices.CPU if self._lane.kind == CPU else self._lane.name,
+                    terminated=self._ending.is_set,
+                    remote_memory=self._engine.peak_memory,
+                )
+            logger.info("run %d on %s: %s", claim.id, self._lane.name, outcome)
+        finally:
+            let_go(claim.db, claim.owner, keep_file=outcome == "unrecorded")

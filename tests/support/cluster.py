@@ -1,0 +1,71 @@
+"""A Ray cluster of two nodes on this machine, each with one CPU, and a supervisor that uses it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedcore.cluster.connection import SETTINGS
+from fedcore.jobs.cluster import ClusterLanes, ClusterLauncher
+from fedcore.jobs.cluster_watch import ClusterWatch
+from fedcore.jobs.supervisor import Supervisor
+from fedcore.paths import PROJECT
+from fedcore.store import Store
+from tests.support.jobs import wait_for
+
+TOKEN = "a-token-of-the-tests-that-is-long-enough"
+
+
+@contextmanager
+def two_nodes(folder: Path) -> Iterator[Any]:
+    """Start a head and a node with one CPU each, and leave nothing behind."""
+    settings = {
+        **SETTINGS,
+        "RAY_AUTH_TOKEN": TOKEN,
+        "FEDLENS_CACHE": str(folder / "node"),
+        "PYTHONPATH": str(PROJECT),
+    }
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "node_name": "alpha", "include_dashboard": False},
+    )
+    try:
+        cluster.add_node(num_cpus=1, node_name="beta")
+        yield cluster
+    finally:
+        cluster.shutdown()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def supervisor_of(db: Path, watch: ClusterWatch) -> Iterator[Supervisor]:
+    """A supervisor in this process, whose runs start on the nodes."""
+    lanes = ClusterLanes(watch)
+    supervisor = Supervisor(
+        Store(db), lanes=lanes, launcher=ClusterLauncher(lanes, lambda: watch.ray), device_ids=["cpu"]
+    )
+    try:
+        yield supervisor
+    finally:
+        supervisor._end_children()
+
+
+def step_until(supervisor: Supervisor, condition: Any, seconds: float = 120.0) -> None:
+    """Let the supervisor work until a condition holds."""
+
+    def stepped() -> object:
+        supervisor.step()
+        return condition()
+
+    wait_for(stepped, seconds)
