@@ -25,11 +25,13 @@ from fedcore.engine.events import (
     RoundFinished,
 )
 from fedcore.engine.local import Trained, train_clients
+from fedcore.engine.local_state import own_rows, write_rows
 from fedcore.engine.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State, Uploads
 from fedcore.methods.optional import LocalModels, RoundLog
+from fedcore.methods.tensors import compared
 from fedcore.seeds import numpy_generator
 
 if TYPE_CHECKING:
@@ -77,7 +79,9 @@ class Loop:
         assert [i for c in self.cohorts for i in c.clients] == list(everyone), "every client in one cohort"
         with torch.no_grad():
             state = self.method.init(problem.generator)
-        self.state = replace(state, rounds_trained=torch.zeros(len(problem.clients), dtype=torch.int64))
+        local = own_rows(state.local, self.folder)
+        taken = torch.zeros(len(problem.clients), dtype=torch.int64)
+        self.state = replace(state, local=local, rounds_trained=taken)
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
         self.mixed = is_mixed(self.cohorts)
         self.evaluated = evaluated_clients(problem)
@@ -95,7 +99,8 @@ class Loop:
             FedLensError: when the checkpoint cannot be used.
         """
         device = self.federation.problem.device
-        self.state, self.optimiser.slots, self.done = checkpoint.load(path, self.run_key, device)
+        state, self.optimiser.slots, self.done = checkpoint.load(path, self.run_key, device)
+        self.state = replace(state, local=own_rows(state.local, self.folder))
         self.resumed = True
 
     def events(self) -> Iterator[Event]:
@@ -158,10 +163,12 @@ class Loop:
         data = self.federation.local_data(clients)
         data = without_samples(data, self.method) if self.mixed else data
         uploads = Uploads(self.transport.up(sent), clients, data.rows.counts)
-        after = self._aggregate(before, trained, uploads, round_)
+        after = self._aggregate(before, uploads, round_)
         times.append(time.perf_counter())
-        cells = self._evaluate(after, received, trained, clients, round_)
         diagnostics = self._diagnostics(before, trained, uploads, data)
+        if self.method.trains:
+            write_rows(after.local, clients, trained.params)  # in place: from here on ``before`` is gone
+        cells = self._evaluate(after, received, trained, clients, round_)
         self.state, self.done = after, round_
         path = self._save(round_)
         times.append(time.perf_counter())
@@ -243,14 +250,10 @@ class Loop:
             for part in torch.arange(where.start, where.stop).split(self.chunk):
                 yield self.cohorts[number], part
 
-    def _aggregate(self, before: State, trained: Trained, uploads: Uploads, round_: int) -> State:
-        """Take the server's step, then put the clients' own parameters back into the state."""
+    def _aggregate(self, before: State, uploads: Uploads, round_: int) -> State:
+        """Take the server's step; the clients' local parameters are still those of before."""
         if not self.method.trains:
             return before
-        local = {
-            n: v.index_copy(0, uploads.clients.to(v.device), trained.params[n])
-            for n, v in before.local.items()
-        }
         generator = self.federation.problem.generator
         after = self.method.aggregate(
             before.server_side(), uploads, lambda *purpose: generator("server", round_, *purpose)
@@ -262,7 +265,7 @@ class Loop:
             part: {n: v.detach() for n, v in getattr(after, part).items()}
             for part in ("shared", "personal", "server")
         }
-        return State(**detached, local=local, rounds_trained=rounds_trained)
+        return State(**detached, local=before.local, rounds_trained=rounds_trained)
 
     def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
         """Evaluate every model after aggregation, each through its own cohort's backbone."""
@@ -338,8 +341,15 @@ def _join_trained(parts: list[Trained]) -> Trained:
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:
-    """Turn a scalar, a vector over participants or a matrix over them into rows; NaN and inf are left out."""
-    values = torch.as_tensor(value).detach().double().cpu().numpy()
+    """Turn a scalar, a vector over participants or a matrix over them into rows; NaN and inf are left out.
+
+    Of a matrix, which grows with the square of the participants, the ``compared`` ones are kept.
+    """
+    given = torch.as_tensor(value).detach().double().cpu()
+    if given.dim() == 2:
+        some = compared(len(codes))
+        given, codes = given[some][:, some], [codes[i] for i in some.tolist()]
+    values = given.numpy()
     finite = ((at, float(v)) for at, v in np.ndenumerate(values) if math.isfinite(v))
     pairs = (([*(codes[i] for i in at), -1, -1], v) for at, v in finite)
     return [Diagnostic(name, v, client_a=a, client_b=b) for (a, b, *_), v in pairs]

@@ -23,6 +23,7 @@ from fedcore.methods.base import (
 from fedcore.methods.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, MatrixChart
 from fedcore.methods.registry import get, load_all, load_file, method
 from fedcore.methods.tensors import (
+    compared,
     cosine_logits,
     cross_entropy,
     draw_linear,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -26,6 +27,7 @@ from fedcore.methods import (
     State,
     Step,
     Uploads,
+    compared,
     cross_entropy,
     mean_cosine,
     method,
@@ -218,7 +220,7 @@ class FedOT(Method[FedOTConfig]):
         first = {name: value.to(backbone.device, backbone.dtype) for name, value in first.items()}
         shared = {name: first[name] for name in self.shared}
         local = {name: value for name, value in first.items() if name not in self.shared}
-        return State(shared=shared, local={name: value.clone() for name, value in self.repeat(local).items()})
+        return State(shared=shared, local=self.repeat(local))
 
     def _first_classifier(self, generator: Generators) -> Tensor:
         if self.config.init == "text":
@@ -278,14 +280,19 @@ class FedOT(Method[FedOTConfig]):
     ) -> dict[str, Tensor]:
         """Measure how far the transforms are from orthogonal and how much classifier gradients disagree.
 
-        ``gradient_bound`` is Theorem 1's 2 tau (kappa_i + kappa_j) for the pair that differs most. It
-        is never tight: normalised features alone give at most 2 sqrt(2) tau.
+        Gradients are those of the ``compared`` participants. ``gradient_bound`` is Theorem 1's
+        2 tau (kappa_i + kappa_j) for the pair that differs most. It is never tight: normalised features
+        alone give at most 2 sqrt(2) tau.
         """
         values = {"degrees_of_freedom": torch.tensor(float(self.degrees_of_freedom()))}
         if "matrix" in trained:
             values |= orthogonality(self._matrix(trained))
         if "classifier" not in self.shared or len(data.clients) < 2:
             return values
+        some = compared(len(data.clients))
+        if len(some) < len(data.clients):
+            data = replace(data, rows=data.rows.select(some), clients=data.clients[some])
+            trained = {"classifier": trained["classifier"][some.to(trained["classifier"].device)]}
         values["gradient_conflict"] = mean_cosine(before.shared["classifier"] - trained["classifier"])
         start = {n: v.expand(len(data.clients), *v.shape) for n, v in before.shared.items()}
         start |= {n: v[data.clients.to(v.device)] for n, v in before.local.items()}

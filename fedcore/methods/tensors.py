@@ -52,6 +52,21 @@ def mean_cosine(updates: Tensor) -> Tensor:
     return (cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1))
 
 
+MAX_COMPARED = 200
+"""Of more participants than this, only this many are compared in pairs: pairs grow with the square."""
+
+
+def compared(participants: int) -> Tensor:
+    """Return the positions of the participants that a round compares in pairs: all, or some in equal steps.
+
+    Participants are in client order, so the same ones are compared wherever the same clients take part.
+
+    Shape: -> (compared,), ascending.
+    """
+    count = min(participants, MAX_COMPARED)
+    return torch.arange(count) * participants // max(1, count)
+
+
 def draw_linear(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """Draw a linear layer as torch.nn.Linear does, uniform within 1/sqrt(columns), in float64.
 
