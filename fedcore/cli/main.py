@@ -29,6 +29,8 @@ from fedcore.cli.options import BAD_INPUT, DONE, print_error
 
 MULTI_VALUE_OPTIONS = ("--seed", "--columns")
 """Options that take several values at once: ``--seed 1 2 3``."""
+OPTIONAL_VALUES = {"--ray": "auto"}
+"""Options that may stand without a value, and the value that they then have."""
 
 application = typer.Typer(
     add_completion=False,
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         status = get_command(application).main(
-            list(_repeat_option_names(given)), "fedlens", standalone_mode=False
+            list(_add_values(list(_repeat_option_names(given)))), "fedlens", standalone_mode=False
         )
     except typer.TyperException as error:  # the arguments cannot be parsed
         command = getattr(error, "ctx", None)
@@ -82,6 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = command.command_path if command else "fedlens"
         return print_error(f"{message[:1].lower()}{message[1:]}; see `{path} --help`", BAD_INPUT)
     return status if isinstance(status, int) else DONE
+
+
+def _add_values(arguments: Sequence[str]) -> Iterator[str]:
+    """Turn ``--ray`` without a value into ``--ray auto``, which the parser understands."""
+    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+        yield argument
+        if argument in OPTIONAL_VALUES and following.startswith("-"):
+            yield OPTIONAL_VALUES[argument]
 
 
 def _repeat_option_names(arguments: Sequence[str]) -> Iterator[str]:

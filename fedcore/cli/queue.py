@@ -17,12 +17,23 @@ commands = typer.Typer()
 @with_common_options
 def worker(
     idle: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Exit after this many seconds without work")
-    ] = 600.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Exit after this many seconds without work (default: 600; with --ray: never)",
+        ),
+    ] = None,
     slots: Annotated[
         int | None,
         typer.Option(
             metavar="N", help="Runs at once on each device from now on (default: the last setting, else 1)"
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="Train on the nodes of a Ray cluster: that of this machine, or host:port of its head",
         ),
     ] = None,
     db: Database = None,
@@ -31,9 +42,13 @@ def worker(
 
     There is one worker per database; the dashboard starts one by itself when runs are queued.
     """
-    from fedcore.jobs.supervisor import serve
+    if ray is not None:
+        from fedcore.jobs.cluster import serve_on_cluster
 
-    return serve(db, idle=idle, slots=slots)
+        return serve_on_cluster(db, ray, slots=slots, idle=idle)
+    from fedcore.jobs.supervisor import IDLE_SECONDS, serve
+
+    return serve(db, idle=IDLE_SECONDS if idle is None else idle, slots=slots)
 
 
 @commands.command("queue")

@@ -108,13 +108,15 @@ def versions() -> dict[str, str]:
     }
 
 
-def report(folders: tuple[str, ...] = ()) -> NodeReport:
+def report(folders: tuple[str, ...] = (), working_folder: str = "") -> NodeReport:
     """Describe this node.
 
     Args:
         folders: of data sets; the report names those that this node cannot read.
+        working_folder: the supervisor's, where relative paths begin.
     """
-    missing = tuple(f for f in folders if not os.access(Path(f).expanduser(), os.R_OK | os.X_OK))
+    paths = {f: Path(working_folder) / Path(f).expanduser() for f in folders}
+    missing = tuple(f for f, path in paths.items() if not os.access(path, os.R_OK | os.X_OK))
     return NodeReport(tuple(devices.list_devices()), versions(), missing)
 
 

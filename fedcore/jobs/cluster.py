@@ -7,22 +7,25 @@ handler, ``job.execute``, fencing and one transaction per round.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedcore import devices
 from fedcore.cluster.connection import Node
 from fedcore.cluster.stream import RemoteEngine, Share
-from fedcore.jobs import training
+from fedcore.jobs import cluster_view, training
 from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
 from fedcore.jobs.handlers import Handler
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.jobs.lanes import TASK_LANE, claim_next, fits
 from fedcore.jobs.launcher import LaunchedJob, LocalLauncher
+from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
@@ -115,14 +118,14 @@ class ClusterLauncher:
     """Starts runs on nodes, and everything else as processes of this machine.
 
     Args:
-        ray: returns the connected module ``ray``.
+        ray: the connected module.
         handler: makes the handler of a run from its remote engine.
     """
 
     def __init__(
         self,
         lanes: ClusterLanes,
-        ray: Callable[[], Any],
+        ray: Any,
         local: LocalLauncher | None = None,
         handler: Callable[[RemoteEngine], Handler] = lambda engine: partial(training.train, engine=engine),
     ) -> None:
@@ -142,7 +145,7 @@ class ClusterLauncher:
             raise ConnectionResetError(f"the node of {lane} has left")
         store = Store(claim.db)
         share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
-        engine = RemoteEngine(self._ray(), found.node, share, f"run-{claim.id}-{claim.attempt}")
+        engine = RemoteEngine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}")
         return ClusterJob(claim, found, engine, self._handler(engine))
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
@@ -189,3 +192,42 @@ class ClusterJob:
             logger.info("run %d on %s: %s", claim.id, self._lane.name, outcome)
         finally:
             let_go(claim.db, claim.owner, keep_file=outcome == "unrecorded")
+
+
+def serve_on_cluster(
+    db: str | Path | None, address: str, *, slots: int | None = None, idle: float | None = None
+) -> int:
+    """Be the database's supervisor, with the nodes of a Ray cluster as its devices, until it is ended.
+
+    A supervisor of this machine that serves the database already is asked to leave once its jobs have ended.
+
+    Args:
+        address: of the cluster's head, or ``auto`` for the cluster of this machine.
+        slots: runs at once on the CPU of each node, and on each GPU; None: as stored.
+        idle: seconds without work after which it leaves; None: never.
+
+    Raises:
+        FedLensError: when the cluster cannot be joined, or the database cannot be written.
+    """
+    store = Store(db)
+    store.prepare()
+    serving = threading.Event()
+    watch = ClusterWatch(
+        address,
+        folders=lambda: tuple(store.queue.data_folders()),
+        listen=lambda states: cluster_view.write(store, states) if serving.is_set() else None,
+    )
+    lanes = ClusterLanes(watch)
+
+    def make(store: Store, **options: Any) -> Supervisor:
+        serving.set()
+        if slots is not None:
+            for lane in lanes.lanes():
+                store.queue.set_slots(lane, slots)
+        return Supervisor(store, lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray), **options)
+
+    try:
+        return serve(db, make=make, wait=True, idle=math.inf if idle is None else idle)
+    finally:
+        watch.close()
+        cluster_view.clear(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -119,7 +120,7 @@ class ClusterWatch:
         task = self.ray.remote(node.report).options(
             name="fedlens report", num_cpus=0, max_retries=0, scheduling_strategy=strategy
         )
-        return task.remote(tuple(self._folders()))
+        return task.remote(tuple(self._folders()), os.getcwd())
 
     def _described(self, place: Node, pending: Any) -> NodeState:
         """Compare what a node reports with this machine."""

@@ -27,6 +27,7 @@ from fedcore.errors import FedLensError, first_line
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat
 from fedcore.jobs.launcher import UNRECORDED_STATUS
+from fedcore.jobs.locks import SupervisorLock
 from fedcore.jobs.supervisor import ensure_worker
 from fedcore.progress import Progress
 from fedcore.store import Store
@@ -334,9 +335,10 @@ def work(
 def _following(store: Store, first: Claim, device: str) -> Claim | None:
     """Claim the next queued run of the same experiment for the same device.
 
-    A task has none to follow it; on a full disk the runs stay queued, and the supervisor says why.
+    A task has none to follow it; on a full disk the runs stay queued, and the supervisor says why. They do so
+    too where another supervisor waits to take over the queue, with devices of its own.
     """
-    if first.table is not RUNS:
+    if first.table is not RUNS or SupervisorLock(first.db).is_awaited():
         return None
     try:
         check_room(first.db)

@@ -9,13 +9,20 @@ from pathlib import Path
 from fedcore.file_lock import try_lock
 from fedcore.store.database import resolve
 
+NEXT = ".lock.next"
+"""Suffix of the lock of a supervisor that waits to be the next one."""
+
 
 class SupervisorLock:
-    """The lock on the file ``<db>.lock``."""
+    """The lock on the file ``<db>.lock``.
 
-    def __init__(self, db: str | Path) -> None:
+    Args:
+        suffix: of the file; a supervisor that waits for another to leave holds ``NEXT`` meanwhile.
+    """
+
+    def __init__(self, db: str | Path, suffix: str = ".lock") -> None:
         path = resolve(db)
-        self.path = path.with_name(path.name + ".lock")
+        self.path = path.with_name(path.name + suffix)
         self._file: int | None = None
 
     def acquire(self, patience: float = 0.0) -> bool:
@@ -36,6 +43,17 @@ class SupervisorLock:
     def is_free(self) -> bool:
         """Return whether no supervisor lives; a starting one is not disturbed by the question."""
         return self._try(exclusive=False)
+
+    def is_awaited(self) -> bool:
+        """Return whether another supervisor waits for this one to leave."""
+        waiting = self.path.with_name(self.path.name.removesuffix(".lock") + NEXT)
+        if not waiting.exists():
+            return False
+        file = os.open(waiting, os.O_RDONLY)
+        try:
+            return not try_lock(file, exclusive=False)
+        finally:
+            os.close(file)
 
     def _try(self, exclusive: bool = True) -> bool:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)

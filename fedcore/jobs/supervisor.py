@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from fedcore.errors import FedLensError
 from fedcore.jobs import launcher
 from fedcore.jobs.lanes import Lanes, LocalLanes
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
-from fedcore.jobs.locks import SupervisorLock
+from fedcore.jobs.locks import NEXT, SupervisorLock
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open
 from fedcore.store.jobs import JOB_TABLES, Claim
@@ -69,6 +69,7 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._reported: str | None = None
         self._next_start = 0.0
+        self._handing_over = False
         self.ending = False
 
     def run(self, lock: SupervisorLock) -> None:
@@ -76,12 +77,19 @@ class Supervisor:
         busy = time.monotonic()
         with kept_open(self._store.path):
             while not self.ending:
+                self._handing_over = lock.is_awaited()
                 if self.step():
                     busy = time.monotonic()
-                elif time.monotonic() - busy >= self._idle and self._leave(lock):
+                elif self._may_leave(lock, time.monotonic() - busy):
                     return
                 time.sleep(self._tick)
             self._end_children()
+
+    def _may_leave(self, lock: SupervisorLock, idle: float) -> bool:
+        """Return whether to exit: another supervisor waits for that, or there was no work for long."""
+        if not self._children and self._handing_over:
+            return True
+        return idle >= self._idle and self._leave(lock)
 
     def step(self) -> bool:
         """Look once at children and queue; returns whether there was anything to do.
@@ -128,7 +136,7 @@ class Supervisor:
         return self._children[owner].job.exit_reason() if owner in self._children else None
 
     def _start_queued(self) -> int:
-        if self._pausing() or not self._store.jobs.any_queued():
+        if self._handing_over or self._pausing() or not self._store.jobs.any_queued():
             return 0
         check_room(self._store.path)
         started = 0
@@ -189,11 +197,20 @@ class Supervisor:
             logger.error("%s", error.line())
 
 
-def serve(db: str | Path | None = None, *, slots: int | None = None, **options: Any) -> int:
+def serve(
+    db: str | Path | None = None,
+    *,
+    slots: int | None = None,
+    make: Callable[..., Supervisor] = Supervisor,
+    wait: bool = False,
+    **options: Any,
+) -> int:
     """Be the database's supervisor in this process, as ``fedlens worker`` does.
 
     Args:
         slots: runs at once on each device, stored for later workers too; None: as stored.
+        make: makes the supervisor from the store and ``options``.
+        wait: wait for a supervisor that serves the database already; it starts no more jobs, and leaves.
         options: of ``Supervisor``.
 
     Returns: exit status 0, also when another supervisor serves the database already.
@@ -205,7 +222,7 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
     store = Store(db)
     room = _has_room(store)
     lock = SupervisorLock(store.path)
-    if not lock.acquire(PATIENCE_SECONDS):
+    if not (lock.acquire(PATIENCE_SECONDS) or (wait and _follow(lock))):
         logger.info("a worker is serving %s already", store.path)
         return 0
     try:
@@ -216,7 +233,7 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
         while not room:
             time.sleep(RESTART_SECONDS)
             room = _has_room(store)
-        supervisor = Supervisor(store, **options)
+        supervisor = make(store, **options)
         if slots is not None:
             for device in supervisor.device_ids:
                 store.queue.set_slots(device, slots)
@@ -231,6 +248,22 @@ def serve(db: str | Path | None = None, *, slots: int | None = None, **options: 
     finally:
         lock.release()
     return 0
+
+
+def _follow(lock: SupervisorLock) -> bool:
+    """Wait until the supervisor that holds the lock has left, and take it; False if another waits already."""
+    following = SupervisorLock(lock.path.with_name(lock.path.name.removesuffix(".lock")), NEXT)
+    if not following.acquire():
+        return False
+    logger.info(
+        "another worker serves the database; this one follows once the runs that it trains now have ended"
+    )
+    try:
+        while not lock.acquire(PATIENCE_SECONDS):
+            pass
+    finally:
+        following.release()
+    return True
 
 
 def _has_room(store: Store) -> bool:

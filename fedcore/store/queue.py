@@ -26,7 +26,11 @@ NEEDED_MEMORY = """
 
 
 class QueuedRun(NamedTuple):
-    """A queued run; needed_memory is the most that a run of its setting has used, bytes, None if unknown."""
+    """A queued run.
+
+    needed_memory is the most that a run of its setting has used, bytes, None if unknown; data_root the folder
+    of its data set, None for one that comes with FedLens.
+    """
 
     id: int
     experiment_id: int
@@ -37,6 +41,7 @@ class QueuedRun(NamedTuple):
     requested_device: str
     rounds_total: int
     needed_memory: int | None
+    data_root: str | None
 
 
 class Queue:
@@ -55,7 +60,7 @@ class Queue:
             QueuedRun(*row)
             for row in self._file.rows(f"""
                 SELECT r.id, e.id, e.name, r.label, r.seed, r.held_out, r.requested_device, r.rounds_total,
-                  {NEEDED_MEMORY} AS needed_memory
+                  {NEEDED_MEMORY} AS needed_memory, json_extract(r.config, '$.data.root') AS data_root
                 FROM runs r JOIN experiments e ON e.id=r.experiment_id
                 WHERE r.status='queued' ORDER BY r.priority DESC, r.id
                 """)

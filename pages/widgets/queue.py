@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from fedcore import devices
+from fedcore.jobs import cluster_view
+from fedcore.jobs.cluster_view import NodeView
 from fedcore.results.statistics import group_by
 from fedcore.store.queue import MAX_SLOTS, Place, QueuedRun
+from pages.widgets import nodes as nodes_section
 from pages.widgets import session
 from pages.widgets.selectable_table import selectable_table
 
@@ -26,8 +29,10 @@ def section() -> None:
     )
     if not box.open:
         return
+    nodes = cluster_view.read(store)
     with box:
-        _slots()
+        nodes_section.draw(nodes)
+        _slots(nodes or ())
         if not waiting:
             st.caption("Launched runs wait here while others train.")
             return
@@ -35,10 +40,10 @@ def section() -> None:
             "Move", ["Runs", "Experiments"], default="Runs", required=True, key="queue_of",
             label_visibility="collapsed", bind="query-params",
         ) == "Experiments"  # fmt: skip
-        (_experiments if whole else _runs)(waiting)
+        _experiments(waiting) if whole else _runs(waiting, nodes)
 
 
-def _runs(waiting: Sequence[QueuedRun]) -> None:
+def _runs(waiting: Sequence[QueuedRun], nodes: Sequence[NodeView] | None) -> None:
     """Draw the queued runs and the buttons that move them."""
     rows: dict[str, Sequence[object]] = {
         "Position": list(range(1, len(waiting) + 1)),
@@ -50,6 +55,8 @@ def _runs(waiting: Sequence[QueuedRun]) -> None:
         "Device": [w.requested_device for w in waiting],
         "Memory, GB": [None if w.needed_memory is None else w.needed_memory / 2**30 for w in waiting],
     }
+    if nodes is not None:
+        rows["Waits for"] = [cluster_view.waits_for(w, nodes) for w in waiting]
     memory = st.column_config.NumberColumn(
         format="%.1f", help="Peak memory of earlier runs with this setting"
     )
@@ -75,22 +82,23 @@ def _experiments(waiting: Sequence[QueuedRun]) -> None:
     _moves(selected, chosen, session.store().queue.move_experiments)
 
 
-def _slots() -> None:
-    """Draw the number of runs that may share each device."""
+def _slots(nodes: Sequence[NodeView]) -> None:
+    """Draw the number of runs that may share each device: of the nodes, or else of this machine."""
     store = session.store()
     stored = store.queue.slots()
+    titles = {lane: lane for node in nodes for lane in node.lanes}
     with st.container(horizontal=True):
-        for device in devices.list_devices():
-            key = f"slots_{device.id}"
+        for device, title in (titles or {d.id: d.name for d in devices.list_devices()}).items():
+            key = f"slots_{device}"
             st.number_input(
-                f"Runs at once on {device.name}",
+                f"Runs at once on {title}",
                 1,
                 MAX_SLOTS,
-                value=stored.get(device.id, 1),
+                value=stored.get(device, 1),
                 key=key,
                 disabled=not session.writable(),
                 on_change=_store,
-                args=(device.id, key),
+                args=(device, key),
                 width=240,
                 help="Another run starts only if the memory that earlier runs with its setting needed is "
                 "free. Runs that train on the CPU together divide its threads.",

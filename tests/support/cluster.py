@@ -53,7 +53,7 @@ def supervisor_of(db: Path, watch: ClusterWatch) -> Iterator[Supervisor]:
     """A supervisor in this process, whose runs start on the nodes."""
     lanes = ClusterLanes(watch)
     supervisor = Supervisor(
-        Store(db), lanes=lanes, launcher=ClusterLauncher(lanes, lambda: watch.ray), device_ids=["cpu"]
+        Store(db), lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray), device_ids=["cpu"]
     )
     try:
         yield supervisor

@@ -1,0 +1,134 @@
+"""What a worker on a Ray cluster tells the pages about its nodes: a small file beside the database.
+
+Pages never import Ray. The file is written anew after each look at the nodes; an old one says nothing, so
+that nothing is shown of a cluster whose worker is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcore.devices import CPU, Device
+from fedcore.store import Store
+from fedcore.store.queue import QueuedRun
+
+if TYPE_CHECKING:
+    from fedcore.jobs.cluster_watch import NodeState
+
+NAME = "nodes.json"
+FRESH_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as pages show it.
+
+    Attributes:
+        lanes: names under which its runs are stored and its slots are set.
+        missing: folders of data sets that queued runs need and that it cannot read.
+        problem: why no run starts there; None if runs may start.
+        notes: differences of versions that its runs note.
+    """
+
+    name: str
+    address: str
+    cpus: int
+    gpus: int
+    lanes: tuple[str, ...]
+    devices: tuple[Device, ...]
+    missing: tuple[str, ...]
+    problem: str | None
+    notes: tuple[str, ...]
+
+    def devices_of(self, lane: str) -> list[Device]:
+        """Return the devices of one of its lanes."""
+        return [d for d in self.devices if (d.id == CPU) == lane.endswith("/cpu")]
+
+
+def write(store: Store, states: Sequence[NodeState]) -> None:
+    """Write what is known about the nodes; a disk that is full loses only this."""
+    nodes = [asdict(_view(state)) for state in states]
+    path = _path(store)
+    part = path.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps({"written": time.time(), "nodes": nodes}), encoding="utf-8")
+        part.replace(path)
+
+
+def clear(store: Store) -> None:
+    """Delete the file, as its worker leaves the cluster."""
+    with suppress(OSError):
+        _path(store).unlink()
+
+
+def read(store: Store, now: float | None = None) -> list[NodeView] | None:
+    """Return the nodes by name; None where no worker is on a cluster at present.
+
+    Args:
+        now: seconds since 1970, default: the present.
+    """
+    try:
+        content = json.loads(_path(store).read_text(encoding="utf-8"))
+        if abs((time.time() if now is None else now) - content["written"]) > FRESH_SECONDS:
+            return None
+        return [_node(values) for values in content["nodes"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def waits_for(run: QueuedRun, nodes: Sequence[NodeView]) -> str:
+    """Say what a queued run waits for, in a few words."""
+    usable = [node for node in nodes if node.problem is None]
+    if not usable:
+        return "a node that can be used"
+    gpu = any(node.gpus for node in usable)
+    lanes = {lane: node for node in usable for lane in node.lanes if _serves(lane, node, run, gpu)}
+    if not lanes:
+        return f"a node with the device {run.requested_device}"
+    with_data = [lane for lane, node in lanes.items() if run.data_root not in node.missing]
+    if not with_data:
+        return f"a node that has the folder {run.data_root}"
+    return "a free slot on " + " or ".join(with_data[:3]) + (" or another" if with_data[3:] else "")
+
+
+def _serves(lane: str, node: NodeView, run: QueuedRun, gpu_somewhere: bool) -> bool:
+    wanted = run.requested_device
+    if wanted in (lane, node.name):
+        return True
+    if lane.endswith("/cpu"):
+        return wanted == CPU or (wanted == "auto" and not gpu_somewhere)
+    return wanted in ("auto", "gpu", "cuda", *(d.id for d in node.devices_of(lane)))
+
+
+def _path(store: Store) -> Path:
+    return store.artifacts / NAME
+
+
+def _view(state: NodeState) -> NodeView:
+    node, report = state.node, state.report
+    kinds = (["gpu"] if node.gpus else []) + (["cpu"] if node.cpus else [])
+    return NodeView(
+        name=node.name,
+        address=node.address,
+        cpus=node.cpus,
+        gpus=node.gpus,
+        lanes=tuple(f"{node.name}/{kind}" for kind in kinds),
+        devices=report.devices if report else (),
+        missing=report.missing if report else (),
+        problem=state.problem,
+        notes=state.notes,
+    )
+
+
+def _node(values: dict[str, object]) -> NodeView:
+    fixed = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    fixed["devices"] = tuple(Device(**d) for d in values["devices"])  # type: ignore[attr-defined]
+    return NodeView(**fixed)  # type: ignore[arg-type]

@@ -1,0 +1,69 @@
+"""What pages learn about the nodes, without Ray: from a file that the worker writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedcore.cluster.connection import Node
+from fedcore.cluster.node import NodeReport
+from fedcore.devices import Device
+from fedcore.jobs import cluster_view
+from fedcore.jobs.cluster_watch import NodeState
+from fedcore.store import Store
+from fedcore.store.queue import QueuedRun
+
+GIB = 2**30
+PROCESSOR = Device("cpu", "a processor", 64 * GIB, 10 * GIB, 0.5)
+CARD = Device("GPU-1", "a card", 80 * GIB, 1 * GIB, 0.0)
+SMALL = NodeState(
+    Node("1", "small", "10.0.0.1", cpus=4, gpus=0, memory=32 * GIB, is_here=True),
+    NodeReport((PROCESSOR,), {}, missing=("/data/pacs",)),
+    None,
+)
+LARGE = NodeState(
+    Node("2", "large", "10.0.0.2", cpus=32, gpus=1, memory=64 * GIB, is_here=False),
+    NodeReport((CARD, PROCESSOR), {}, missing=()),
+    None,
+    ("torch 2.9.0 instead of 2.8.0",),
+)
+RUN = QueuedRun(1, 1, "an experiment", "FedOT", 1, None, "auto", 10, None, None)
+
+
+def test_pages_read_what_the_worker_wrote(db: Path):
+    store = Store(db)
+    assert cluster_view.read(store) is None
+    cluster_view.write(store, [SMALL, LARGE])
+    small, large = cluster_view.read(store) or []
+    assert small.lanes == ("small/cpu",) and small.missing == ("/data/pacs",)
+    assert large.lanes == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
+    assert large.devices_of("large/gpu") == [CARD] and large.devices_of("large/cpu") == [PROCESSOR]
+    cluster_view.clear(store)
+    assert cluster_view.read(store) is None
+
+
+def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
+    store = Store(db)
+    cluster_view.write(store, [SMALL])
+    written = (store.artifacts / cluster_view.NAME).stat().st_mtime
+    assert cluster_view.read(store, now=written + 1) is not None
+    assert cluster_view.read(store, now=written + 60) is None
+
+
+@pytest.mark.parametrize(
+    ("run", "states", "expected"),
+    [
+        (RUN, [SMALL], "a free slot on small/cpu"),
+        (RUN, [SMALL, LARGE], "a free slot on large/gpu"),  # the CPU is for those who ask for it
+        (RUN._replace(requested_device="cpu"), [SMALL, LARGE], "a free slot on small/cpu or large/cpu"),
+        (RUN._replace(requested_device="GPU-1"), [SMALL, LARGE], "a free slot on large/gpu"),
+        (RUN._replace(requested_device="GPU-9"), [SMALL, LARGE], "a node with the device GPU-9"),
+        (RUN._replace(data_root="/data/pacs"), [SMALL], "a node that has the folder /data/pacs"),
+        (RUN, [replace(SMALL, problem="it has not reported yet")], "a node that can be used"),
+    ],
+)
+def test_what_a_queued_run_waits_for(db: Path, run: QueuedRun, states: list[NodeState], expected: str):
+    cluster_view.write(Store(db), states)
+    assert cluster_view.waits_for(run, cluster_view.read(Store(db)) or []) == expected
