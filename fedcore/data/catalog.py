@@ -6,19 +6,36 @@ import difflib
 import json
 import logging
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcore.data.drawn import digits, shapes
+from fedcore.data.drawn import digits, large, shapes
 from fedcore.data.entry import CLASSES, ONE_DOMAIN, Entry, select_domains
 from fedcore.data.images import ImageSet
 from fedcore.errors import FedLensError
 from fedcore.paths import ASSETS
 
-_DRAWN = {"rotated-digits": digits, "shapes": shapes}
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A data set that comes with FedLens: what is known of it, and the function that loads it."""
+
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    template: str
+    load: Callable[[], ImageSet]
+
+
+_DRAWN: dict[str, Drawn] = {
+    "rotated-digits": Drawn(digits.CLASSES, digits.DOMAINS, digits.TEMPLATE, digits.load),
+    "shapes": Drawn(shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE, shapes.load),
+    **{name: Drawn(one.classes, one.domains, shapes.TEMPLATE, one.load) for name, one in large.SETS.items()},
+}
+"""The embedded data sets."""
 
 
 def _read_entries() -> dict[str, Entry]:
@@ -27,8 +44,8 @@ def _read_entries() -> dict[str, Entry]:
     result = {}
     for name, fields in tomllib.loads((ASSETS / "catalog.toml").read_text(encoding="utf-8")).items():
         if name in _DRAWN:
-            code = _DRAWN[name]
-            fields |= {"domains": code.DOMAINS, "classes": code.CLASSES, "template": code.TEMPLATE}
+            drawn = _DRAWN[name]
+            fields |= {"domains": drawn.domains, "classes": drawn.classes, "template": drawn.template}
         fields["domains"] = tuple(fields.get("domains", ()))
         fields["classes"] = tuple(fields.get("classes") or classes.get(name, ()))
         result[name] = Entry(name=name, embedded=name in _DRAWN, **fields)

@@ -36,7 +36,7 @@ def file_of(name: str, root: str | None = None) -> Path | None:
     """Find the file with the written descriptions of a data set's classes; None if there is none."""
     known = catalog.entry(name)
     if known.embedded:
-        return ASSETS / "descriptions" / f"{name}.json"
+        return ASSETS / "descriptions" / f"{known.descriptions or name}.json"
     folder = user_path(catalog.root_of(known, root), "data.root")
     paths = (folder / "descriptions.json", folder.parent / "descriptions.json")
     return next((path for path in paths if path.is_file()), None)

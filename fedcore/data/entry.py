@@ -38,6 +38,7 @@ class Entry:
         licence: what is known of its terms; a note, not advice.
         how_to_get: instructions, for the error message and the page.
         embedded: it comes with FedLens and needs no folder.
+        descriptions: file with the written descriptions of an embedded set's classes; empty: its own name.
         loader: name of the reader (a key of ``loaders.LOADERS``) that knows its layout.
         counts: images of each domain where the literature agrees on them; empty if it does not.
         releases: name of an earlier release -> its images of each domain, where papers used it.
@@ -59,6 +60,7 @@ class Entry:
     how_to_get: str
     citation: str = ""
     embedded: bool = False
+    descriptions: str = ""
     loader: str = "domains"
     counts: Mapping[str, int] = field(default_factory=dict)
     releases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from fedcore.engine.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, State, Uploads
-from fedcore.methods.optional import LocalModels, RoundLog
+from fedcore.methods.optional import LearningRates, LocalModels, RoundLog
 from fedcore.methods.tensors import compared
 from fedcore.seeds import numpy_generator
 
@@ -224,6 +224,8 @@ class Loop:
             if method.trains:
                 rate = learning_rate(method.config, round_, self.rounds)
                 optimiser.config = method.config.model_copy(update={"lr": rate})
+            if isinstance(method, LearningRates):
+                optimiser.lr_factors = method.lr_factors()
             part = train_clients(
                 method, params, data, round_, optimiser, self.should_stop, cohort.max_steps, set(received)
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,19 +40,24 @@ class ClientOptimiser:
 
     Attributes:
         slots: "<parameter>/<moment>" -> tensor with the client axis first; created at the first step.
+        lr_factors: parameter -> multiple of the config's learning rate; 1 for all others.
     """
 
     config: MethodConfig
     clients: int
     slots: dict[str, Tensor] = field(default_factory=dict)
+    lr_factors: Mapping[str, float] = field(default_factory=dict)
 
     def step(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
         """Return a parameter after one step.
 
         Shape: value and gradient (active, ...); rows (active,) client positions.
         """
-        adam = self.config.optimiser != "sgd"
-        moments = ("first", "second") if adam else ("momentum",) if self.config.momentum else ()
+        config = self.config
+        if name in self.lr_factors:
+            config = config.model_copy(update={"lr": config.lr * self.lr_factors[name]})
+        adam = config.optimiser != "sgd"
+        moments = ("first", "second") if adam else ("momentum",) if config.momentum else ()
         slots = [self._slot(f"{name}/{moment}", value) for moment in moments]
         everyone = len(rows) == self.clients
         state = slots if everyone else [slot[rows] for slot in slots]
@@ -63,7 +68,7 @@ class ClientOptimiser:
         moved = torch.empty_like(value)
         for part in _blocks(value):
             tensors = (t[part] for t in (value, gradient, moved, *state))
-            (_adam if adam else _sgd)(self.config, *tensors)
+            (_adam if adam else _sgd)(config, *tensors)
         if not everyone:
             for slot, values in zip(slots, state, strict=False):
                 slot[rows] = values
@@ -77,9 +82,8 @@ class ClientOptimiser:
 
     def select(self, clients: Tensor) -> ClientOptimiser:
         """Return a copy of some clients' optimisers."""
-        return ClientOptimiser(
-            self.config, len(clients), {n: t[clients].clone() for n, t in self.slots.items()}
-        )
+        slots = {n: t[clients].clone() for n, t in self.slots.items()}
+        return ClientOptimiser(self.config, len(clients), slots, self.lr_factors)
 
     def put(self, clients: Tensor, other: ClientOptimiser) -> None:
         """Write some clients' optimisers back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
@@ -92,23 +92,49 @@ class FedOTConfig(MethodConfig):
         description="Logit temperature; default: CLIP's own scale (100)",
         json_schema_extra={"empty": "CLIP's own"},
     )
+    lr_transform: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        title="learning rate of the transform",
+        description="Learning rate of the client's own transform; default: that of the classifier. At one "
+        "rate the orthogonal transform moves four times as far as any matrix, so a quarter of it matches "
+        "their steps",
+        json_schema_extra={"empty": "the classifier's"},
+    )
+    skew: Literal["half", "quarter"] = Field(
+        "half",
+        title="skew matrix",
+        description="P of the Cayley map: half, (X - X^T)/2 (paper), or quarter, (X - X^T)/4, with which Q "
+        "first moves as the skew part of any matrix would at the same learning rate",
+        json_schema_extra={"words": {"half": "(X - Xᵀ)/2", "quarter": "(X - Xᵀ)/4"}},
+    )
+
+    @model_validator(mode="after")
+    def _rate_to_compare(self) -> FedOTConfig:
+        if self.lr_transform is not None and self.lr == 0:
+            raise ValueError("lr_transform is applied as a multiple of lr, which is 0; give lr above 0")
+        return self
 
 
-def skew(x: Tensor) -> Tensor:
-    """Return P = (X - X^T)/2. Shape: (..., n, n) -> (..., n, n)."""
-    return (x - x.transpose(-1, -2)) / 2
+def skew(x: Tensor, divisor: int = 2) -> Tensor:
+    """Return P = (X - X^T) / divisor. Shape: (..., n, n) -> (..., n, n)."""
+    return (x - x.transpose(-1, -2)) / divisor
 
 
-def cayley(x: Tensor) -> Tensor:
-    """Map unconstrained matrices to orthogonal ones, Q = (I + P)(I - P)^-1 with P = (X - X^T)/2.
+def cayley(x: Tensor, divisor: int = 2) -> Tensor:
+    """Map unconstrained matrices to orthogonal ones, Q = (I + P)(I - P)^-1 with P = (X - X^T) / divisor.
+
+    Near the identity a gradient step of size eta moves Q by -(16 / divisor^2) eta skew(dL/dQ): four times as
+    far with the paper's 2 as the skew part of an unconstrained matrix, and as far with 4.
 
     Shape: x (..., n, n) -> (..., n, n).  Source: FedOT, Section 3.3.
     """
-    p, eye = skew(x), torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    p, eye = skew(x, divisor), torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     return solve(eye - p, eye + p)  # the two factors commute, so one solve gives the product
 
 
-def rotate(x: Tensor, h: Tensor) -> Tensor:
+def rotate(x: Tensor, h: Tensor, divisor: int = 2) -> Tensor:
     """Compute Q h without forming Q: as I + P = 2I - (I - P), Q h = 2 (I - P)^-1 h - h.
 
     A solve with a batch of samples on the right costs a fifth of one with n columns, forward and backward.
@@ -118,7 +144,7 @@ def rotate(x: Tensor, h: Tensor) -> Tensor:
     blocks, n = x.shape[1:3]
     eye = torch.eye(n, dtype=x.dtype, device=x.device)
     columns: Tensor = h.unflatten(-1, (blocks, n)).permute(0, 2, 3, 1)  # (clients, r, n, samples)
-    turned = 2 * solve(eye - skew(x), columns) - columns
+    turned = 2 * solve(eye - skew(x, divisor), columns) - columns
     return turned.permute(0, 3, 1, 2).flatten(2).contiguous()  # memory order decides the last bits of sums
 
 
@@ -189,6 +215,7 @@ class FedOT(Method[FedOTConfig]):
         super().__init__(config, problem)
         self.d = problem.backbone.spec.embed_dim
         self.tau = config.tau or problem.backbone.logit_scale
+        self.divisor = {"half": 2, "quarter": 4}[config.skew]
         own = {"cayley": ("matrix",), "linear": ("matrix",), "adapter": ("down", "up"), "none": ()}
         self.names = ("classifier", *own[config.local_transform])
         self.shared = {"split": ("classifier",), "all_global": self.names, "all_local": ()}[config.share]
@@ -243,9 +270,18 @@ class FedOT(Method[FedOTConfig]):
         return {}
 
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        turn = rotate if self.config.local_transform == "cayley" else apply_blocks
-        h = turn(params["matrix"], batch.x) if "matrix" in params else self._adapt(params, batch.x)
+        if "matrix" not in params:
+            h = self._adapt(params, batch.x)
+        elif self.config.local_transform == "cayley":
+            h = rotate(params["matrix"], batch.x, self.divisor)
+        else:
+            h = apply_blocks(params["matrix"], batch.x)
         return Step({self.names: cross_entropy(self._classify(params, h), batch.labels, batch.mask)})
+
+    def lr_factors(self) -> dict[str, float]:
+        """Return the learning rate of the transform's parameters as a multiple of the classifier's."""
+        rate = self.config.lr_transform
+        return {} if rate is None else dict.fromkeys(self.names[1:], rate / self.config.lr)
 
     def _adapt(self, params: Params, h: Tensor) -> Tensor:
         if "up" not in params:
@@ -265,7 +301,8 @@ class FedOT(Method[FedOTConfig]):
         return {"q": self._matrix(params)} if "matrix" in params else {}
 
     def _matrix(self, params: Params) -> Tensor:
-        return cayley(params["matrix"]) if self.config.local_transform == "cayley" else params["matrix"]
+        matrix = params["matrix"]
+        return cayley(matrix, self.divisor) if self.config.local_transform == "cayley" else matrix
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return tau w_g Q h / |Q h|. Shape: x (models, samples, d) -> (models, samples, classes)."""

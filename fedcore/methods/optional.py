@@ -27,6 +27,14 @@ class RoundConstants(Protocol):
 
 
 @runtime_checkable
+class LearningRates(Protocol):
+    """A method whose parameters do not all have the same learning rate (FedOT's transform)."""
+
+    def lr_factors(self) -> dict[str, float]:
+        """Return multiples of the run's learning rate by parameter name; 1 for names that are left out."""
+
+
+@runtime_checkable
 class LocalModels(Protocol):
     """A method whose trained models need more than their parameters to predict before aggregation."""
 

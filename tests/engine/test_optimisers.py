@@ -39,6 +39,21 @@ def test_equal_to_torch_with_ragged_step_counts(kind, shape):
     )
 
 
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_a_parameter_with_a_factor_has_that_learning_rate(kind):
+    config, everyone = MethodConfig(optimiser=kind, lr=0.1), torch.arange(2)
+    scaled = ClientOptimiser(config, 2, lr_factors={"w": 0.5}).select(everyone)
+    halved = ClientOptimiser(config.model_copy(update={"lr": 0.05}), 2)
+    plain = ClientOptimiser(config, 2)
+    value, gradient = torch.ones(2, 3), torch.arange(6.0).view(2, 3)
+    assert torch.equal(
+        scaled.step("w", value, gradient, everyone), halved.step("w", value, gradient, everyone)
+    )
+    assert torch.equal(
+        scaled.step("v", value, gradient, everyone), plain.step("v", value, gradient, everyone)
+    )
+
+
 def test_select_and_put_move_the_state_of_some_clients_only():
     config = MethodConfig(optimiser="adam")
     optimiser = ClientOptimiser(config, 4)

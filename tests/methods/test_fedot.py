@@ -76,6 +76,50 @@ def test_agrees_with_the_naive_implementation(
     torch.testing.assert_close(global_logits(method, state, federation), scores, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("cayley/4", {"skew": "quarter"}),
+        ("cayley", {"lr_transform": 0.0125}),
+        ("linear", {"lr_transform": 0.2}),
+    ],
+)
+def test_matched_steps_agree_with_the_naive_implementation(
+    tiny_backbone, tiny_federation, run_rounds, kind, config
+):
+    federation = tiny_federation(tiny_backbone())
+    name = kind.partition("/")[0]
+    method = build("fedot", federation, **FAST, local_transform=name, **config)
+    rate = config.get("lr_transform")
+    ws, own = naive(federation, method, 3, kind=kind, share="split", lr_transform=rate)
+    plain, _ = naive(federation, method, 3, kind=name, share="split")
+    state = run_rounds(method, federation, 3).state
+    torch.testing.assert_close(state.shared["classifier"], ws[0], atol=1e-6, rtol=0)
+    assert (ws[0] - plain[0]).abs().max() > 1e-5  # the field does something
+    for i in range(3):
+        torch.testing.assert_close(state.local["matrix"][i], own[i]["matrix"], atol=1e-6, rtol=0)
+        scores = torch.stack(
+            [oracle.logits(kind, ws[i], own[i], h, method.tau) for h in federation.pool.values]
+        )
+        torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("divisor", "times"), [(2, 4), (4, 1)])
+def test_a_first_step_moves_the_rotation_so_many_times_as_far_as_any_matrix(divisor, times):
+    """At X = I: dQ = -4 eta skew(dL/dQ) in the paper, and -eta skew(dL/dQ) with a quarter."""
+    x = torch.eye(6, dtype=torch.float64).requires_grad_()
+    gradient = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    (moved,) = torch.autograd.grad((cayley(x, divisor) * gradient).sum(), x)
+    eta = 1e-6
+    step = cayley((x - eta * moved).detach(), divisor) - torch.eye(6, dtype=torch.float64)
+    torch.testing.assert_close(step / eta, -times * (gradient - gradient.T) / 2, atol=1e-4, rtol=0)
+
+
+def test_a_rate_of_the_transform_needs_one_of_the_classifier():
+    with pytest.raises(FedLensError, match="lr_transform is applied as a multiple of lr, which is 0"):
+        build_config("fedot", {"lr": 0.0, "lr_transform": 0.1})
+
+
 def test_rotation_is_orthogonal_and_the_identity_at_first():
     x = torch.randn(2, 3, 6, 6, dtype=torch.float64)
     q = cayley(x)

@@ -46,7 +46,14 @@ def draw_key(key: str) -> np.ndarray:
     All choices come from a generator seeded by the key's CRC (Python's hash changes between processes).
     """
     domain, name, _ = key.split("/")
-    style, angle = parse_domain(domain)
+    return draw_shape(key, name, *parse_domain(domain))
+
+
+def draw_shape(key: str, name: str, style: str, angle: float) -> np.ndarray:
+    """Draw a shape in a style, turned by an angle; what that leaves open follows from the key.
+
+    Shape: -> (64, 64, 3) uint8.
+    """
     rng = np.random.default_rng([drawing.DRAWING_VERSION, zlib.crc32(key.encode())])
     tilt = angle + float(np.clip(rng.normal(0, 4), -8, 8))  # drawings are never exactly upright
     return drawing.draw(drawing.choose(rng, name, style, drawing.visible_angle(name, tilt)), rng)

@@ -39,6 +39,7 @@ from fedcore.methods.fedalign.mixing import (
 from fedcore.methods.fedalign.towers import (
     Towers,
     encoding,
+    gradient_share,
     named,
     orthogonality,
     parts_of,
@@ -88,6 +89,11 @@ class FedAlign(Described):
                 "Loss terms",
                 {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality"},
                 better="lower",
+            ),
+            DiagnosticChart(
+                "Share of the orthogonality penalty in the gradient",
+                {"orthogonality_share": ""},
+                note="Its norm over the sum of both norms, mean over steps; recorded with gradient_shares.",
             ),
         ),
         matrices=(
@@ -177,10 +183,14 @@ class FedAlign(Described):
             self.config.renormalise,
             self.config.orthogonality_norm,
         )
+        terms = {"cross_entropy": contrast, "orthogonality": penalty}
+        if self.config.gradient_shares:
+            weighted = self.config.orthogonality * penalty
+            terms["orthogonality_share"] = gradient_share(weighted, contrast, list(image.values()))
         return Step(
             {tuple(named("image", image)): contrast + self.config.orthogonality * penalty},
             record={"feature": features, "correct": logits.argmax(-1) == batch.labels},
-            terms={"cross_entropy": contrast, "orthogonality": penalty},
+            terms=terms,
         )
 
     def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:

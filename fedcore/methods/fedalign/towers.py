@@ -67,6 +67,21 @@ def orthogonality(
     return torch.where(present.sum(1) > 1, size, 0.0)
 
 
+def gradient_share(term: Tensor, rest: Tensor, parameters: list[Tensor]) -> Tensor:
+    """Return |grad of term| / (|grad of term| + |grad of rest|) for each client; 0 where both are zero.
+
+    The graph is kept, so that the step's own gradient can follow.
+
+    Shape: term and rest (clients,), parameters (clients, ...) each -> (clients,).
+    """
+    sizes = []
+    for loss in (term, rest):
+        gradients = torch.autograd.grad(loss.sum(), parameters, retain_graph=True, materialize_grads=True)
+        sizes.append(torch.cat([g.flatten(1) for g in gradients], 1).norm(dim=1))
+    share: Tensor = sizes[0] / (sizes[0] + sizes[1]).clamp(min=torch.finfo(sizes[0].dtype).tiny)
+    return share
+
+
 class Towers:
     """Both towers as functions of their trainable parts.
 

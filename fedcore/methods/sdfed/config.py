@@ -76,6 +76,19 @@ class SDFedConfig(MethodConfig):
         "basis drawn by seed",
         json_schema_extra={"words": {"svd": "the SVD's", "seeded": "drawn by seed"}},
     )
+    projector: Literal["leading", "rank", "random"] = Field(
+        "leading",
+        description="Directions that R removes: leading, the first floor(lambda m) of the global prompt's "
+        "full decomposition (paper); rank, the directions of the global prompt alone, at most as many as it "
+        "has tokens; random, floor(lambda m) drawn by seed, whatever the global prompt is (a control)",
+        json_schema_extra={
+            "words": {
+                "leading": "leading directions",
+                "rank": "the global prompt's own",
+                "random": "random directions",
+            }
+        },
+    )
     label_space: Literal["all", "client"] = Field(
         "all",
         description="Classes that a client's losses and predictions cover: all, or those it holds",

@@ -122,7 +122,7 @@ class SDFed(Method[SDFedConfig]):
         width = backbone.spec.token_width
         self.removed = removed_directions(config.truncation, width)
         self.noise = None
-        if config.null_basis == "seeded":
+        if config.null_basis == "seeded" or config.projector == "random":
             generator = problem.generator("sdfed", "null-basis")
             self.noise = torch.randn(width, self.removed, generator=generator, dtype=torch.float64)
         held = problem.class_counts.to(problem.device) > 0
@@ -174,7 +174,7 @@ class SDFed(Method[SDFedConfig]):
         """
         if self.config.refine_every == "step" or self.config.components not in ("all", "pfhf+srlp"):
             return {}
-        r = projectors(params["global_prompt"], self.removed, self.noise)
+        r = self._make_projectors(params["global_prompt"])
         if self.config.components == "pfhf+srlp" or self.config.refined_gradient:
             return {"projector": r}
         lengths = self.lengths[data.clients.to(self.lengths.device)]
@@ -198,11 +198,11 @@ class SDFed(Method[SDFedConfig]):
         return Step({("global_prompt", "local_prompt"): reduce(torch.add, terms.values())}, terms=terms)
 
     def _projector(self, params: Params, const: Params) -> Tensor:
-        return (
-            const["projector"]
-            if "projector" in const
-            else projectors(params["global_prompt"], self.removed, self.noise)
-        )
+        return const["projector"] if "projector" in const else self._make_projectors(params["global_prompt"])
+
+    def _make_projectors(self, prompt: Tensor) -> Tensor:
+        """Return R of each global prompt. Shape: (clients, S_s, m) -> (clients, m, m)."""
+        return projectors(prompt, self.removed, self.noise, self.config.projector)
 
     def _refined(self, params: Params, const: Params, lengths: Tensor) -> Tensor:
         """Return d(G_c R): frozen for the round, frozen for the step, or moving with G_c."""
@@ -263,7 +263,7 @@ class SDFed(Method[SDFedConfig]):
             return {"text": self._encode((common, self._common_lengths(common)))[0], "held": held}
         local = params["local_prompt"]
         if self.config.components == "pfhf+srlp":
-            local = local @ projectors(params.get("refined_by", common), self.removed, self.noise)
+            local = local @ self._make_projectors(params.get("refined_by", common))
         text = self._encode((local, self.lengths[owners]))[0]
         if "untrained" in params and bool(params["untrained"].any()):
             global_text = self._encode((common[:1], self._common_lengths(common[:1])))[0]

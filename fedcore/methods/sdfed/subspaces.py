@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import torch
 
@@ -16,7 +16,12 @@ def removed_directions(truncation: float, width: int) -> int:
     return math.floor(truncation * width + 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
-def projectors(prompt: Tensor, removed: int, noise: Tensor | None = None) -> Tensor:
+def projectors(
+    prompt: Tensor,
+    removed: int,
+    noise: Tensor | None = None,
+    kind: Literal["leading", "rank", "random"] = "leading",
+) -> Tensor:
     """Return R = X_2 X_2^T, without the ``removed`` leading right-singular directions of each prompt.
 
     Computed in float64 on the CPU: a prompt has at most S_s directions of its own, the others are the SVD's
@@ -24,25 +29,47 @@ def projectors(prompt: Tensor, removed: int, noise: Tensor | None = None) -> Ten
     choice is a fixed Gaussian basis instead, projected off the prompt's own directions; reordering the
     prompt's rows leaves it alone. Clients with the same prompt, as it was broadcast, share one decomposition.
 
+    Two other kinds: "rank" removes the prompt's own directions alone (``removed`` of them at most), so that
+    nothing is left to the SVD's choice; "random" removes the span of ``noise`` and ignores the prompt.
+
     Shape: prompt (clients, S, m) -> (clients, m, m).  Source: SDFed, Eq. 8-10 and Definition 1.
     """
     work, place = prompt.detach().to("cpu", torch.float64).unique(dim=0, return_inverse=True)
-    if noise is None:
+    if kind == "random":
+        assert noise is not None, "a random projector needs noise"
+        r = _complement(torch.linalg.qr(noise).Q).expand(len(work), -1, -1)
+    elif kind == "rank":
+        r = torch.stack([_complement(_own_directions(one, removed)) for one in work])
+    elif noise is None:
         kept = torch.linalg.svd(work, full_matrices=True).Vh[:, removed:]  # rows are the columns of X_2
-        r: Tensor = kept.transpose(1, 2) @ kept
+        r = kept.transpose(1, 2) @ kept
     else:
         r = torch.stack([_seeded_projector(one, removed, noise) for one in work])
-    return r[place].to(prompt.device, prompt.dtype)
+    chosen: Tensor = r[place].to(prompt.device, prompt.dtype)
+    return chosen
 
 
 def _seeded_projector(prompt: Tensor, removed: int, noise: Tensor) -> Tensor:
-    _, sigma, vh = torch.linalg.svd(prompt, full_matrices=False)
-    tolerance = sigma.max() * max(prompt.shape) * torch.finfo(sigma.dtype).eps
-    own = vh[: min(int((sigma > tolerance).sum()), removed)].T
+    own = _own_directions(prompt, removed)
     rest = noise[:, : removed - own.shape[1]]
     rest = torch.linalg.qr(rest - own @ (own.T @ rest)).Q
-    x_1 = torch.cat([own, rest], 1)
-    return torch.eye(len(x_1), dtype=x_1.dtype) - x_1 @ x_1.T
+    return _complement(torch.cat([own, rest], 1))
+
+
+def _own_directions(prompt: Tensor, most: int) -> Tensor:
+    """Return an orthonormal basis of a prompt's rows, the strongest first.
+
+    Shape: prompt (S, m) -> (m, directions), at most S and ``most`` of them.
+    """
+    _, sigma, vh = torch.linalg.svd(prompt, full_matrices=False)
+    tolerance = sigma.max() * max(prompt.shape) * torch.finfo(sigma.dtype).eps
+    own: Tensor = vh[: min(int((sigma > tolerance).sum()), most)].T
+    return own
+
+
+def _complement(basis: Tensor) -> Tensor:
+    """Return the projector off an orthonormal basis. Shape: (m, directions) -> (m, m)."""
+    return torch.eye(len(basis), dtype=basis.dtype) - basis @ basis.T
 
 
 def subspace_overlap(one: Tensor, other: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 from fedcore.engine.transport import Transport
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.method import FedAlign
-from tests.support.against import build
+from fedcore.methods.fedalign.towers import orthogonality
+from tests.support.against import build, diagnostics, samples
 from tests.support.oracles import fedalign as oracle
 
 SMALL = {
@@ -85,3 +86,30 @@ def test_a_share_of_the_hits_is_drawn_once_by_seed(tiny_backbone, tiny_federatio
     fewer = data.mask.clone()
     fewer[0, chosen[0][0]] = False
     assert set(chosen[0][1:]) <= set(uploaded(method, data, fewer)[0])
+
+
+def test_the_share_of_the_penalty_in_the_gradient(tiny_backbone, tiny_federation, run_rounds):
+    """Client by client, from two backward passes of their own; training is the same to the last bit."""
+    federation = tiny_federation(tiny_backbone(), "layer:1")
+    one_batch = {**SMALL, "batch_size": 64, "orthogonality": 0.5}
+    plain = build("fedalign", federation, **one_batch)
+    measured = build("fedalign", federation, **one_batch, gradient_shares=True)
+    first = run_rounds(plain, federation, 1)
+    loop = run_rounds(measured, federation, 1)
+    assert torch.equal(loop.state.personal["image_a"], first.state.personal["image_a"])
+    assert diagnostics(first.finished[-1], "orthogonality_share") == []
+    shares = diagnostics(loop.finished[-1], "orthogonality_share")
+    state, (xs, ys) = measured.init(federation.problem.generator), samples(federation)
+    for client, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        parts = {n: state.personal[f"image_{n}"][client : client + 1].clone() for n in "ab"}
+        leaves = [value.requires_grad_() for value in parts.values()]
+        features = measured.towers.image(parts, x[None])
+        logits = measured.scale * features[0] @ state.shared["text"].T
+        everything = torch.ones(1, len(y), dtype=torch.bool)
+        penalty = orthogonality(features, y[None], everything, len(federation.problem.classes), True)
+        sizes = []
+        for loss in (0.5 * penalty[0], torch.nn.functional.cross_entropy(logits, y)):
+            gradients = torch.autograd.grad(loss, leaves, retain_graph=True)
+            sizes.append(sum(float(g.square().sum()) for g in gradients) ** 0.5)
+        assert 0 < shares[client] < 1
+        assert shares[client] == pytest.approx(sizes[0] / sum(sizes), abs=1e-8)

@@ -44,7 +44,7 @@ def naive(federation, method, rounds):
         own,
         engine_batches(federation, method, rounds),
         [problem.backbone.logit_scale] * clients,
-        {**config.model_dump(), **SGD},
+        {**config.model_dump(), **SGD, "noise": method.noise},
     )
 
 
@@ -61,6 +61,9 @@ def naive_scores(federation, prompt):
     [
         {},
         {"refine_every": "step"},
+        {"projector": "rank"},
+        {"projector": "random"},
+        {"projector": "rank", "refine_every": "step", "components": "pfhf+srlp"},
         {"refined_gradient": True},
         {"refine_every": "step", "refined_gradient": True, "weighting": "uniform"},
         {"components": "pfhf"},
@@ -86,7 +89,8 @@ def test_agrees_with_the_naive_implementation(tiny_backbone, tiny_federation, ru
         torch.testing.assert_close(local[:length], own[i], atol=1e-6, rtol=0)
         assert local[length:].abs().sum() == 0  # padding: no gradient, nothing to decay
         if method.config.components == "pfhf+srlp":
-            local = local @ oracle.projector(g_s, method.config.truncation)
+            r = oracle.projector(g_s, method.config.truncation, method.config.projector, method.noise)
+            local = local @ r
         scores = naive_scores(federation, local[:length])
         torch.testing.assert_close(client_logits(method, state, federation)[i], scores, atol=1e-6, rtol=0)
 
@@ -135,6 +139,19 @@ def test_projector_is_one_and_has_the_rank_of_definition_1(basis, rows, width, t
     else:
         left = torch.linalg.svdvals(g @ r)[:, : rows - removed]
         torch.testing.assert_close(left, torch.linalg.svdvals(g)[:, removed:])
+
+
+def test_a_projector_of_rank_removes_the_prompt_alone_and_a_random_one_ignores_it():
+    generator = torch.Generator().manual_seed(0)
+    g = torch.randn(2, 8, 64, generator=generator, dtype=torch.float64)
+    noise = torch.randn(64, 38, generator=generator, dtype=torch.float64)
+    own = projectors(g, 38, kind="rank")
+    assert (g @ own).abs().max() < 1e-10
+    assert torch.linalg.matrix_rank(own).tolist() == [64 - 8] * 2  # nothing beyond the prompt's own is lost
+    blind = projectors(g, 38, noise, "random")
+    assert torch.equal(blind[0], blind[1])
+    assert torch.linalg.matrix_rank(blind).tolist() == [64 - 38] * 2
+    assert (g @ blind).abs().max() > 0.1
 
 
 def test_removed_directions_follow_definition_1():

@@ -8,9 +8,9 @@ from torch import Tensor
 from tests.support.oracles.promptfl import Batches, sgd, weighted
 
 
-def cayley(x: Tensor) -> Tensor:
-    """(I + P)(I - P)^-1 with P = (X - X^T)/2, as printed. Shape: (n, n)."""
-    p = (x - x.T) / 2
+def cayley(x: Tensor, divisor: int = 2) -> Tensor:
+    """(I + P)(I - P)^-1 with P = (X - X^T)/2, as printed, or another divisor. Shape: (n, n)."""
+    p = (x - x.T) / divisor
     eye = torch.eye(len(x), dtype=x.dtype)
     return (eye + p) @ torch.linalg.inv(eye - p)
 
@@ -25,7 +25,7 @@ def transform(kind: str, own: dict[str, Tensor], h: Tensor) -> Tensor:
     n = blocks.shape[1]
     parts = []
     for k in range(len(blocks)):
-        q = cayley(blocks[k]) if kind == "cayley" else blocks[k]
+        q = cayley(blocks[k], 4 if kind == "cayley/4" else 2) if kind.startswith("cayley") else blocks[k]
         parts.append(q @ h[k * n : (k + 1) * n])
     return torch.cat(parts)
 
@@ -48,7 +48,8 @@ def run(xs, labels, w: Tensor, own: list[dict[str, Tensor]], batches: Batches, t
 
     Args:
         own: each client's first transform; names as the paper's variants need them.
-        config: kind, share, weighting and the optimiser's figures.
+        config: kind ("cayley/4" for P = (X - X^T)/4), share, weighting and the optimiser's figures, with
+            lr_transform where the transform has a learning rate of its own.
 
     Returns:
         classifiers per client (all equal unless ``all_local``), transforms per client.
@@ -67,7 +68,15 @@ def run(xs, labels, w: Tensor, own: list[dict[str, Tensor]], batches: Batches, t
                 now = dict(zip(names, values[1:], strict=True))
                 x, y = xs[client][chosen], labels[client][chosen]
                 gradients = torch.autograd.grad(loss(config["kind"], values[0], now, x, y, tau), values)
-                values = sgd(values, list(gradients), momenta, config)  # both move at once
+                one, rest = momenta[:1], momenta[1:]
+                turned = {**config, "lr": config.get("lr_transform") or config["lr"]}
+                values = (
+                    sgd(values[:1], list(gradients[:1]), one, config)
+                    + sgd(  # both move at once
+                        values[1:], list(gradients[1:]), rest, turned
+                    )
+                )
+                momenta = [*one, *rest]
             ws[client] = values[0].detach()
             own[client] = {name: value.detach() for name, value in zip(names, values[1:], strict=True)}
         if config["share"] != "all_local":

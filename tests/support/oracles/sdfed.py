@@ -10,9 +10,17 @@ from torch import Tensor
 from tests.support.oracles.promptfl import Batches, mean_loss, sgd, text_features, weighted
 
 
-def projector(prompt: Tensor, truncation: float) -> Tensor:
-    """R = X_2 X_2^T from the full SVD, column by column. Shape: (S, m) -> (m, m)."""
+def projector(
+    prompt: Tensor, truncation: float, kind: str = "leading", noise: Tensor | None = None
+) -> Tensor:
+    """R = X_2 X_2^T from the full SVD, column by column; or off the prompt's rows, or off ``noise``, alone.
+
+    Shape: prompt (S, m), noise (m, removed) -> (m, m).
+    """
     m = prompt.shape[1]
+    if kind != "leading":  # least squares: what is left of each direction after its part within the span
+        spanned = prompt.detach().T if kind == "rank" else noise
+        return torch.eye(m, dtype=prompt.dtype) - spanned @ torch.linalg.pinv(spanned)
     _, _, xt = torch.linalg.svd(prompt.detach(), full_matrices=True)
     r = torch.zeros(m, m, dtype=prompt.dtype)
     for i in range(math.floor(truncation * m), m):
@@ -63,7 +71,8 @@ def run(
             model, scale = models[client], scales[client]
             for number, chosen in enumerate(steps):
                 if number == 0 or config["refine_every"] == "step":
-                    r = projector(values[0], config["truncation"])
+                    kind, noise = config.get("projector", "leading"), config.get("noise")
+                    r = projector(values[0], config["truncation"], kind, noise)
                     refined = text_features(model, tokenizer, (values[1] @ r).detach(), classes)
                 if config["refined_gradient"]:
                     refined = text_features(model, tokenizer, values[1] @ r, classes)
