@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcore.config import RunConfig
 from fedcore.config.field_names import field_phrase, value_text
+from fedcore.results import run_filter
 from fedcore.results.metrics import (
     AVERAGED_ROUNDS,
     BREAKDOWNS,
@@ -111,18 +112,23 @@ def compare(
     *,
     unfinished: bool = False,
     partial_seeds: bool = False,
+    where: str = "",
 ) -> Comparison:
-    """Compare all runs of some experiments.
+    """Compare the runs of some experiments.
 
     Args:
+        where: keeps the runs that meet a filter in words, see ``run_filter``; default: all.
         unfinished: include runs that have not done all their rounds.
         partial_seeds: include runs of seeds that lack a held-out domain; no mean includes them.
+
+    Raises:
+        FedLensError: field ``where``, for a filter that cannot be read.
     """
-    runs = store.runs.of_experiments(experiment_ids)
-    configs = store.runs.configs([r.id for r in runs])
-    settings, rows = setting_keys(store, configs), _row_keys(runs, configs)
+    runs, configs, notes = _filtered(store, experiment_ids, where)
+    settings, rows = setting_keys(store, {r.id: configs[r.id] for r in runs}), _row_keys(runs, configs)
     keys = {r.id: (settings[r.id], rows[r.id]) for r in runs}
-    kept, notes = _newest_runs(runs, keys, unfinished)
+    kept, left_out = _newest_runs(runs, keys, unfinished)
+    notes += left_out
     results = run_results(store, kept, rule)
     notes += _round_notes(results, rule)
     grouped = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
@@ -135,6 +141,19 @@ def compare(
     titles = distinct_titles({g.setting: g.config for g in groups})
     notes += _caveat_notes(groups, titles)
     return Comparison(rule, tuple(groups), titles, tuple(notes))
+
+
+def _filtered(
+    store: Store, experiment_ids: Iterable[int], where: str
+) -> tuple[list[RunRow], dict[int, RunConfig], list[str]]:
+    """Return the runs that a filter keeps, with their configs, and a note on the others."""
+    runs = store.runs.of_experiments(experiment_ids)
+    configs = store.runs.configs([r.id for r in runs])
+    if not where.strip():
+        return runs, configs, []
+    chosen = run_filter.select(where, run_filter.run_records(runs, configs))
+    notes = [f"{_count(len(runs) - len(chosen), 'run')} left out by the filter: {where.strip()}"]
+    return [r for r in runs if r.id in chosen], configs, notes if len(chosen) < len(runs) else []
 
 
 def _group(key: GroupKey, results: Sequence[RunResult], config: RunConfig) -> Group:

@@ -1,0 +1,135 @@
+"""A filter over runs in words keeps the runs it says, and refuses what it cannot read in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcore.config import parse as experiment
+from fedcore.errors import FedLensError
+from fedcore.results.comparison import compare
+from fedcore.results.run_filter import Both, Comparison, Either, Not, Term, parse, run_records, select
+from fedcore.store import Store
+from tests.support import fill
+
+RECORDS = {
+    1: {"method": "fedot", "label": "FedOT", "partition.alpha": 0.1, "tags": ("a b", "c"), "data.drop": True},
+    2: {"method": "fedot", "label": "FedOT", "partition.alpha": 0.5, "tags": (), "data.drop": False},
+    3: {"method": "zero-shot", "label": "Zero-shot CLIP", "partition.alpha": None, "tags": ("c",)},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", {1, 2, 3}),
+        ("method = fedot and partition.alpha < 0.5", {1}),
+        ("method = FEDOT or partition.alpha = none", {1, 2, 3}),
+        ("alpha <= .5", {1, 2}),
+        ("not alpha <= 0.1", {2, 3}),
+        ("alpha != 0.1", {2}),
+        ("label = Zero-shot CLIP and not (tags = c and alpha > 0)", {3}),
+        ("label contains shot", {3}),
+        ("method in (fedot, 'zero-shot') and alpha not in (0.1, 1e3)", {2, 3}),
+        ("tags = 'a b'", {1}),
+        ("tags = none", {2}),
+        ("drop = true or drop = no", {1, 2}),
+        ("method=fedot and alpha=0.10", {1}),
+        ("method = zero-shot or method = fedot and alpha == 0.5", {2, 3}),
+    ],
+)
+def test_runs_are_kept_as_the_words_say(text: str, kept: set[int]) -> None:
+    assert select(text, RECORDS) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("data.alpha < 0.5", "no run has the field 'data.alpha' of the filter; did you mean partition.alpha?"),
+        ("methd = fedot", "did you mean method?"),
+        ("alpha < small", "'alpha <' needs a number, not 'small'"),
+        ("method < 3", "'method' with <, but it holds no numbers, such as 'fedot'"),
+        ("method fedot", "expected one of = != < <= > >= contains in after 'method', not 'fedot'"),
+        ("method =", "expected a value after 'method =', not the end"),
+        ("(method = fedot", "expected ) before the end"),
+        ("method = fedot)", "expected 'and' or 'or' before ')'"),
+        ("method = 'fedot", "cannot read ' here; close the quotation mark"),
+        ("and", "expected a field before 'and'"),
+        ("method in fedot", "expected a list in brackets after 'method in'"),
+        ("not", "expected a condition, such as method = fedot"),
+        ("(" * 400, "more than 30 brackets"),
+        ("x" * 3000, "longer than 2000 characters"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(FedLensError) as refused:
+        select(text, RECORDS)
+    assert said in str(refused.value) and refused.value.field == "where"
+    assert "\n" not in str(refused.value)
+
+
+def test_the_end_of_a_name_must_name_one_field() -> None:
+    records = {1: {"data.name": "digits", "backbone.name": "mini-vit"}}
+    with pytest.raises(FedLensError, match=r"'name' may be data\.name, backbone\.name"):
+        select("name = digits", records)
+
+
+WORDS = st.sampled_from(["fedot", "a b", "0.5", "x'y", "none", "and", "(", "Zero-shot CLIP", "1e3", "true"])
+CONDITIONS = st.builds(
+    Comparison,
+    st.sampled_from(["method", "label", "alpha", "tags", "partition.alpha", "data.drop"]),
+    st.sampled_from(["=", "!=", "contains"]),
+    st.tuples(WORDS),
+) | st.builds(Comparison, st.just("alpha"), st.sampled_from(["<", "<=", ">", ">="]), st.just(("0.5",)))
+TERMS = st.recursive(
+    CONDITIONS,
+    lambda inner: (
+        st.builds(Not, inner)
+        | st.builds(Both, st.lists(inner, min_size=2, max_size=3).map(tuple))
+        | st.builds(Either, st.lists(inner, min_size=2, max_size=3).map(tuple))
+    ),
+    max_leaves=8,
+)
+
+
+def written(term: Term) -> str:
+    if isinstance(term, Comparison):
+        quote = '"' if "'" in term.values[0] else "'"
+        return f"{term.field} {term.operator} {quote}{term.values[0]}{quote}"
+    if isinstance(term, Not):
+        return f"not ({written(term.term)})"
+    word = " and " if isinstance(term, Both) else " or "
+    return word.join(f"({written(inner)})" for inner in term.terms)
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(TERMS)
+def test_a_filter_that_is_written_out_reads_back(term: Term) -> None:
+    assert parse(written(term)) == term
+    kept, others = select(written(term), RECORDS), select(f"not ({written(term)})", RECORDS)
+    assert kept | others == set(RECORDS) and not kept & others
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.text(alphabet="abm.=<>!()',\" \n0-9éandornti", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        assert select(text, RECORDS) <= set(RECORDS)
+    except FedLensError as error:
+        assert error.field == "where" and "\n" not in str(error)
+
+
+def test_a_comparison_of_filtered_runs(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    plain = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2), rounds=1).model_dump()
+    fill.done(store.path, experiment({**plain, "sweep": {"methods.fedot.blocks": [1, 2]}}))
+    filtered = compare(store, [1], where="blocks = 2 and seed = 1 or method = promptfl")
+    assert {(g.method, len(g.runs)) for g in filtered.groups} == {("fedot", 1), ("promptfl", 2)}
+    assert any("3 runs are left out by the filter" in note for note in filtered.notes)
+    runs = store.runs.of_experiments([1])
+    records = run_records(runs, store.runs.configs([r.id for r in runs]))
+    assert {records[r.id]["seed"] for r in runs} == {1, 2}
+    assert {records[r.id].get("method.config.blocks") for r in runs} == {1, 2, None}
