@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import streamlit as st
 
@@ -12,17 +11,14 @@ from fedcore.papers.printed import printed_values
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.plots.lines import line_chart, series_table
-from fedcore.plots.theme import STATUS
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import (
     Comparison,
-    compare,
     config_differences,
     partial_fields,
     reason_not_comparable,
-    shown_metrics,
 )
-from fedcore.results.metrics import METRICS, RULES, SCORE_COLUMNS, Metric, Rule
+from fedcore.results.metrics import METRICS, SCORE_COLUMNS
 from fedcore.results.panels.comparison import (
     client_by_round_panels,
     difference_panel,
@@ -34,9 +30,9 @@ from fedcore.results.panels.comparison import (
 )
 from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
-from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import baseline, cost, exports, published, summary, sweep
+from pages.compare_view import controls, cost, exports, published, summary, sweep
+from pages.compare_view.controls import Choice, Version
 from pages.widgets import charts, demo, markup, session, viewport
 
 TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
@@ -55,28 +51,6 @@ ABSENT = {
     "held_out": "It needs runs that hold out a domain (*Held-out domains* on the page New).",
 }
 PARTIAL = "Fields that only some methods have"
-Token = tuple[tuple[int, str, int], ...]
-Version = tuple[tuple[int, ...], Rule, bool, Token]
-# what a comparison was made of, and when (a text here would stand on the page: Streamlit's magic)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The reader's choices above the tabs, and the version of the comparison that follows from them."""
-
-    rule: Rule
-    metric: Metric
-    baseline: str | None
-    test: Test
-    unfinished: bool
-    version: Version
-
-
-@st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
-def comparison(store: Store, of: Version) -> Comparison:
-    """Return the comparison; it is computed again when one of its runs has a new round."""
-    ids, rule, unfinished, _ = of
-    return compare(store, ids, rule, unfinished=unfinished)
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
@@ -101,69 +75,6 @@ def printed_beside(
 ) -> PrintedValues:
     """Return the values that papers print for the rows of a comparison."""
     return printed_values(_compared, [e.config for e in _experiments])
-
-
-def choose_experiments(store: Store) -> list[ExperimentRow]:
-    """Let the reader choose experiments, kept in the URL; archived ones are listed if a link names them."""
-    available = {e.id: e for e in store.experiments.all(include_archived=True)}
-    asked = st.query_params.get_all("ids")
-    wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
-    known = {i: e for i, e in available.items() if not e.archived or str(i) in wanted}
-    finished = [i for i, e in known.items() if any(r.state == "done" for r in e.runs)]
-    cleared = asked or st.session_state.get("compare_ids") == []
-    first = [] if cleared else (finished or list(known))[:1]
-    st.session_state["compare_ids"] = session.ids_in_url("ids", known, first)
-    st.multiselect(
-        "Experiments",
-        list(known),
-        format_func=lambda i: f"{known[i].name} (no. {i}{', archived' if known[i].archived else ''})",
-        key="compare_ids",
-        placeholder="choose what to compare",
-        on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),
-    )
-    gone = [text[:20] for text in asked if text not in {str(i) for i in known}]
-    if gone:
-        st.warning(
-            f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
-            "They may be deleted or damaged, or belong to another database.",
-            icon=":material/search_off:",
-        )
-    return [known[i] for i in st.session_state["compare_ids"]]
-
-
-def controls(store: Store, experiments: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
-    """Draw rule, metric, baseline and test to choose, kept in the URL; return them and the comparison."""
-    columns = st.columns([3, 3, 3, 2], vertical_alignment="bottom")
-    with columns[0]:
-        rule = st.selectbox(
-            "Reported round", list(RULES), format_func=RULES.__getitem__, key="rule", bind="query-params",
-            help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
-            "mean validation accuracy, the earliest one if several are equal.",
-        )  # fmt: skip
-    with columns[3]:
-        unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
-    token = tuple((r.id, r.state, r.rounds_done) for e in experiments for r in e.runs)
-    version = (tuple(e.id for e in experiments), rule, unfinished, token)
-    shown = comparison(store, version)
-    with columns[1]:
-        available: list[Metric] = [
-            m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.groups_in(s))}
-        ] or ["personal"]
-        metric: Metric = st.selectbox(
-            "Compare by", available, format_func=METRICS.__getitem__, key="by", bind="query-params",
-            help="The metric of the differences, costs and sweeps. The summary shows every metric.",
-        )  # fmt: skip
-    with columns[2]:
-        pinned = baseline.choose(shown.groups)
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        charts.table_switch()
-        test: Test = "t"
-        if pinned is not None:
-            test = st.segmented_control(
-                "Test over seeds", list(TESTS), default="t", required=True, key="test",
-                format_func=TESTS.__getitem__, label_visibility="collapsed", bind="query-params",
-            )  # fmt: skip
-    return Choice(rule, metric, pinned, test, unfinished, version), shown
 
 
 def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:
@@ -290,37 +201,23 @@ def field_html(path: str) -> str:
     return f'<span title="{markup.esc(path)}">{markup.esc(field_title(path))}</span>'
 
 
-def nothing_finished(experiments: Sequence[ExperimentRow]) -> None:
-    """Say that no run has finished, and link to the page that shows why."""
-    states = [r.state for e in experiments for r in e.runs]
-    going = any(not r.ended for e in experiments for r in e.runs)
-    counts = ", ".join(f"{states.count(s)} {s}" for s in STATUS if s in states)
-    word = "No run has finished yet" if going else "No run finished"
-    st.info(
-        f"{word}: {counts}. Turn on *Include unfinished runs* to see what they have recorded.",
-        icon=":material/hourglass:" if going else ":material/error:",
-    )
-    if st.button("Watch them" if going else "See why", icon=":material/monitoring:"):
-        st.switch_page("pages/live.py", query_params={"id": str(experiments[0].id)})
-
-
 def page() -> None:
     """Draw the page."""
     store = session.store()
-    st.title("Compare")
-    experiments = choose_experiments(store)
+    title, chosen = st.columns([1, 4], vertical_alignment="center")
+    title.title("Compare")
+    with chosen:
+        experiments = controls.choose_experiments(store)
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
         if not store.experiments.all():
             with st.container(horizontal=True):
                 demo.buttons()
         return
-    choice, shown = controls(store, experiments)
+    choice, shown = controls.draw(store, experiments)
     if not shown.groups:
-        nothing_finished(experiments)
+        controls.nothing_finished(experiments, choice.where)
         return
-    for note in shown.notes:
-        st.caption(f":material/info: {markup.md(note)}")
     every = tuple((r.id, r.state) for e in store.experiments.all() for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(
@@ -329,6 +226,7 @@ def page() -> None:
             choice.metric,
             choice.test,
             printed_beside(shown, experiments, choice.version),
+            choice.layout,
         ),
         "Heatmaps": lambda: heatmap_tab(store, shown, choice),
         "Curves": lambda: curve_tab(store, shown),
@@ -343,6 +241,7 @@ def page() -> None:
             choice.baseline,
             choice.test,
             choice.unfinished,
+            choice.where,
             bool(printed_beside(shown, experiments, choice.version).values),
         ),
     }
@@ -351,6 +250,8 @@ def page() -> None:
         if tab.open:
             with tab:
                 draw[name]()
+    for note in shown.notes:
+        st.caption(f":material/info: {markup.md(note)}")
 
 
 session.through_app()

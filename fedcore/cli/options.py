@@ -36,6 +36,10 @@ MethodFiles = Annotated[
 RunIds = Annotated[
     list[int], typer.Argument(metavar="ID", help="Ids of runs (with --experiment: of experiments)")
 ]
+Where = Annotated[
+    str,
+    typer.Option(metavar="FILTER", help='Only these runs: "method = fedot and partition.alpha < 0.5"'),
+]
 OfExperiments = Annotated[
     bool, typer.Option("--experiment", help="The ids are experiments: take all of their runs")
 ]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedcore.cli.options import DONE, Database, with_common_options
+from fedcore.cli.options import DONE, Database, Where, with_common_options
 from fedcore.errors import FedLensError
 
 commands = typer.Typer()
@@ -43,6 +43,7 @@ def export(
     digits: Annotated[
         int | None, typer.Option("--decimals", min=0, max=6, help="Decimals of the LaTeX table (default: 2)")
     ] = None,
+    where: Where = "",
     db: Database = None,
 ) -> int:
     """Export the numbers of a comparison."""
@@ -56,22 +57,28 @@ def export(
         raise FedLensError("name the method to test against with --baseline", "test")
     if digits is not None and format != "latex":
         raise FedLensError("only the LaTeX table has chosen decimals", "decimals")
+    if where and table == "experiment":
+        raise FedLensError("a whole experiment is exported with all of its runs", "where")
     store = Store(db)
     rows = [store.experiments.get(experiment_id) for experiment_id in ids]
     printed = partial(printed_values, experiments=[row.config for row in rows])
     writers: dict[tuple[str, str], Callable[[Store, Sequence[int]], str]] = {
         ("summary", "csv"): partial(
-            tables.table_csv, rule=rule, baseline=baseline, test=test or "t", printed=printed
+            tables.table_csv, rule=rule, where=where, baseline=baseline, test=test or "t", printed=printed
         ),
         ("summary", "latex"): partial(
-            latex.summary_latex, rule=rule, printed=printed, digits=2 if digits is None else digits
+            latex.summary_latex,
+            rule=rule,
+            where=where,
+            printed=printed,
+            digits=2 if digits is None else digits,
         ),
-        ("summary", "json"): partial(tables.summary_json, rule=rule, printed=printed),
-        ("domains", "csv"): partial(tables.table_csv, table="domains", rule=rule),
-        ("configs", "csv"): partial(tables.table_csv, table="configs", rule=rule),
-        ("breakdowns", "csv"): partial(tables.table_csv, table="breakdowns", rule=rule),
-        ("rounds", "csv"): tables.rounds_csv,
-        ("clients", "csv"): tables.clients_csv,
+        ("summary", "json"): partial(tables.summary_json, rule=rule, where=where, printed=printed),
+        ("domains", "csv"): partial(tables.table_csv, table="domains", rule=rule, where=where),
+        ("configs", "csv"): partial(tables.table_csv, table="configs", rule=rule, where=where),
+        ("breakdowns", "csv"): partial(tables.table_csv, table="breakdowns", rule=rule, where=where),
+        ("rounds", "csv"): partial(tables.rounds_csv, where=where),
+        ("clients", "csv"): partial(tables.clients_csv, where=where),
         ("experiment", "json"): lambda store, ids: store.experiments.to_json(ids),
     }
     write = writers.get((table, format))

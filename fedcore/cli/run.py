@@ -16,6 +16,7 @@ from fedcore.cli.options import (
     Database,
     OfExperiments,
     RunIds,
+    Where,
     print_note,
     warn_renamed,
     with_common_options,
@@ -125,17 +126,22 @@ def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], devi
 
 @commands.command("list")
 @with_common_options
-def list_experiments(db: Database = None) -> int:
+def list_experiments(where: Where = "", db: Database = None) -> int:
     """List the experiments and their runs."""
+    from fedcore.results import run_filter
     from fedcore.store import Store, database
 
-    experiments = Store(database.resolve(db)).experiments
+    store = Store(database.resolve(db))
+    experiments = store.experiments
     rows = experiments.all(include_archived=True)
+    kept = {r.id for r in run_filter.kept_runs(store, [row.id for row in rows], where)}
     for damaged in experiments.unreadable():
         print(f"experiment {damaged.id}  {damaged.name}  damaged: {damaged.reason}")
     for row in rows:
+        if where and not kept.intersection(run.id for run in row.runs):
+            continue
         print(f"experiment {row.id}  {row.name}" + ("  (archived)" if row.archived else ""))
-        for run in row.runs:
+        for run in (r for r in row.runs if r.id in kept):
             accuracy = "" if run.last_test is None else f"  {100 * run.last_test:.1f} %"
             held_out = f"  without {run.held_out}" if run.held_out else ""
             why = f"  ({run.status_text})" if run.status_text and run.state not in ("running", "done") else ""

@@ -124,11 +124,15 @@ def compare(
     Raises:
         FedLensError: field ``where``, for a filter that cannot be read.
     """
-    runs, configs, notes = _filtered(store, experiment_ids, where)
-    settings, rows = setting_keys(store, {r.id: configs[r.id] for r in runs}), _row_keys(runs, configs)
+    ids = list(experiment_ids)
+    runs = run_filter.kept_runs(store, ids, where)
+    configs = store.runs.configs([r.id for r in runs])
+    settings, rows = setting_keys(store, configs), _row_keys(runs, configs)
     keys = {r.id: (settings[r.id], rows[r.id]) for r in runs}
-    kept, left_out = _newest_runs(runs, keys, unfinished)
-    notes += left_out
+    kept, notes = _newest_runs(runs, keys, unfinished)
+    if where.strip():
+        others = len(store.runs.of_experiments(ids)) - len(runs)
+        notes.append(f"{_count(others, 'run')} left out by the filter: {where.strip()}")
     results = run_results(store, kept, rule)
     notes += _round_notes(results, rule)
     grouped = group_by((r for r in results if r.rounds), lambda r: keys[r.run.id])
@@ -141,19 +145,6 @@ def compare(
     titles = distinct_titles({g.setting: g.config for g in groups})
     notes += _caveat_notes(groups, titles)
     return Comparison(rule, tuple(groups), titles, tuple(notes))
-
-
-def _filtered(
-    store: Store, experiment_ids: Iterable[int], where: str
-) -> tuple[list[RunRow], dict[int, RunConfig], list[str]]:
-    """Return the runs that a filter keeps, with their configs, and a note on the others."""
-    runs = store.runs.of_experiments(experiment_ids)
-    configs = store.runs.configs([r.id for r in runs])
-    if not where.strip():
-        return runs, configs, []
-    chosen = run_filter.select(where, run_filter.run_records(runs, configs))
-    notes = [f"{_count(len(runs) - len(chosen), 'run')} left out by the filter: {where.strip()}"]
-    return [r for r in runs if r.id in chosen], configs, notes if len(chosen) < len(runs) else []
 
 
 def _group(key: GroupKey, results: Sequence[RunResult], config: RunConfig) -> Group:
@@ -369,10 +360,14 @@ def shown_metrics(groups: Sequence[Group]) -> tuple[Metric, ...]:
 def ranks(groups: Sequence[Group], metric: Metric, digits: int = 1) -> tuple[set[str], set[str]]:
     """Return the keys of the best and of the second best rows of a setting; a single row is not best.
 
+    Where a row has several seeds, rows of one seed are not ranked: nobody knows how far they would vary.
+
     Args:
         digits: decimals of the table; values that are printed alike are equal.
     """
-    means = {g.key: round(g.stats[metric].mean, digits) for g in groups if metric in g.stats}
+    stats = {g.key: g.stats[metric] for g in groups if metric in g.stats}
+    several = any(stat.n > 1 for stat in stats.values())
+    means = {key: round(stat.mean, digits) for key, stat in stats.items() if stat.n > 1 or not several}
     levels = sorted(set(means.values()), reverse=True) if len(means) > 1 else []
     best, second = ({k for k, v in means.items() if [v] == levels[i : i + 1]} for i in (0, 1))
     return best, second

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
 from fedcore.results.settings import config_for_display
-from fedcore.store import RunRow
+from fedcore.store import RunRow, Store
 
 RUN_FIELDS: dict[str, str] = {
     "run": "number of the run",
@@ -111,6 +111,19 @@ def run_records(runs: Iterable[RunRow], configs: Mapping[int, RunConfig]) -> dic
         own |= {"method.label": run.label}
         records[run.id] = {**config, **own, "run": run.id, "experiment": run.experiment_id}
     return records
+
+
+def kept_runs(store: Store, experiment_ids: Iterable[int], where: str) -> list[RunRow]:
+    """Return the runs of some experiments that a filter keeps, in order of id.
+
+    Raises:
+        FedLensError: field ``where``, for a filter that cannot be read.
+    """
+    runs = store.runs.of_experiments(experiment_ids)
+    if not where.strip():
+        return runs
+    kept = select(where, run_records(runs, store.runs.configs([r.id for r in runs])))
+    return [r for r in runs if r.id in kept]
 
 
 def parse(text: str) -> Term:

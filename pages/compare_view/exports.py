@@ -28,9 +28,14 @@ def draw(
     baseline: str | None,
     test: Test,
     unfinished: bool,
+    where: str,
     in_print: bool,
 ) -> None:
-    """Draw a button per file and the LaTeX table. in_print: whether papers print any of these values."""
+    """Draw a button per file and the LaTeX table.
+
+    Args:
+        in_print: whether papers print any of these values.
+    """
     ids = [e.id for e in experiments]
     name, mark = "-".join(e.name for e in experiments), tables.fingerprint(experiments)
     wanted = in_print and st.toggle(
@@ -43,22 +48,28 @@ def draw(
         "Decimals in the LaTeX table", [0, 1, 2, 3], default=2, required=True, key="latex_digits",
     )  # fmt: skip
     table = latex.summary_latex(
-        store, ids, rule, unfinished=unfinished, printed=columns, digits=2 if digits is None else digits
+        store,
+        ids,
+        rule,
+        unfinished=unfinished,
+        printed=columns,
+        digits=2 if digits is None else digits,
+        where=where,
     )
-    shared: dict[str, Any] = {"unfinished": unfinished, "printed": printed}
+    shared: dict[str, Any] = {"unfinished": unfinished, "printed": printed, "where": where}
     summary_csv = partial(tables.table_csv, store, ids, "summary", rule, baseline, test=test, **shared)
     summary_json = partial(tables.summary_json, store, ids, rule, **shared)
 
     def other(name: tables.TableName) -> Callable[[], str]:
-        return partial(tables.table_csv, store, ids, name, rule, unfinished=unfinished)
+        return partial(tables.table_csv, store, ids, name, rule, unfinished=unfinished, where=where)
 
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         ("Summary CSV", "summary", "csv", summary_csv),
         ("Domains CSV", "domains", "csv", other("domains")),
         ("Configs CSV", "configs", "csv", other("configs")),
         ("Breakdowns CSV", "breakdowns", "csv", other("breakdowns")),
-        ("Rounds CSV", "rounds", "csv", lambda: tables.rounds_csv(store, ids)),
-        ("Clients CSV", "clients", "csv", lambda: tables.clients_csv(store, ids)),
+        ("Rounds CSV", "rounds", "csv", lambda: tables.rounds_csv(store, ids, where)),
+        ("Clients CSV", "clients", "csv", lambda: tables.clients_csv(store, ids, where)),
         ("LaTeX table", "summary", "tex", partial(_checked, store, ids, table)),
         ("Whole experiment JSON", "experiment", "json", lambda: store.experiments.to_json(ids)),
         ("Summary JSON", "summary", "json", summary_json),

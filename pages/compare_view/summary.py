@@ -20,6 +20,7 @@ from fedcore.results.metrics import (
     BREAKDOWNS,
     METRIC_HEADINGS,
     METRIC_HELP,
+    METRICS,
     RULES,
     Breakdown,
     Metric,
@@ -27,6 +28,8 @@ from fedcore.results.metrics import (
 )
 from fedcore.results.printed import MARKS, PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
+from pages.compare_view import table
+from pages.compare_view.table import Column, Layout
 from pages.widgets import markup, session
 
 MANY_NAMES = 12
@@ -40,15 +43,26 @@ def draw(
     baseline: str | None,
     metric: Metric,
     test: Test,
-    printed: PrintedValues | None = None,
+    printed: PrintedValues,
+    layout: Layout,
 ) -> None:
-    """Draw mean and spread of every method, a table per setting. printed: the papers' values of its rows."""
-    printed = printed or PrintedValues()
+    """Draw mean and spread of every method, a table per setting.
+
+    Args:
+        printed: the papers' values of its rows.
+    """
+    table.follow_clicks()
     for i, (setting, title) in enumerate(compared.settings.items()):
         groups = compared.groups_in(setting)
         reference = next((g for g in groups if g.label == baseline), None)
         st.markdown(f"**{markup.md(title)}**")
-        st.html(_table(compared, groups, reference, metric, test, title, printed))
+        columns = _columns(compared, groups, reference, metric, test, printed)
+        columns = [c for c in columns if c.key not in layout.hidden_columns]
+        columns += [table.field_column(name) for name in layout.fields]
+        st.html(table.table_html(groups, columns, layout, f"Summary of {title}"))
+        hidden = [markup.md(markup.clipped(g.label)) for g in groups if g.label in layout.hidden_rows]
+        if hidden:
+            st.caption(f"Hidden, but counted for best values and p: {', '.join(hidden)}.")
         if baseline is not None and reference is None:
             st.caption(f"The baseline {markup.md(markup.clipped(baseline))} has no run in this setting.")
         _parts(groups, i)
@@ -56,19 +70,13 @@ def draw(
     spread = (
         "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
     )
-    said = dict.fromkeys(m for s in compared.settings for m in shown_metrics(compared.groups_in(s)))
     st.caption(
         f"Test accuracy, {spread}; reported round: {RULES[compared.rule]}. **Bold**: best; underlined: "
-        "second best. Click a number for its runs. "
-        + " ".join(f"*{METRIC_HEADINGS[m]}*: {METRIC_HELP[m]}." for m in said)
+        "second best; rows of one seed are not marked beside rows of several. Click a number for its runs, "
+        "a heading to sort; a heading says what it means when the pointer rests on it."
     )
     if baseline is not None:
-        st.caption(
-            f"\\* significant at 5 %: {TESTS[test]}, two-sided, over the seeds that both rows have; "
-            "p is Holm-corrected for all tested rows of the table. With fewer than three seeds nothing is "
-            "called significant. Rows with other rounds or participation, or with unfinished runs, are not "
-            "compared with the baseline."
-        )
+        st.caption(f"\\* significant at 5 %: {TESTS[test]}, two-sided, Holm-corrected.")
     _printed_sources(compared, printed)
     sources(compared)
 
@@ -96,37 +104,80 @@ def _printed_sources(compared: Comparison, printed: PrintedValues) -> None:
     st.caption(" ".join(said))
 
 
-def _table(
+def _columns(
     compared: Comparison,
     groups: Sequence[Group],
     reference: Group | None,
     metric: Metric,
     test: Test,
-    title: str,
     printed: PrintedValues,
-) -> str:
-    there = shown_metrics(groups)
-    printed_metrics = printed.metrics(groups)
-    header = [("Method", "wide")]
-    for m in there:
-        header.append((f"{METRIC_HEADINGS[m]}, %", "num"))
-        header += [(f"{METRIC_HEADINGS[m]} printed, %", "num")] if m in printed_metrics else []
-    header += [(f"{METRIC_HEADINGS[metric]}: difference, points", "num"), ("p", "num")] if reference else []
-    header += [("Seeds (n)", "num"), ("Rounds", "num")]
-    marks = {m: ranks(groups, m) for m in there}
-    tested = significance(groups, reference, metric, test) if reference else {}
-    rows = []
-    for group in groups:
-        mark = f' <span title="{markup.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
-        cells = [markup.method_html(group.label, group.method) + mark]
-        for m in there:
-            cells.append(_cell(compared, group, m, marks[m]))
-            cells += [_printed_cell(compared, group, m, printed.of(group, m))] if m in printed_metrics else []
-        if reference:
-            cells += _against(group, reference, metric, tested.get(group.key))
-        counts = sorted({s.n for m in there if (s := group.stats.get(m)) is not None}, reverse=True)
-        rows.append([*cells, "/".join(map(str, counts)) or "0", _rounds(group)])
-    return markup.table_html(header, rows, f"Summary of {title}")
+) -> list[Column]:
+    """Return the columns of a setting's table: method, metrics, difference from the baseline, counts."""
+    metrics, printed_metrics = shown_metrics(groups), printed.metrics(groups)
+    columns = [Column("label", "Method", _name, lambda g: g.label, css="wide")]
+    for m in metrics:
+        columns.append(_metric_column(compared, m, ranks(groups, m)))
+        columns += [_printed_column(compared, m, printed)] if m in printed_metrics else []
+    columns += _test_columns(groups, reference, metric, test) if reference else []
+    seeds = {
+        g.key: sorted({s.n for m in metrics if (s := g.stats.get(m)) is not None}, reverse=True)
+        for g in groups
+    }
+    return [
+        *columns,
+        Column(
+            "seeds", "Seeds (n)", lambda g: "/".join(map(str, seeds[g.key])) or "0",
+            lambda g: max(seeds[g.key], default=0), "Number of seeds behind each mean",
+        ),
+        Column(
+            "rounds", "Rounds", _rounds, lambda g: g.config.rounds,
+            "Rounds that the runs have done, of those that their config asks for",
+        ),
+    ]  # fmt: skip
+
+
+def _name(group: Group) -> str:
+    mark = f' <span title="{markup.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
+    return markup.method_html(group.label, group.method) + mark
+
+
+def _metric_column(compared: Comparison, metric: Metric, marks: tuple[set[str], set[str]]) -> Column:
+    return Column(
+        metric,
+        f"{METRIC_HEADINGS[metric]}, %",
+        lambda g: _cell(compared, g, metric, marks),
+        lambda g: g.stats[metric].mean if metric in g.stats else None,
+        f"{METRICS[metric]}: {METRIC_HELP[metric]}",
+    )
+
+
+def _printed_column(compared: Comparison, metric: Metric, printed: PrintedValues) -> Column:
+    return Column(
+        f"{metric}_printed",
+        f"{METRIC_HEADINGS[metric]} printed, %",
+        lambda g: _printed_cell(compared, g, metric, printed.of(g, metric)),
+        lambda g: values[0].value if (values := printed.of(g, metric)) else None,
+        "What papers print for this row",
+    )
+
+
+def _test_columns(groups: Sequence[Group], reference: Group, metric: Metric, test: Test) -> list[Column]:
+    tested = significance(groups, reference, metric, test)
+    cells = {g.key: _against(g, reference, metric, tested.get(g.key)) for g in groups}
+    return [
+        Column(
+            "difference", f"{METRIC_HEADINGS[metric]}: difference, points", lambda g: cells[g.key][0],
+            lambda g: difference(g, reference, metric),
+            "Mean minus the baseline's. Rows with other rounds or participation, or with unfinished runs, "
+            "are not compared with the baseline.",
+        ),
+        Column(
+            "p", "p", lambda g: cells[g.key][1],
+            lambda g: tested[g.key].adjusted if g.key in tested else None,
+            f"{TESTS[test]}, two-sided, over the seeds that both rows have, Holm-corrected for all tested "
+            "rows of the table. With fewer than three seeds nothing is called significant.",
+        ),
+    ]  # fmt: skip
 
 
 def _cell(compared: Comparison, group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> str:

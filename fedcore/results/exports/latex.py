@@ -22,14 +22,16 @@ def summary_latex(
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
     digits: int = 2,
+    where: str = "",
 ) -> str:
     """Return a booktabs table per setting: best bold, second underlined, spread in small type.
 
     Args:
         digits: decimals of all accuracies; what they print alike is equally good.
         printed: finds the values of papers, which have columns of their own beside ours.
+        where: keeps some runs only, see ``compare``.
     """
-    comparison = compare(store, experiment_ids, rule, unfinished=unfinished)
+    comparison = compare(store, experiment_ids, rule, unfinished=unfinished, where=where)
     values, tables = printed(comparison), []
     for setting, title in comparison.settings.items():
         shown = shown_metrics(comparison.groups_in(setting))

@@ -17,6 +17,7 @@ from typing import Literal
 
 from fedcore.data.split_codes import SPLITS, TEST, VALIDATION
 from fedcore.errors import FedLensError
+from fedcore.results import run_filter
 from fedcore.results.comparison import compare
 from fedcore.results.exports.summary import (
     BREAKDOWN_COLUMNS,
@@ -76,18 +77,20 @@ def table_csv(
     test: Test = "t",
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
+    where: str = "",
 ) -> str:
     """Return one of ``TABLES`` as CSV, with the round that a rule selects.
 
     Args:
         baseline, test, printed: of the summary, see ``summary_rows``.
+        where: keeps some runs only, see ``compare``.
 
     Raises:
         FedLensError: field ``baseline``, when no row has that label.
     """
     ids = list(experiment_ids)
     store.integrity.require(ids)
-    comparison, names = compare(store, ids, rule, unfinished=unfinished), _names(store)
+    comparison, names = compare(store, ids, rule, unfinished=unfinished, where=where), _names(store)
     labels = dict.fromkeys(g.label for g in comparison.groups)
     if baseline is not None and baseline not in labels:
         raise FedLensError(f"no method '{baseline}' in the table; there are: {', '.join(labels)}", "baseline")
@@ -111,11 +114,11 @@ def _names(store: Store) -> dict[int, str]:
     return {e.id: e.name for e in store.experiments.all(include_archived=True)}
 
 
-def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
+def rounds_csv(store: Store, experiment_ids: Iterable[int], where: str = "") -> str:
     """Return a row per run, round, split, stage, model and test set, with counts."""
     ids = list(experiment_ids)
     store.integrity.require(ids)
-    runs = {r.id: r for r in store.runs.of_experiments(ids)}
+    runs = {r.id: r for r in run_filter.kept_runs(store, ids, where)}
     names = _names(store)
 
     def rows() -> Iterable[list[object]]:
@@ -132,11 +135,11 @@ def rounds_csv(store: Store, experiment_ids: Iterable[int]) -> str:
     return _csv(ROUND_FIELDS, rows())
 
 
-def clients_csv(store: Store, experiment_ids: Iterable[int]) -> str:
+def clients_csv(store: Store, experiment_ids: Iterable[int], where: str = "") -> str:
     """Return a row per run, round and client: participation, loss, traffic and own test accuracy."""
     ids = list(experiment_ids)
     store.integrity.require(ids)
-    runs = store.runs.of_experiments(ids)
+    runs = run_filter.kept_runs(store, ids, where)
     names = _names(store)
 
     def rows() -> Iterable[list[object]]:
@@ -177,12 +180,13 @@ def summary_json(
     *,
     unfinished: bool = False,
     printed: PrintedLookup = nothing_printed,
+    where: str = "",
 ) -> str:
     """Return the summary and its breakdowns, with the config and environment of every run."""
     ids = list(experiment_ids)
     store.integrity.require(ids)
-    comparison, names = compare(store, ids, rule, unfinished=unfinished), _names(store)
-    runs = store.runs.of_experiments(ids)
+    comparison, names = compare(store, ids, rule, unfinished=unfinished, where=where), _names(store)
+    runs = run_filter.kept_runs(store, ids, where)
     configs = store.runs.configs([r.id for r in runs])
     content = {
         "format": "fedlens-summary-2",

@@ -1,0 +1,169 @@
+"""The controls of the page Compare, which stand in two rows above the result and are kept in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from fedcore.errors import FedLensError
+from fedcore.plots.theme import STATUS
+from fedcore.results.comparison import Comparison, compare, shown_metrics
+from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.results.statistics import TESTS, Test
+from fedcore.store import ExperimentRow, Store
+from pages.compare_view import baseline, table
+from pages.widgets import charts, markup, session, viewport
+
+Token = tuple[tuple[int, str, int], ...]
+Version = tuple[tuple[int, ...], Rule, bool, Token, str]
+# what a comparison was made of, and when (a text here would stand on the page: Streamlit's magic)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The reader's choices above the tabs, and the version of the comparison that follows from them.
+
+    Attributes:
+        where: filter over runs, in words.
+    """
+
+    rule: Rule
+    metric: Metric
+    baseline: str | None
+    test: Test
+    unfinished: bool
+    where: str
+    layout: table.Layout
+    version: Version
+
+
+@st.cache_data(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
+def comparison(store: Store, of: Version) -> Comparison:
+    """Return the comparison; it is computed again when one of its runs has a new round."""
+    ids, rule, unfinished, _, where = of
+    return compare(store, ids, rule, unfinished=unfinished, where=where)
+
+
+def choose_experiments(store: Store) -> list[ExperimentRow]:
+    """Let the reader choose experiments, kept in the URL; archived ones are listed if a link names them."""
+    available = {e.id: e for e in store.experiments.all(include_archived=True)}
+    asked = st.query_params.get_all("ids")
+    wanted = {*asked, *map(str, st.session_state.get("last_ids", []))}
+    known = {i: e for i, e in available.items() if not e.archived or str(i) in wanted}
+    finished = [i for i, e in known.items() if any(r.state == "done" for r in e.runs)]
+    cleared = asked or st.session_state.get("compare_ids") == []
+    first = [] if cleared else (finished or list(known))[:1]
+    st.session_state["compare_ids"] = session.ids_in_url("ids", known, first)
+    st.multiselect(
+        "Experiments",
+        list(known),
+        format_func=lambda i: f"{known[i].name} (no. {i}{', archived' if known[i].archived else ''})",
+        key="compare_ids",
+        placeholder="choose what to compare",
+        on_change=lambda: session.remember_ids("ids", st.session_state["compare_ids"]),
+        label_visibility="collapsed",
+    )
+    gone = [text[:20] for text in asked if text not in {str(i) for i in known}]
+    if gone:
+        st.warning(
+            f"The address names experiments that do not exist here: {markup.md(', '.join(gone[:5]))}. "
+            "They may be deleted or damaged, or belong to another database.",
+            icon=":material/search_off:",
+        )
+    return [known[i] for i in st.session_state["compare_ids"]]
+
+
+def draw(store: Store, experiments: Sequence[ExperimentRow]) -> tuple[Choice, Comparison]:
+    """Draw the choices, kept in the URL; return them and the comparison.
+
+    A filter that cannot be read is said on the page, and nothing is left out.
+    """
+    if not viewport.is_narrow():
+        places = st.columns([3, 3, 3, 4, 2], vertical_alignment="bottom")
+        with places[4]:
+            return _choices(store, experiments, places, st.popover("View", icon=":material/tune:"))
+    with st.popover("Choices", icon=":material/tune:", width="stretch"):
+        return _choices(store, experiments, [st.container() for _ in range(4)], st.container())
+
+
+def _choices(
+    store: Store,
+    experiments: Sequence[ExperimentRow],
+    places: Sequence[DeltaGenerator],
+    view: DeltaGenerator,
+) -> tuple[Choice, Comparison]:
+    """Draw four choices in their places and the others into ``view``."""
+    with view:
+        unfinished = st.toggle("Include unfinished runs", key="unfinished", bind="query-params")
+        charts.table_switch()
+    with places[0]:
+        rule = st.selectbox(
+            "Reported round", list(RULES), format_func=RULES.__getitem__, key="rule", bind="query-params",
+            help="The round is never chosen by test accuracy. Best on validation: the round with the highest "
+            "mean validation accuracy, the earliest one if several are equal.",
+        )  # fmt: skip
+    with places[3]:
+        where = st.text_input(
+            "Filter", key="where", bind="query-params", placeholder="method = fedot and alpha < 0.5",
+            help="Keeps the runs that meet these words: fields of a run or its config (the end of a name is "
+            "enough), one of `=` `!=` `<` `<=` `>` `>=` `contains` `in (…)`, and a value; joined by `and`, "
+            "`or`, `not` and brackets. Accuracies are no fields: that would choose runs by their result.",
+        )  # fmt: skip
+    shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
+    with places[1]:
+        available: list[Metric] = [
+            m for m in METRICS if m in {m for s in shown.settings for m in shown_metrics(shown.groups_in(s))}
+        ] or ["personal"]
+        metric: Metric = st.selectbox(
+            "Compare by", available, format_func=METRICS.__getitem__, key="by", bind="query-params",
+            help="The metric of the differences, costs and sweeps. The summary shows every metric.",
+        )  # fmt: skip
+    with places[2]:
+        pinned = baseline.choose(shown.groups)
+    test: Test = "t"
+    with view:
+        if pinned is not None:
+            test = st.segmented_control(
+                "Test over seeds", list(TESTS), default="t", required=True, key="test",
+                format_func=TESTS.__getitem__, bind="query-params",
+            )  # fmt: skip
+        layout = table.choose_layout(shown)
+    if problem is not None:
+        markup.show_error(problem)
+    return Choice(rule, metric, pinned, test, unfinished, version[4], layout, version), shown
+
+
+def _compared(
+    store: Store, experiments: Sequence[ExperimentRow], rule: Rule, unfinished: bool, where: str
+) -> tuple[Comparison, Version, FedLensError | None]:
+    """Return the comparison and its version, and what is wrong with the filter, which is then left out."""
+    token = tuple((r.id, r.state, r.rounds_done) for e in experiments for r in e.runs)
+    ids = tuple(e.id for e in experiments)
+    version: Version = (ids, rule, unfinished, token, where.strip())
+    try:
+        return comparison(store, version), version, None
+    except FedLensError as error:
+        if error.field != "where":
+            raise
+        version = (*version[:4], "")
+        return comparison(store, version), version, error
+
+
+def nothing_finished(experiments: Sequence[ExperimentRow], where: str) -> None:
+    """Say why nothing is shown: the filter leaves no run, or no run has finished."""
+    if where:
+        st.info("No finished run meets the filter.", icon=":material/filter_alt:")
+        return
+    states = [r.state for e in experiments for r in e.runs]
+    going = any(not r.ended for e in experiments for r in e.runs)
+    counts = ", ".join(f"{states.count(s)} {s}" for s in STATUS if s in states)
+    word = "No run has finished yet" if going else "No run finished"
+    st.info(
+        f"{word}: {counts}. Turn on *Include unfinished runs* (View) to see what they have recorded.",
+        icon=":material/hourglass:" if going else ":material/error:",
+    )
+    if st.button("Watch them" if going else "See why", icon=":material/monitoring:"):
+        st.switch_page("pages/live.py", query_params={"id": str(experiments[0].id)})

@@ -1,0 +1,212 @@
+"""The summary table of the page Compare: which rows and columns it has, in which order and sections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from fedcore.config.field_names import field_title, value_text
+from fedcore.results.comparison import Comparison, Group
+from fedcore.results.metrics import METRIC_HEADINGS
+from fedcore.results.settings import NOT_COMPARED
+from pages.widgets import markup
+
+SORT = "sort"
+"""Parameter of the address: the column that rows are sorted by, with a minus for the largest first."""
+STANDARD = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "rounds": "Rounds"}
+"""Columns beside the metrics, which can be hidden too."""
+_headings = st.components.v2.component(
+    "sortable_headings", html="<i></i>", js=Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the summary is laid out.
+
+    Attributes:
+        hidden_rows: labels of rows that are not shown; best values and tests still count them.
+        hidden_columns: keys of columns that are not shown.
+        fields: config fields with a column of their own.
+        group: config field by which rows stand in sections; empty for none.
+        sort: key of a column, with a minus for the largest first; empty for the order of the experiments.
+    """
+
+    hidden_rows: tuple[str, ...] = ()
+    hidden_columns: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    group: str = ""
+    sort: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the summary.
+
+    Attributes:
+        help: what its values are; shown when the pointer rests on the heading.
+        cell: group -> HTML.
+        value: group -> what rows are sorted by; None stands last.
+    """
+
+    key: str
+    title: str
+    cell: Callable[[Group], str]
+    value: Callable[[Group], float | str | None]
+    help: str = ""
+    css: str = "num"
+
+
+def choose_layout(compared: Comparison) -> Layout:
+    """Draw the choice of rows, columns and sections, kept in the address."""
+    names = [n for n in _fields(compared) if n not in NOT_COMPARED]
+    titles = _titles(names)
+    standard = {m: METRIC_HEADINGS[m] for m in compared.metrics} | STANDARD
+    fields = st.multiselect(
+        "Columns for config fields", names, format_func=titles.__getitem__, key="columns",
+        bind="query-params", placeholder="none",
+    )  # fmt: skip
+    hidden_columns = st.multiselect(
+        "Hidden columns", list(standard), format_func=standard.__getitem__, key="hidden_columns",
+        bind="query-params", placeholder="none",
+    )  # fmt: skip
+    hidden_rows = st.multiselect(
+        "Hidden rows", list(dict.fromkeys(g.label for g in compared.groups)), key="hidden_rows",
+        bind="query-params", placeholder="none",
+        help="Hidden rows still count for the best value and for the correction of p.",
+    )  # fmt: skip
+    group = st.selectbox(
+        "Sections by", names, index=None, format_func=titles.__getitem__, key="group", bind="query-params",
+        placeholder="none", help="Puts the rows of each value of a config field under a heading.",
+    )  # fmt: skip
+    return Layout(
+        tuple(hidden_rows), tuple(hidden_columns), tuple(fields), group or "", st.query_params.get(SORT, "")
+    )
+
+
+def _fields(compared: Comparison) -> list[str]:
+    """Return the names of all config fields, those that differ between rows first."""
+    values: dict[str, set[str]] = {}
+    for group in compared.groups:
+        for name, value in group.fields.items():
+            values.setdefault(name, set()).add(str(value))
+    count = len(compared.groups)
+    having = {n: sum(n in g.fields for g in compared.groups) for n in values}
+    return sorted(values, key=lambda n: len(values[n]) == 1 and having[n] == count)
+
+
+def _titles(names: Sequence[str]) -> dict[str, str]:
+    """Return a title per field; equal ones have the field's name behind them."""
+    titles = {name: field_title(name) for name in names}
+    counts = list(titles.values())
+    return {n: t if counts.count(t) == 1 else f"{t} ({n})" for n, t in titles.items()}
+
+
+def field_column(name: str) -> Column:
+    """Return the column of a config field; a method without the field has a dash."""
+
+    def value(group: Group) -> float | str | None:
+        raw = group.fields.get(name)
+        return raw if isinstance(raw, int | float) else None if raw is None else value_text(name, raw)
+
+    def cell(group: Group) -> str:
+        return markup.esc(value_text(name, group.fields[name])) if name in group.fields else "-"
+
+    return Column(name, field_title(name), cell, value, f"Field {name} of the config")
+
+
+def follow_clicks() -> None:
+    """Sort by a heading that is clicked; a second click turns the order, a third one ends it."""
+
+    def clicked() -> None:
+        key = (st.session_state.get("summary_headings") or {}).get("sorted")
+        if not key:
+            return
+        first, second = (f"-{key}", key) if key != "label" else (key, f"-{key}")
+        now = st.query_params.get(SORT, "")
+        following = {first: second, second: ""}.get(now, first)
+        if following:
+            st.query_params[SORT] = following
+        else:
+            st.query_params.pop(SORT, None)
+
+    with st.container(key="summary_headings_place"):
+        _headings(key="summary_headings", on_sorted_change=clicked)
+
+
+def ordered(groups: Sequence[Group], columns: Sequence[Column], sort: str) -> list[Group]:
+    """Return rows sorted by a column; rows without a value stand last, and equal rows keep their order."""
+    key, falling = sort.removeprefix("-"), sort.startswith("-")
+    column = next((c for c in columns if c.key == key), None)
+    if column is None:
+        return list(groups)
+    known = [(column.value(g), g) for g in groups]
+    there = [(v, g) for v, g in known if v is not None]
+    numbers = all(isinstance(v, int | float) for v, _ in there)
+
+    def rank(item: tuple[Any, Group]) -> Any:
+        return item[0] if numbers else str(item[0]).lower()
+
+    return [g for _, g in sorted(there, key=rank, reverse=falling)] + [g for v, g in known if v is None]
+
+
+def table_html(groups: Sequence[Group], columns: Sequence[Column], layout: Layout, label: str) -> str:
+    """Return the table, with headings to sort by and a heading above each section."""
+    head = "".join(_heading(column, layout.sort) for column in columns)
+    shown = [g for g in groups if g.label not in layout.hidden_rows]
+    body = ""
+    for title, members in sections(shown, layout.group).items():
+        if layout.group:
+            body += (
+                f'<tbody><tr><th scope="rowgroup" class="fl-section" colspan="{len(columns)}">'
+                f"{markup.esc(title)}</th></tr>"
+            )
+        else:
+            body += "<tbody>"
+        for group in ordered(members, columns, layout.sort):
+            cells = "".join(f'<td class="{c.css}">{c.cell(group)}</td>' for c in columns)
+            body += f"<tr>{cells}</tr>"
+        body += "</tbody>"
+    return (
+        f'<div class="fl-scroll" tabindex="0" role="region" aria-label="{markup.esc(label)}">'
+        f'<table class="fl-table" aria-label="{markup.esc(label)}"><thead><tr>{head}</tr></thead>{body}'
+        "</table></div>"
+    )
+
+
+def sections(groups: Sequence[Group], name: str) -> Mapping[str, list[Group]]:
+    """Return the rows by a config field in words, by size where its values are numbers."""
+    if not name:
+        return {"": list(groups)}
+    parts: dict[str, list[Group]] = {}
+    raw: dict[str, object] = {}
+    for group in groups:
+        value = group.fields.get(name)
+        text = (
+            f"{field_title(name)}: {value_text(name, value)}"
+            if name in group.fields
+            else (f"Without {field_title(name)}")
+        )
+        parts.setdefault(text, []).append(group)
+        raw[text] = value
+    if all(isinstance(value, int | float | None) for value in raw.values()):
+        known = sorted((t for t in parts if raw[t] is not None), key=lambda t: raw[t])  # type: ignore[arg-type,return-value]
+        return {t: parts[t] for t in [*known, *(t for t in parts if raw[t] is None)]}
+    return parts
+
+
+def _heading(column: Column, sort: str) -> str:
+    direction = {column.key: "ascending", f"-{column.key}": "descending"}.get(sort)
+    arrow = {"ascending": " ▲", "descending": " ▼", None: ""}[direction]
+    state = f' aria-sort="{direction}"' if direction else ""
+    mark = f'<span aria-hidden="true">{arrow}</span>' if arrow else ""
+    title = f' title="{markup.esc(column.help)}"' if column.help else ""
+    return (
+        f'<th scope="col" class="{column.css}"{state}>'
+        f'<button type="button" data-sort="{markup.esc(column.key)}"{title}>'
+        f"{markup.esc(column.title)}{mark}</button></th>"
+    )

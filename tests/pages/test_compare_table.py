@@ -1,0 +1,109 @@
+"""The summary of Compare can be filtered, sorted, cut and put into sections, which the address holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.config import parse
+from fedcore.results.comparison import compare, ranks
+from fedcore.results.exports import tables as files
+from fedcore.results.exports.latex import summary_latex
+from fedcore.store import Store
+from tests.support import fill
+from tests.support.markup import elements, tables
+from tests.support.pages import Opened, html
+
+
+@pytest.fixture(scope="module")
+def swept_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    db = tmp_path_factory.mktemp("swept") / "runs.db"
+    plain = fill.an_experiment(methods=("fedot", "promptfl", "sdfed"), seeds=(1, 2), rounds=2).model_dump()
+    fill.done(db, parse({**plain, "sweep": {"methods.fedot.blocks": [1, 2]}}))
+    fill.done(db, fill.an_experiment("One seed", methods=("fedalign",), seeds=(1,), rounds=2))
+    return db.parent
+
+
+@pytest.fixture
+def swept(swept_once: Path, tmp_path: Path) -> Store:
+    """FedOT with two numbers of blocks, PromptFL and SDFed on two seeds; FedAlign on one."""
+    shutil.copytree(swept_once, tmp_path, dirs_exist_ok=True)
+    return Store(tmp_path / "runs.db")
+
+
+def summary(app: AppTest) -> list[list[str]]:
+    return next(t.rows for t in tables(html(app)) if t.label.startswith("Summary of"))
+
+
+def names(app: AppTest) -> list[str]:
+    return [row[0] for row in summary(app)[1:]]
+
+
+def test_a_filter_leaves_runs_out_of_the_page_and_its_files(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], where="blocks = 2 or method = promptfl")
+    assert names(app) == ["FedOT (blocks 2)", "PromptFL"]
+    assert any("4 runs are left out by the filter" in c.value for c in app.caption)
+    where = "blocks = 2 or method = promptfl"
+    for text in (
+        files.table_csv(swept, [1], "summary", where=where),
+        files.rounds_csv(swept, [1], where),
+        files.clients_csv(swept, [1], where),
+    ):
+        assert {r["method"] for r in csv.DictReader(io.StringIO(text))} == {"fedot", "promptfl"}
+    assert "SDFed" not in summary_latex(swept, [1], where=where)
+
+
+def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], where="data.blocks = 2")
+    (error,) = app.error
+    assert "did you mean method" in error.value.replace("\\", "")
+    assert len(names(app)) == 4
+    app = open_page("compare", ids=["1"], where="seed = 9")
+    assert app.info[0].value == "No finished run meets the filter."
+
+
+def test_rows_are_sorted_by_a_column(open_page: Opened, swept: Store) -> None:
+    means = {g.label: g.stats["personal"].mean for g in compare(swept, [1, 2]).groups}
+    for sort, falling in (("personal", False), ("-personal", True)):
+        app = open_page("compare", ids=["1", "2"], sort=sort)
+        assert names(app) == sorted(means, key=means.__getitem__, reverse=falling)
+        (heading,) = [e for e in elements(html(app)) if "aria-sort" in e.attributes]
+        assert heading.attributes["aria-sort"] == ("descending" if falling else "ascending")
+    assert names(open_page("compare", ids=["1", "2"], sort="label")) == sorted(means, key=str.lower)
+    rows = names(open_page("compare", ids=["1"], columns=["Blocks"], sort="-method.config.blocks"))
+    assert rows[:2] == ["FedOT (blocks 2)", "FedOT (blocks 1)"], "rows without the field stand last"
+
+
+def test_columns_and_rows_can_be_chosen(open_page: Opened, swept: Store) -> None:
+    app = open_page(
+        "compare", ids=["1"], columns=["Blocks", "Rounds"], hidden_columns=["Worst client", "Rounds"],
+        hidden_rows=["SDFed"],
+    )  # fmt: skip
+    head, *rows = summary(app)
+    assert "Blocks" in head and "Worst client, %" not in head and head.count("Rounds") == 1
+    assert [r[head.index("Blocks")] for r in rows] == ["1", "2", "-"]
+    assert "SDFed" not in [r[0] for r in rows]
+    assert "Hidden, but counted for best values and p: SDFed." in [c.value for c in app.caption]
+
+
+def test_rows_stand_in_sections_by_a_config_field(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], group="Blocks")
+    rows = [r for r in summary(app) if len(r) == 1]
+    assert rows == [["Blocks: 1"], ["Blocks: 2"], ["Without Blocks"]]
+
+
+def test_one_seed_is_not_best_beside_several(swept: Store) -> None:
+    groups = compare(swept, [1, 2]).groups
+    single = next(g for g in groups if g.label == "FedAlign")
+    assert single.stats["personal"].n == 1
+    best, second = ranks([g for g in groups if g.label in ("FedAlign", "PromptFL", "SDFed")], "personal")
+    assert single.key not in best | second and len(best) == len(second) == 1
+    means = {g.label: g.stats["personal"].mean for g in groups}
+    assert means["FedAlign"] > means["SDFed"], "it would be the best one"
+    alone = compare(swept, [1, 2], where="seed = 1").groups
+    assert ranks(alone, "personal")[0], "where all have one seed the best is marked"
