@@ -53,6 +53,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
     return {
         "threads": threads,
         "chunk": int(earlier.get("chunk") or CHUNK),
+        "chunkwise": bool(earlier.get("chunkwise")) if earlier else True,
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
         "tf32": False,
         "device": device,

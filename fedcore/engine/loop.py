@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcore.engine import checkpoint
+from fedcore.engine.averages import needs_only_means
 from fedcore.engine.cohorts import Cohort, is_mixed, without_samples
-from fedcore.engine.evaluate import Evaluator, evaluated_clients
+from fedcore.engine.evaluate import evaluated_clients
 from fedcore.engine.events import (
     FULL_MATRIX_CLIENTS,
     Cell,
@@ -24,13 +25,15 @@ from fedcore.engine.events import (
     Notice,
     RoundFinished,
 )
-from fedcore.engine.local import Trained, train_clients
+from fedcore.engine.executor import Chunk, Executor, InProcess, Worker
+from fedcore.engine.gathering import Gathered, gather
+from fedcore.engine.local import Trained
 from fedcore.engine.local_state import own_rows, write_rows
 from fedcore.engine.optimisers import ClientOptimiser, learning_rate
 from fedcore.engine.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
-from fedcore.methods.base import Method, Params, Ragged, State, Uploads
-from fedcore.methods.optional import LearningRates, LocalModels, RoundLog
+from fedcore.methods.base import Method, Params, State, Uploads
+from fedcore.methods.optional import RoundLog
 from fedcore.methods.tensors import compared
 from fedcore.seeds import numpy_generator
 
@@ -51,6 +54,10 @@ class Loop:
         method, federation: the server's, which are also every client's where there are no cohorts.
         cohorts: in client order, covering all clients; empty: all clients are one cohort.
         chunk: clients trained in one tensor program; halved when the device runs out of memory.
+        chunkwise: whether a chunk's models are evaluated where they were trained, and its uploads summed as
+            they arrive where a mean is all that is needed. Runs of earlier releases keep the models of all
+            participants until then, and go on with that: last bits differ.
+        executor: where chunks are trained; default: in this process.
         run_key: identity of the run's config, kept in checkpoints.
     """
 
@@ -65,6 +72,8 @@ class Loop:
     transport: Transport = field(default_factory=Transport)
     should_stop: Callable[[], bool] = lambda: False
     cohorts: tuple[Cohort, ...] = ()
+    chunkwise: bool = True
+    executor: Executor | None = None
     mixed: bool = field(init=False)
     state: State = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
@@ -84,13 +93,9 @@ class Loop:
         self.state = replace(state, local=local, rounds_trained=taken)
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
         self.mixed = is_mixed(self.cohorts)
+        self.worker = Worker(self.cohorts)
+        self._executor: Executor = self.executor or InProcess(self.worker)
         self.evaluated = evaluated_clients(problem)
-        self.evaluators = [
-            Evaluator(
-                c.method, c.federation, self.evaluated, c.clients, scores_global=not self.mixed and i == 0
-            )
-            for i, c in enumerate(self.cohorts)
-        ]
 
     def resume(self, path: str | Path) -> None:
         """Continue after the round of a checkpoint.
@@ -158,27 +163,28 @@ class Loop:
         clients = self.participants(round_)
         before, times = self.state, [time.perf_counter()]
         received = self.transport.down(before, clients)
-        trained, sent = yield from self._train_within_memory(received, clients, round_)
-        times.append(time.perf_counter())
         data = self.federation.local_data(clients)
         data = without_samples(data, self.method) if self.mixed else data
-        uploads = Uploads(self.transport.up(sent), clients, data.rows.counts)
+        gathered = yield from self._train_within_memory(received, clients, round_)
+        trained, uploads, up = gathered.trained, gathered.uploads, gathered.traffic
+        times.append(time.perf_counter())
         after = self._aggregate(before, uploads, round_)
         times.append(time.perf_counter())
         diagnostics = self._diagnostics(before, trained, uploads, data)
         if self.method.trains:
             write_rows(after.local, clients, trained.params)  # in place: from here on ``before`` is gone
-        cells = self._evaluate(after, received, trained, clients, round_)
+        cells = [*self._evaluate(after, received, trained, clients, round_), *gathered.cells]
         self.state, self.done = after, round_
         path = self._save(round_)
         times.append(time.perf_counter())
-        down, up = traffic(received, len(clients)), traffic(sent, len(clients))
+        down = traffic(received, len(clients))
+        evaluating = min(gathered.seconds_evaluate / self._executor.width, times[1] - times[0])
         yield RoundFinished(
             round=round_,
             train_loss=float(trained.loss.mean()) if self.method.trains else None,
-            seconds_train=times[1] - times[0],
+            seconds_train=times[1] - times[0] - evaluating,
             seconds_aggregate=times[2] - times[1],
-            seconds_evaluate=times[3] - times[2],
+            seconds_evaluate=times[3] - times[2] + evaluating,
             scalars_up=int(up.scalars.sum()),
             scalars_down=int(down.scalars.sum()),
             bytes_up=int(up.bytes.sum()),
@@ -193,7 +199,7 @@ class Loop:
 
     def _train_within_memory(
         self, received: Params, clients: Tensor, round_: int
-    ) -> Generator[Notice, None, tuple[Trained, dict[str, Tensor | Ragged]]]:
+    ) -> Generator[Notice, None, Gathered]:
         """Train, with half as many clients at once whenever the device runs out of memory."""
         while True:
             try:
@@ -205,38 +211,44 @@ class Loop:
                 torch.cuda.empty_cache()
                 yield Notice(f"out of memory: now {self.chunk} clients at once", repeats_exactly=False)
 
-    def _train(
-        self, received: Params, clients: Tensor, round_: int
-    ) -> tuple[Trained, dict[str, Tensor | Ragged]]:
+    def _train(self, received: Params, clients: Tensor, round_: int) -> Gathered:
         """Train in chunks of a cohort; the clients' uploads are joined in client order."""
-        kept = self.method.config.optimiser_state == "kept" if self.method.trains else False
-        parts: list[Trained] = []
-        sent: list[dict[str, Tensor | Ragged]] = []
-        optimisers = []
-        for cohort, where in self._chunks(clients):
-            method, members = cohort.method, clients[where]
-            local = {n: v[members.to(v.device)] for n, v in self.state.local.items()}
-            params = {**{n: v[where.to(v.device)] for n, v in received.items()}, **local}
-            data = cohort.federation.local_data(members)
-            optimiser = (
-                self.optimiser.select(members) if kept else ClientOptimiser(method.config, len(members))
+        results = self._executor.train(self._chunks(received, clients, round_), self.should_stop)
+        samples = self.federation.train.counts[clients]
+        gathered = gather(results, clients, samples, self.transport, self.method, self._only_means)
+        if self._keeps_optimisers:
+            members = (clients[where] for _, where in self._parts(clients))
+            for some, slots in zip(members, gathered.slots, strict=True):
+                self.optimiser.put(some, ClientOptimiser(self.method.config, len(some), slots))
+        return gathered
+
+    @property
+    def _keeps_optimisers(self) -> bool:
+        return self.method.trains and self.method.config.optimiser_state == "kept"
+
+    @property
+    def _only_means(self) -> bool:
+        return self.chunkwise and needs_only_means(self.method)
+
+    def _chunks(self, received: Params, clients: Tensor, round_: int) -> Iterator[Chunk]:
+        """Yield what each chunk of a round needs, in client order; one is made when it is asked for."""
+        trains, kept = self.method.trains, self._keeps_optimisers
+        for number, where in self._parts(clients):
+            members, config = clients[where], self.cohorts[number].method.config
+            yield Chunk(
+                cohort=number,
+                clients=members,
+                round=round_,
+                received={n: v[where] for n, v in received.items()},
+                local={n: v[members.to(v.device)] for n, v in self.state.local.items()},
+                slots=self.optimiser.select(members).slots if kept else {},
+                lr=learning_rate(config, round_, self.rounds) if trains else None,
+                evaluate=trains and self.chunkwise and self._is_evaluated(round_),
+                only_means=self._only_means,
             )
-            if method.trains:
-                rate = learning_rate(method.config, round_, self.rounds)
-                optimiser.config = method.config.model_copy(update={"lr": rate})
-            if isinstance(method, LearningRates):
-                optimiser.lr_factors = method.lr_factors()
-            part = train_clients(
-                method, params, data, round_, optimiser, self.should_stop, cohort.max_steps, set(received)
-            )
-            with torch.no_grad():
-                sent.append(method.upload(part.params, part.record, data))
-            parts.append(replace(part, record={}))
-            optimisers.append((members, optimiser))
-        if kept:
-            for members, optimiser in optimisers:
-                self.optimiser.put(members, optimiser)
-        return _join_trained(parts), {n: _join([s[n] for s in sent]) for n in sent[0]}
+
+    def _is_evaluated(self, round_: int) -> bool:
+        return round_ == self.rounds or round_ % self.evaluate_every == 0
 
     def _present(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
         """Yield each cohort with participants, by position, and their slice of ``clients``."""
@@ -246,11 +258,11 @@ class Loop:
             if first < last:
                 yield number, slice(first, last)
 
-    def _chunks(self, clients: Tensor) -> Iterator[tuple[Cohort, Tensor]]:
-        """Yield positions among ``clients`` that train in one tensor program, in client order."""
+    def _parts(self, clients: Tensor) -> Iterator[tuple[int, slice]]:
+        """Yield the cohort and the slice of ``clients`` of each chunk, in client order."""
         for number, where in self._present(clients):
-            for part in torch.arange(where.start, where.stop).split(self.chunk):
-                yield self.cohorts[number], part
+            for start in range(where.start, where.stop, self.chunk):
+                yield number, slice(start, min(start + self.chunk, where.stop))
 
     def _aggregate(self, before: State, uploads: Uploads, round_: int) -> State:
         """Take the server's step; the clients' local parameters are still those of before."""
@@ -272,25 +284,22 @@ class Loop:
     def _evaluate_all(self, state: State, full: bool) -> list[Cell]:
         """Evaluate every model after aggregation, each through its own cohort's backbone."""
         with torch.no_grad():
-            return [c for e in self.evaluators for c in e.after_aggregation(e.method.models(state), full)]
+            return [
+                c for e in self.worker.evaluators for c in e.after_aggregation(e.method.models(state), full)
+            ]
 
     def _evaluate(
         self, after: State, received: Params, trained: Trained, clients: Tensor, round_: int
     ) -> list[Cell]:
-        """Evaluate all models after aggregation and the participants' models before it, where it is due."""
-        last = round_ == self.rounds
-        if not last and round_ % self.evaluate_every:
+        """Evaluate all models after aggregation, where it is due."""
+        if not self._is_evaluated(round_):
             return []
-        full = last or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
+        full = round_ == self.rounds or len(self.federation.problem.clients) <= FULL_MATRIX_CLIENTS
         cells = self._evaluate_all(after, full)
-        for number, where in self._present(clients) if self.method.trains else ():
-            evaluator = self.evaluators[number]
-            models = {n: v[where] for n, v in trained.params.items()}
-            with torch.no_grad():
-                if isinstance(evaluator.method, LocalModels):
-                    sent = {n: v[where] for n, v in received.items()}
-                    models = evaluator.method.before_aggregation(models, sent)
-                cells += evaluator.before_aggregation(models, clients[where])
+        if self.method.trains and not self.chunkwise:
+            for number, where in self._present(clients):
+                sent, models = ({n: v[where] for n, v in p.items()} for p in (received, trained.params))
+                cells += self.worker.before_aggregation(number, clients[where], sent, models)
         return cells
 
     def _diagnostics(
@@ -321,25 +330,6 @@ def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic
         )
         for i, client in enumerate(clients)
     )
-
-
-def _join(parts: Sequence[Tensor | Ragged]) -> Tensor | Ragged:
-    """Join the uploads of several chunks on one client axis; ragged ones are padded to the longest."""
-    ragged = [p for p in parts if isinstance(p, Ragged)]
-    if not ragged:
-        return torch.cat([p for p in parts if not isinstance(p, Ragged)])
-    longest = max(p.values.shape[1] for p in ragged)
-    padded = []
-    for p in ragged:
-        clients, rows, *rest = p.values.shape
-        padded.append(torch.cat([p.values, p.values.new_zeros(clients, longest - rows, *rest)], 1))
-    return Ragged(torch.cat(padded), torch.cat([p.lengths for p in ragged]))
-
-
-def _join_trained(parts: list[Trained]) -> Trained:
-    params = {name: torch.cat([p.params[name] for p in parts]) for name in parts[0].params}
-    terms = {name: torch.cat([p.terms[name] for p in parts]) for name in parts[0].terms}
-    return Trained(params, {}, torch.cat([p.loss for p in parts]), torch.cat([p.steps for p in parts]), terms)
 
 
 def _rows(name: str, value: Tensor, codes: list[int]) -> list[Diagnostic]:

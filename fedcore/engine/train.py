@@ -40,6 +40,7 @@ def train(
     before = environment if resume_from is not None else None
     setup = yield from set_up(run, artifacts, device, should_stop, before)
     loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
+    loop.chunkwise = resolved["chunkwise"]
     if resume_from is not None:
         loop.resume(resume_from)
     recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}

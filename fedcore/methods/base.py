@@ -239,6 +239,10 @@ class Uploads:
         raw = raw.to(torch.float64)
         return raw / raw.sum()
 
+    def mean(self, name: str, weighting: Weighting) -> Tensor:
+        """Return the weighted mean of an upload of equal size for all clients. Shape: (...)."""
+        return weighted_mean(self.dense(name), self.weights(weighting))
+
 
 @dataclass(frozen=True)
 class Models:
@@ -322,9 +326,13 @@ class Method(Generic[ConfigT]):
         return {name: params[name] for name in self.shared}
 
     def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
-        """Take the server's step, by default the shared parameters' mean; ``state.local`` is empty here."""
-        weights = uploads.weights(self.config.weighting)
-        return replace(state, shared={n: weighted_mean(uploads.dense(n), weights) for n in self.shared})
+        """Take the server's step, by default the shared parameters' mean; ``state.local`` is empty here.
+
+        A method that overrides neither this nor ``diagnostics`` has its uploads summed as they arrive, so
+        that memory does not grow with the participants.
+        """
+        means = {name: uploads.mean(name, self.config.weighting) for name in self.shared}
+        return replace(state, shared=means)
 
     def models(self, state: State) -> Models:
         """Return the models that are evaluated after aggregation."""

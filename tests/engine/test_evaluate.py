@@ -32,8 +32,8 @@ def test_batch_dependent_predictions_see_neither_padding_nor_other_test_sets(bac
     federation = tiny_federation(backbone, samples=(9, 5, 7))
     loop = run_rounds(FedDEAP(config, federation.problem), federation, 1)
     models = loop.method.models(loop.state)
-    full = loop.evaluators[0].after_aggregation(models, full=True)
-    own = loop.evaluators[0].after_aggregation(models, full=False)
+    full = loop.worker.evaluators[0].after_aggregation(models, full=True)
+    own = loop.worker.evaluators[0].after_aggregation(models, full=False)
     assert {k: v[:2] for k, v in _diagonal(full).items()} == {k: v[:2] for k, v in _diagonal(own).items()}
     domains = [
         {(c.model, c.test_set, c.correct, c.total) for c in cells if c.test_set > 3} for cells in (full, own)

@@ -20,6 +20,7 @@ from fedcore.store import Store
 
 _ENVIRONMENT_TITLES = {
     "chunk": "Clients trained at once",
+    "chunkwise": "Evaluated and averaged chunk by chunk",
     "tf32": "TF32",
     "device_name": "Name of the device",
     "fedlens": "FedLens",

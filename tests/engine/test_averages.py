@@ -1,0 +1,88 @@
+"""Uploads that are summed as they arrive have the mean of all of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcore.engine.averages import RunningMean, needs_only_means
+from fedcore.methods import registry
+from fedcore.methods.base import Method
+from fedcore.methods.tensors import weighted_mean
+from tests.support.own_methods import BiasConfig, BiasMethod
+from tests.support.tiny import run_rounds, tiny_backbone, tiny_federation
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("clients", [1, 2, 15, 16, 17, 33, 255, 256, 257, 1000, 4097])
+def test_the_running_mean_is_the_mean_of_all(clients, dtype):
+    generator = torch.Generator().manual_seed(clients)
+    weights = torch.rand(clients, dtype=torch.float64, generator=generator)
+    weights = weights / weights.sum()
+    for shape in ((), (1,), (2,), (3, 5), (64,), (2, 64)):
+        values = torch.randn(clients, *shape, dtype=dtype, generator=generator)
+        given, mean = values.clone(), RunningMean(weights)
+        for part in values.split(13):
+            mean.add(part)
+        result, plain = mean.result(), weighted_mean(values, weights)
+        torch.testing.assert_close(result, plain, rtol=0, atol=1e-15 if dtype == torch.float64 else 1e-8)
+        if plain.numel() % 64 == 0:
+            assert torch.equal(result, plain), shape
+        assert torch.equal(values, given), "the uploads are not written to"
+
+
+def test_a_method_that_reads_more_than_the_mean_keeps_its_uploads():
+    class Reading(BiasMethod):
+        def diagnostics(self, before, trained, uploads, data):
+            return {"largest": uploads.dense("weight").abs().amax((1, 2))}
+
+    config, problem = BiasConfig(), tiny_federation(tiny_backbone()).problem
+    assert needs_only_means(BiasMethod(config, problem))
+    assert not needs_only_means(Reading(config, problem))
+
+
+class KeepsUploads(BiasMethod):
+    """The plain path: all uploads are kept, as a method of its own aggregation has them."""
+
+    def aggregate(self, state, uploads, generator):
+        return Method.aggregate(self, state, uploads, generator)
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("chunk", [1, 2, 32])
+def test_a_run_that_sums_its_uploads_equals_one_that_keeps_them(weighting, chunk):
+    federation = tiny_federation(tiny_backbone(), samples=(9, 5, 7, 12, 4))
+    config = BiasConfig(weighting=weighting, optimiser_state="kept")
+    plain, summed = (
+        run_rounds(cls(config, federation.problem), federation, 3, participation=0.6, chunk=chunk)
+        for cls in (KeepsUploads, BiasMethod)
+    )
+    for part in ("shared", "local"):
+        torch.testing.assert_close(
+            getattr(plain.state, part), getattr(summed.state, part), rtol=0, atol=1e-14
+        )
+    assert [len(e.cells) for e in plain.finished] == [len(e.cells) for e in summed.finished]
+    for one, other in zip(plain.finished[1:], summed.finished[1:], strict=True):
+        assert (one.bytes_up, one.bytes_down) == (other.bytes_up, other.bytes_down)
+        assert [c.train_loss for c in one.clients] == pytest.approx([c.train_loss for c in other.clients])
+
+
+@pytest.mark.parametrize("name", ["fedot", "promptfl", "sdfed"])
+def test_models_evaluated_chunk_by_chunk_are_those_evaluated_together(name):
+    federation = tiny_federation(tiny_backbone(), samples=(9, 5, 7))
+    method = registry.get(name)(registry.build_config(name, {}), federation.problem)
+    chunks = run_rounds(method, federation, 2, chunk=2)
+    together = run_rounds(method, federation, 2, chunk=2, chunkwise=False)
+    for one, other in zip(chunks.finished, together.finished, strict=True):
+        assert len(one.cells) == len(other.cells)
+        for a, b in zip(*(sorted(e.cells, key=_place) for e in (one, other)), strict=True):
+            assert (_place(a), a.correct, a.total) == (_place(b), b.correct, b.total)
+            assert a.loss == pytest.approx(b.loss, rel=1e-12)
+    for part in ("shared", "local"):
+        torch.testing.assert_close(
+            getattr(chunks.state, part), getattr(together.state, part), rtol=0, atol=1e-14
+        )
+
+
+def _place(cell):
+    return cell.split, cell.stage, cell.model, cell.test_set
