@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.widgets import markup, session, viewport
+from pages.widgets import line_focus, markup, session, viewport
 
 ASSETS = Path(__file__).parent / "pages" / "widgets"
 ICON = ASSETS / "icon.svg"
@@ -51,3 +51,4 @@ if open_database():
     except FedLensError as error:
         markup.show_error(error)
 viewport.measure()
+line_focus.follow()

@@ -17,7 +17,7 @@ from unittest import mock
 import typer
 from streamlit.testing.v1 import AppTest
 
-from scripts import million
+from benchmarks import million
 
 ROOT = Path(__file__).resolve().parent.parent
 REPEATS = 9

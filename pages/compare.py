@@ -51,6 +51,7 @@ ABSENT = {
     "held_out": "It needs runs that hold out a domain (*Held-out domains* on the page New).",
 }
 PARTIAL = "Fields that only some methods have"
+FEW_LINES = 10  # curves that are shown at first where there are more
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
@@ -150,12 +151,25 @@ def curve_tab(store: Store, compared: Comparison) -> None:
         axis = st.selectbox(
             "Against", list(curves.AXES), format_func=curves.AXES.__getitem__, key="axis", bind="query-params"
         )
+        best = best_lines(max(len(compared.groups_in(s)) for s in compared.settings))
     for i, (setting, title) in enumerate(compared.settings.items()):
         series = curves.mean_curves(store, compared, setting, metric, axis)
         st.markdown(f"**{markup.md(title)}**")
-        chart = line_chart(series, session.theme(), curves.AXES[axis], METRICS[metric], height=460)
+        chart = line_chart(series, session.theme(), curves.AXES[axis], METRICS[metric], height=460, best=best)
         charts.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
     st.caption("Band: one sample standard deviation over seeds. No smoothing.")
+
+
+def best_lines(lines: int) -> int | None:
+    """Draw the number of lines to show where there are many, and return it; None: all of them."""
+    if lines <= FEW_LINES:
+        return None
+    return st.number_input(
+        "Best rows shown", min_value=1, max_value=lines, value=FEW_LINES, key="best_lines",
+        bind="query-params", width=160,
+        help="The rows with the highest last values. A click on a name in the legend shows or hides a row, a "
+        "double click shows it alone; the pointer over a line or a name brings it out.",
+    )  # fmt: skip
 
 
 def config_tab(compared: Comparison) -> None:

@@ -162,6 +162,8 @@ def tick(ids: list[int], experiment: int, settings: Settings, flags: Flags, paus
     """Draw the part of the page that follows the runs; rerun the page when its buttons must change."""
     clock: Schedule = ("", POLL_SECONDS, POLL_SECONDS)  # what goes wrong now may go well soon
     now = flags
+    if st.session_state.pop("live_fit_clicked", False):
+        st.rerun()
     try:
         now, clock = draw_current(ids, experiment, settings, paused)
     except FedLensError as error:
@@ -209,6 +211,15 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
         own = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if own is None else own
         st.caption(f"{about} All heatmaps share one colour scale.".strip())
+        spread = None if settings.fitted else heatmaps.narrow_spread(drawn)
+        if spread is not None:
+            st.button(
+                f"Fit colours to the values, {spread}",
+                icon=":material/palette:",
+                key="live_fit_now",
+                type="tertiary",
+                on_click=fit_colours,
+            )
     columns: list[DeltaGenerator] = []
     for i, name in enumerate(settings.charts):
         if i % CHART_COLUMNS == 0:
@@ -216,6 +227,12 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
             columns = st.columns(min(CHART_COLUMNS, max(left, 2 if i == 0 else CHART_COLUMNS)))
         with columns[i % CHART_COLUMNS]:
             draw_lines(shown, name, settings)
+
+
+def fit_colours() -> None:
+    """Turn on the choice *Fit colours to the values*, and draw the whole page with it."""
+    st.session_state["live_fitted"] = True
+    st.session_state["live_fit_clicked"] = True
 
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:

@@ -13,7 +13,7 @@ from plotly.colors import sample_colorscale, unlabel_rgb
 from fedcore.methods.presentation import FieldChart
 from fedcore.plots.chart import Chart, cell_texts, escape, short_name, ticks
 from fedcore.plots.heatmaps import DARK_TEXT_FROM
-from fedcore.plots.theme import Theme
+from fedcore.plots.theme import TOOLBAR, Theme
 from fedcore.results.analyses import Confusion, FieldRow, percent
 
 _CLASS_COLOURS = (
@@ -26,7 +26,7 @@ _CLASS_COLOURS_DARK = (
 )  # fmt: skip
 _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
-_MARGIN = {"l": 8, "r": 8, "t": 12, "b": 8}
+_MARGIN = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8}
 _ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}  # a colour bar on a telephone
 _HOVER = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})<extra></extra>"
 
@@ -66,7 +66,7 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
     axis = {"tickvals": vals, "ticktext": texts, "color": theme.ink, "showgrid": False, "zeroline": False}
     figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
     figure.update_yaxes(title="true", autorange="reversed", **axis)
-    figure.update_layout(height=max(340, min(900, 120 + 26 * n)), **theme.layout, margin=_MARGIN)
+    figure.update_layout(height=TOOLBAR + max(340, min(900, 120 + 26 * n)), **theme.layout, margin=_MARGIN)
     if matrix.accuracy is None:
         return Chart(figure, "Confusion matrix: no predictions.")
     worst = matrix.worst
@@ -108,7 +108,9 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
         ticktext=[short_name(matrix.classes[i]) for i in order],
         color=theme.ink,
     )
-    figure.update_layout(height=max(220, min(1200, 70 + 22 * len(order))), **theme.layout, margin=_MARGIN)
+    figure.update_layout(
+        height=TOOLBAR + max(220, min(1200, 70 + 22 * len(order))), **theme.layout, margin=_MARGIN
+    )
     figure.update_layout(margin_r=28)
     ends = [f"{matrix.classes[i]} {matrix.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
@@ -148,6 +150,9 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
                     hovertemplate=f"{what}: {escape(name)}<br>%{{customdata}}<extra></extra>",
                 )
             )
+    for k, symbol, what in ((0, "circle", "image"), (2, "x", "centroid"), (1, "star", "class feature")):
+        if (kind == k).any():
+            figure.add_trace(_legend_mark(symbol, what, theme))
     hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
     figure.update_xaxes(**hidden)
     figure.update_yaxes(**hidden, scaleanchor="x")
@@ -163,6 +168,12 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
         f"t-SNE of {int(images.sum())} images, {int((kind == 1).sum())} class features and "
         f"{int((kind == 2).sum())} centroids; {right:.1f} % of these images are predicted correctly.",
     )
+
+
+def _legend_mark(symbol: str, text: str, theme: Theme) -> go.Scatter:
+    """Return a trace without points that explains a kind of mark in the legend."""
+    marker = {"symbol": symbol, "size": 10, "color": theme.faint}
+    return go.Scatter(x=[None], y=[None], mode="markers", name=text, marker=marker, hoverinfo="skip")
 
 
 def overlays(arrays: Mapping[str, np.ndarray], side: int = 160) -> dict[str, list[bytes]]:

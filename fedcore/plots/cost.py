@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from math import ceil, floor, log10
+from typing import Literal, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -14,8 +16,12 @@ from fedcore.results.curves import Cost, CostAxis, pareto_front
 
 NAME_LETTERS = 30  # letters of a name beside its marker: "FedOT (blocks 16)" cut reads as blocks 1
 HEIGHT = 440  # pixels
-WIDE_COST_PLOT, NARROW_COST_PLOT, PLOT_HEIGHT = 1200.0, 290.0, 330.0
-"""Pixels of the plot on a page and on a telephone, about: names are placed for these."""
+WIDE_COST_PLOTS, NARROW_COST_PLOTS, PLOT_HEIGHT = (520.0, 800.0, 1200.0), (250.0, 290.0, 520.0), 320.0
+"""Pixels that the plot may be wide on a page and on a telephone: a name covers no other at any of them."""
+WIDE_SPREAD = 10.0
+"""The ratio of the largest to the smallest cost from which on the axis is logarithmic by itself."""
+ZERO_GAP = 0.35
+"""Decades from the smallest cost to the place of a cost of 0 on a logarithmic axis, at least."""
 LETTER_WIDTH, LINE_HEIGHT, MARKER_DISTANCE = 7.0, 17.0, 10.0
 """Pixels of a letter and a line of a name, and from the middle of a marker to the start of its name."""
 LABEL_POSITIONS = (
@@ -27,13 +33,15 @@ COST_TITLES: dict[CostAxis, str] = {
     "megabytes": "Traffic of all clients, up and down (MB)",
     "seconds": "Training and aggregation (s)",
 }
+Scale = Literal["automatic", "linear", "log"]
+SCALES: dict[Scale, str] = {"automatic": "Automatic", "linear": "Linear", "log": "Logarithmic"}
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom in pixels."""
 Range = tuple[float, float]
 
 
 class Mark(NamedTuple):
-    """A marker of the chart; ``name`` is empty if it equals another one's."""
+    """A marker of the chart; ``name`` is empty if it equals another one's. x: on the axis, y: per cent."""
 
     x: float
     y: float
@@ -42,30 +50,62 @@ class Mark(NamedTuple):
     cost: Cost
 
 
+class CostScale(NamedTuple):
+    """A linear or logarithmic axis of costs; ``zero`` is the cost at whose place a cost of 0 is drawn."""
+
+    log: bool
+    zero: float
+
+    def place(self, cost: float) -> float:
+        """Return the place of a cost, as plotly's ranges count it: its logarithm on a logarithmic axis."""
+        return log10(self.drawn(cost)) if self.log else cost
+
+    def drawn(self, cost: float) -> float:
+        """Return the value that plotly draws at the place of a cost."""
+        return self.zero if self.log and cost <= 0 else cost
+
+
+def cost_scale(costs: Sequence[float], scale: Scale) -> CostScale:
+    """Return the axis for some costs; the automatic one is logarithmic if they span a factor of ten."""
+    positive = [c for c in costs if c > 0]
+    spread = max(positive) / min(positive) if positive else 1.0
+    if not positive or scale == "linear" or (scale == "automatic" and spread < WIDE_SPREAD):
+        return CostScale(False, 0.0)
+    return CostScale(True, min(positive) / 10 ** max(ZERO_GAP, 0.15 * log10(spread)))
+
+
 def cost_chart(
-    costs: Sequence[Cost], theme: Theme, against: CostAxis, accuracy_title: str, width: float = WIDE_COST_PLOT
+    costs: Sequence[Cost],
+    theme: Theme,
+    against: CostAxis,
+    accuracy_title: str,
+    widths: Sequence[float] = WIDE_COST_PLOTS,
+    scale: Scale = "automatic",
 ) -> Chart:
     """Draw accuracy against traffic or time: a marker per row of the table, a line along the Pareto front.
 
     A name is written beside its marker unless it would cover another; the hover text always has it.
 
     Args:
-        width: of the plot in pixels, about.
+        widths: of the plot in pixels, for windows of several sizes.
     """
     x_title = COST_TITLES[against]
     front = pareto_front(costs, against)
     names = [short_name(c.label, NAME_LETTERS) for c in costs]
     count = Counter(names)  # the names of a sweep are often equal once they are cut
+    known = [x for c in costs if (x := getattr(c, against)) is not None and c.accuracy is not None]
+    axis = cost_scale(known, scale)
     marks = [
-        Mark(x, c.accuracy, name if count[name] == 1 else "", c in front, c)
+        Mark(axis.place(x), c.accuracy, name if count[name] == 1 else "", c in front, c)
         for c, name in zip(costs, names, strict=True)
         if (x := getattr(c, against)) is not None and c.accuracy is not None
     ]
-    x_range, y_range = _axis_range([m.x for m in marks], least=0.0), _axis_range([m.y for m in marks])
+    x_range = _axis_range([m.x for m in marks], least=None if axis.log else 0.0)
+    y_range = _axis_range([m.y for m in marks])
     figure = go.Figure()
     figure.add_trace(
         go.Scatter(
-            x=[getattr(c, against) for c in front],
+            x=[axis.drawn(getattr(c, against)) for c in front],
             y=[c.accuracy for c in front],
             mode="lines",
             name="Pareto front",
@@ -73,23 +113,42 @@ def cost_chart(
             hoverinfo="skip",
         )
     )
-    for m, position in zip(marks, _label_positions(marks, x_range, y_range, width), strict=True):
-        figure.add_trace(_marker(m, position, theme))
+    for m, position in zip(marks, _label_positions(marks, x_range, y_range, widths), strict=True):
+        figure.add_trace(_marker(m, getattr(m.cost, against), axis, position, theme))
     legend = {"orientation": "h", "y": 1.08, "x": 0}
     apply_layout(figure, theme, HEIGHT, showlegend=bool(front), legend=legend)
-    figure.update_xaxes(title=x_title, range=x_range)
+    figure.update_xaxes(title=x_title, range=x_range, **_ticks(axis, x_range, any(x <= 0 for x in known)))
     figure.update_yaxes(title=accuracy_title, ticksuffix=" %", range=y_range)
-    texts = [f"{m.cost.label} {m.y:.1f} % at {m.x:.1f}{' (front)' if m.on_front else ''}" for m in marks]
+    texts = [
+        f"{m.cost.label} {m.y:.1f} % at {getattr(m.cost, against):.1f}{' (front)' if m.on_front else ''}"
+        for m in marks
+    ]
     return Chart(figure, f"{accuracy_title} against {x_title}: {'; '.join(texts)}.")
 
 
-def _marker(m: Mark, position: str | None, theme: Theme) -> go.Scatter:
+def _ticks(axis: CostScale, reach: Range, with_zero: bool) -> dict[str, object]:
+    """Return the type and ticks of the axis: 1, 2 and 5 of each decade, and 0 at its place."""
+    if not axis.log:
+        return {"type": "linear"}
+    decades = range(floor(reach[0]), ceil(reach[1]) + 1)
+    digits = (1, 2, 5) if reach[1] - reach[0] < 4 else (1,)
+    values = [d * 10.0**e for e in decades for d in digits]
+    values = [
+        v for v in values if reach[0] <= log10(v) <= reach[1] and (not with_zero or v > 1.3 * axis.zero)
+    ]
+    zero = [(axis.zero, "0")] if with_zero else []
+    places, texts = zip(*zero, *((v, f"{v:,.10g}") for v in values), strict=True)
+    return {"type": "log", "tickmode": "array", "tickvals": places, "ticktext": texts}
+
+
+def _marker(m: Mark, cost: float, axis: CostScale, position: str | None, theme: Theme) -> go.Scatter:
     colour = theme.colour(m.cost.method)
     name = m.name if position else ""
     on_front = "<br>on the Pareto front" if m.on_front else ""
     return go.Scatter(
-        x=[m.x],
+        x=[axis.drawn(cost)],
         y=[m.y],
+        customdata=[cost],
         name=escape(m.cost.label),
         mode="markers+text",
         text=[f"<b>{name}</b>" if m.on_front and name else name],
@@ -103,7 +162,7 @@ def _marker(m: Mark, position: str | None, theme: Theme) -> go.Scatter:
             "color": colour if m.on_front else rgba(colour, 0.5),
             "line": {"width": 2, "color": theme.ink if m.on_front else colour},
         },
-        hovertemplate=f"%{{fullData.name}}<br>%{{y:.1f}} % at %{{x:.2f}}{on_front}<extra></extra>",
+        hovertemplate=f"%{{fullData.name}}<br>%{{y:.1f}} % at %{{customdata:.2f}}{on_front}<extra></extra>",
     )
 
 
@@ -114,31 +173,53 @@ def _axis_range(values: Sequence[float], least: float | None = None) -> Range:
     return min(known) - space, max(known) + space
 
 
-def _label_positions(marks: Sequence[Mark], x_range: Range, y_range: Range, width: float) -> list[str | None]:
-    """Choose a position for each name where it covers no other name and no marker; None: there is none.
+def _label_positions(
+    marks: Sequence[Mark], x_range: Range, y_range: Range, widths: Sequence[float]
+) -> list[str | None]:
+    """Choose a position for each name where it covers no other name, marker or front; None: there is none.
 
-    Names on the front are placed first.
+    Names on the front are placed first. Each position holds for all widths of the plot.
     """
-    middles = [
-        (
-            width * (m.x - x_range[0]) / (x_range[1] - x_range[0]),
-            PLOT_HEIGHT * (y_range[1] - m.y) / (y_range[1] - y_range[0]),
-        )
-        for m in marks
-    ]
+    middles = [[_middle(m.x, m.y, x_range, y_range, width) for m in marks] for width in widths]
+    fronts = [_front_boxes(marks, x_range, y_range, width) for width in widths]
     d = MARKER_DISTANCE
-    occupied = [(u - d, v - d, u + d, v + d) for u, v in middles]
+    occupied = [[(u - d, v - d, u + d, v + d) for u, v in each] for each in middles]
     positions: list[str | None] = [None] * len(marks)
     for i in sorted(range(len(marks)), key=lambda i: not marks[i].on_front):
-        others = [box for j, box in enumerate(occupied) if j != i]
-        for position in LABEL_POSITIONS:
-            box = _label_box(position, *middles[i], LETTER_WIDTH * len(marks[i].name))
-            inside = box[0] >= 0 and box[2] <= width and box[1] >= 0 and box[3] <= PLOT_HEIGHT
-            if inside and not any(_overlap(box, other) for other in others):
+        for position in LABEL_POSITIONS if marks[i].name else ():
+            boxes = [_label_box(position, *each[i], LETTER_WIDTH * len(marks[i].name)) for each in middles]
+            free = (
+                box[0] >= 0
+                and box[2] <= width
+                and box[1] >= 0
+                and box[3] <= PLOT_HEIGHT
+                and not any(_overlap(box, other) for j, other in enumerate(taken) if j != i)
+                and not any(_overlap(box, line) for line in front)
+                for box, width, taken, front in zip(boxes, widths, occupied, fronts, strict=True)
+            )
+            if all(free):
                 positions[i] = position
-                occupied.append(box)
+                for taken, box in zip(occupied, boxes, strict=True):
+                    taken.append(box)
                 break
     return positions
+
+
+def _middle(x: float, y: float, x_range: Range, y_range: Range, width: float) -> tuple[float, float]:
+    """Return the place of a marker in pixels from the plot's upper left corner."""
+    across = width * (x - x_range[0]) / (x_range[1] - x_range[0])
+    return across, PLOT_HEIGHT * (y_range[1] - y) / (y_range[1] - y_range[0])
+
+
+def _front_boxes(marks: Sequence[Mark], x_range: Range, y_range: Range, width: float) -> list[Box]:
+    """Return the steps of the Pareto front in pixels, as boxes without width or height."""
+    steps = sorted((m.x, m.y) for m in marks if m.on_front)
+    boxes = []
+    for (x, y), (next_x, next_y) in pairwise(steps):
+        left, low = _middle(x, y, x_range, y_range, width)
+        right, high = _middle(next_x, next_y, x_range, y_range, width)
+        boxes += [(left, low - 1, right, low + 1), (right - 1, high, right + 1, low)]
+    return boxes
 
 
 def _label_box(position: str, u: float, v: float, size: float) -> Box:

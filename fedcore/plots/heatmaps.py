@@ -15,6 +15,8 @@ from fedcore.plots.chart import LABEL_LETTERS, WIDE_PIXELS, Chart, cell_texts, e
 from fedcore.plots.theme import Theme
 from fedcore.results.panels.panel import Panel
 
+NARROW_SPREAD = 50.0
+"""Points between the lowest and the highest value up to which a scale from 0 to 100 % hides differences."""
 MAX_WITH_GAPS = 40
 """Rows or columns above which cells touch: between small ones the gaps would make a pattern of their own."""
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
@@ -68,6 +70,14 @@ def heatmap_grid(
             high = max(high, low + 1)
     axis = {"colorscale": "Cividis", "cmin": low, "cmax": high, "colorbar": _colorbar(title, theme)}
     return Chart(_grid(panels, theme, columns, axis, "accuracy", width), _accuracy_alt(panels))
+
+
+def narrow_spread(panels: Sequence[Panel]) -> str | None:
+    """Return the range of the accuracies in words if colours fitted to it would tell more; None if not."""
+    known = _known_values(panels)
+    if any(p.matrix is not None for p in panels) or not known.size or np.ptp(known) > NARROW_SPREAD:
+        return None
+    return f"{np.floor(known.min()):.0f} to {np.ceil(known.max()):.0f} %"
 
 
 def difference_grid(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import plotly.graph_objects as go
 
 from fedcore.plots.chart import Chart, escape
-from fedcore.plots.theme import Theme, rgba, style
+from fedcore.plots.theme import TOOLBAR, Theme, rgba, style
 from fedcore.results.curves import Series, show_ranges
 
+UNIFIED_LINES = 12
+"""Up to this many lines the hover text lists all of them; of more it names the one under the pointer."""
 FEW_ROUNDS = 8  # up to this many rounds, each has its tick on the axis
 NARROW_CHART, LEGEND_KEY, LEGEND_ROW = 400, 55, 20  # pixels: a chart's width, a legend's key, its row
+TITLE_HEIGHT = 22  # pixels of a title below the toolbar
 LEGEND_GAP = 64  # pixels of an axis with its labels and title, below which a legend begins
 OPEN_MARKERS = tuple(
     f"{shape}-open" for shape in ("circle", "square", "diamond", "triangle-up", "star", "hexagon", "x")
@@ -33,23 +36,28 @@ def line_chart(
     per_cent: bool = True,
     height: int = 380,
     name: str = "",
+    best: int | None = None,
 ) -> Chart:
     """Draw a line per series, with a band of one standard deviation where there are several seeds.
 
     Args:
-        height: in pixels, without the rows of a long legend.
+        height: in pixels, without the toolbar and the rows of a long legend.
         name: title above the chart; without it the chart has none, and a legend as plotly decides.
+        best: number of lines to show, the highest at their end; the legend offers the others.
     """
     data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
     lines_of_method: dict[str, int] = {}
-    with_range = show_ranges(series)
+    with_range, shown = show_ranges(series), best_at_end(series, best)
     small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
         variant = lines_of_method.setdefault(s.method, 0)
         lines_of_method[s.method] += 1
-        data += _line(s, theme, variant, with_range, ".2e" if small else ".2f")
+        traces = _line(s, theme, variant, with_range, ".2e" if small else ".2f")
+        data += traces if s in shown else [{**trace, "visible": "legendonly"} for trace in traces]
     rows = _legend_rows(series)
     height += LEGEND_ROW * max(0, rows - 2)  # many names make the chart longer, not its plot flatter
+    legend = {"orientation": "h", "yanchor": "top", "y": _legend_top(height, rows), "x": 0}
+    height += TOOLBAR
     last = max((x for s in series for x in s.x), default=0)
     few = x_title == "Round" and last <= FEW_ROUNDS
     x_axis = {**theme.axis, "title": {"text": x_title}, "dtick": 1 if few else None}
@@ -65,10 +73,10 @@ def line_chart(
     layout: dict[str, Any] = {
         **theme.layout,
         "height": height,
-        "margin": {"l": 8, "r": 8, "t": 30 if name else 12, "b": 8},
-        "title": _title(name, theme) if name else None,
-        "hovermode": "x unified",
-        "legend": {"orientation": "h", "yanchor": "top", "y": _legend_top(height, rows), "x": 0},
+        "margin": {"l": 8, "r": 8, "t": TOOLBAR + (TITLE_HEIGHT if name else 8), "b": 8},
+        "title": _title(name, theme, height) if name else None,
+        "hovermode": "x unified" if len(shown) <= UNIFIED_LINES else "closest",
+        "legend": legend,
         "showlegend": len(series) > 1 if name else None,  # the title names a single line
         "uirevision": "curves",
     }
@@ -78,7 +86,15 @@ def line_chart(
         bare = {"showticklabels": False, "showgrid": False}
         x_axis, y_axis = {**x_axis, **bare}, {**y_axis, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": x_axis, "yaxis": y_axis}})
-    return Chart(figure, _last_values(series, y_title or name, " %" if per_cent else ""))
+    return Chart(figure, _last_values(shown, y_title or name, " %" if per_cent else ""))
+
+
+def best_at_end(series: Sequence[Series], count: int | None) -> list[Series]:
+    """Return the ``count`` lines with the highest last values, in the order given; None: all of them."""
+    if count is None or len(series) <= count:
+        return list(series)
+    order = sorted(range(len(series)), key=lambda i: series[i].y[-1] if series[i].y else -inf, reverse=True)
+    return [series[i] for i in sorted(order[:count])]
 
 
 def _range_of_constant(values: Sequence[float], most: float | None) -> list[float] | None:
@@ -107,9 +123,10 @@ def _legend_top(height: int, rows: int) -> float:
     return -LEGEND_GAP / max(60, height - 130 - LEGEND_ROW * (rows - 1))
 
 
-def _title(text: str, theme: Theme) -> dict[str, object]:
-    font = {"size": 14, "color": theme.ink}
-    return {"text": f"<b>{escape(text)}</b>", "font": font, "x": 0, "xanchor": "left"}
+def _title(text: str, theme: Theme, height: int) -> dict[str, object]:
+    """Return a title below the strip in which plotly shows its buttons, so that they never cover it."""
+    place = {"x": 0, "xanchor": "left", "y": 1 - TOOLBAR / height, "yanchor": "top", "yref": "container"}
+    return {"text": f"<b>{escape(text)}</b>", "font": {"size": 14, "color": theme.ink}, **place}
 
 
 def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
+from math import ceil, floor
 
 import numpy as np
 import plotly.graph_objects as go
@@ -74,8 +75,19 @@ def _number_axis(field: str, values: Sequence[float]) -> dict[str, object]:
     return {**ticks, "type": "log" if wide else "linear"}
 
 
-def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str) -> Chart:
-    """Draw accuracy over two swept fields, with the value in every cell."""
+def colour_range(families: Iterable[SweepFamily]) -> tuple[int, int]:
+    """Return the accuracies of the first and the last colour, the same for all charts of a sweep."""
+    means = [row.stat.mean for family in families for row in family.rows]
+    low, high = floor(min(means, default=0)), ceil(max(means, default=100))
+    return low, max(high, low + 1)
+
+
+def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str, colours: tuple[int, int]) -> Chart:
+    """Draw accuracy over two swept fields, with the value in every cell.
+
+    Args:
+        colours: per cent of the first and the last colour (``colour_range``).
+    """
     z = np.array([[np.nan if s is None else s.mean for s in row] for row in grid.stats])
     texts = [["" if s is None else s.text() for s in row] for row in grid.stats]
     hover = [["not run" if s is None else f"{s.text(2)} % (n = {s.n})" for s in row] for row in grid.stats]
@@ -93,6 +105,8 @@ def sweep_heatmap(grid: SweepGrid, theme: Theme, metric_title: str) -> Chart:
             hovertemplate=f"{escape(row)} %{{y}}, {escape(column)} %{{x}}<br>"
             "<b>%{customdata}</b><extra></extra>",
             colorscale="Cividis",
+            zmin=colours[0],
+            zmax=colours[1],
             colorbar={"title": {"text": "%"}, "thickness": 14, "tickfont": {"color": theme.ink}},
             xgap=2,
             ygap=2,
@@ -129,6 +143,7 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
         order = [NO_FIELD, *(value_text(field, v) for v in values)]
         dimensions.append(_text_dimension(field_title(field), names, order))
     means = [r.stat.mean for _, r in rows]
+    low, high = colour_range(families)
     dimensions.append({"label": metric_title, "values": means, "tickformat": ".1f"})
     figure = go.Figure(
         go.Parcoords(
@@ -136,6 +151,8 @@ def parallel_chart(families: Sequence[SweepFamily], theme: Theme, metric_title: 
             line={
                 "color": means,
                 "colorscale": DARK_LINES if theme.dark else LIGHT_LINES,
+                "cmin": low,
+                "cmax": high,
                 "showscale": True,
                 "colorbar": {"title": {"text": "%"}},
             },

@@ -24,7 +24,7 @@ METHOD_STYLES = {
     "fedalign": MethodStyle("#009E73", "#009E73", "longdash", "diamond"),
     "feddeap": MethodStyle("#CC79A7", "#CC79A7", "longdashdot", "triangle-up"),
     "zero-shot": MethodStyle("#6B7280", "#9CA3AF", "dot", "x-thin-open"),
-    "promptfl": MethodStyle("#4B5563", "#C4CAD3", "dash", "cross"),
+    "promptfl": MethodStyle("#111827", "#F3F4F6", "dash", "cross"),
 }
 BASELINE_STYLES = {
     "cocoop": MethodStyle("#882255", "#E58FB5", "solid", "star"),
@@ -57,6 +57,8 @@ STATUS = {
 }
 """State of a run -> symbol, colour on light, colour on dark (contrast at least 4.5:1 on the page)."""
 TRANSPARENT = "rgba(0,0,0,0)"
+TOOLBAR = 32
+"""Pixels at the top of a chart that stay free, for plotly's buttons while the pointer is on the chart."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def rgba(colour: str, opacity: float) -> str:
 
 def apply_layout(figure: go.Figure, theme: Theme, height: int, **layout: Any) -> None:
     """Give a figure and its axes the theme, a height in pixels, and more parts of its layout."""
-    margin = {"l": 8, "r": 8, "t": 24, "b": 8, "pad": 0}
+    margin = {"l": 8, "r": 8, "t": TOOLBAR, "b": 8, "pad": 0}
     figure.update_layout({**theme.layout, "height": height, "margin": margin, **layout})
     figure.update_xaxes(**theme.axis)
     figure.update_yaxes(**theme.axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from fedcore.plots.cost import NARROW_COST_PLOT, WIDE_COST_PLOT, cost_chart, cost_table
+from fedcore.plots.cost import NARROW_COST_PLOTS, SCALES, WIDE_COST_PLOTS, cost_chart, cost_table
 from fedcore.results import curves
 from fedcore.results.comparison import Comparison
 from fedcore.results.curves import CostAxis
@@ -21,10 +21,17 @@ NOTHING: dict[CostAxis, str] = {
 def draw(store: Store, compared: Comparison, metric: Metric) -> None:
     """Draw accuracy against cost, with the Pareto front."""
     costs_by: list[CostAxis] = ["megabytes", "seconds"]
-    against: CostAxis = st.segmented_control(
-        "Against", costs_by, default="megabytes", required=True, key="cost",
-        bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
-    )  # fmt: skip
+    with st.container(horizontal=True):
+        against: CostAxis = st.segmented_control(
+            "Against", costs_by, default="megabytes", required=True, key="cost",
+            bind="query-params", format_func=lambda a: {"megabytes": "Traffic", "seconds": "Time"}[a],
+        )  # fmt: skip
+        scale = st.segmented_control(
+            "Axis of the cost", list(SCALES), default="automatic", required=True, key="cost_scale",
+            bind="query-params", format_func=SCALES.__getitem__,
+            help="Automatic: logarithmic if the costs span a factor of ten. On a logarithmic axis a cost of "
+            "0 stands at the left edge.",
+        )  # fmt: skip
     for i, (setting, title) in enumerate(compared.settings.items()):
         costs = curves.row_costs(store, compared, setting, metric)
         best = curves.pareto_front(costs, against)
@@ -32,8 +39,8 @@ def draw(store: Store, compared: Comparison, metric: Metric) -> None:
         if not best:
             st.info(NOTHING[against], icon=":material/hourglass_empty:")
             continue
-        width = NARROW_COST_PLOT if viewport.is_narrow() else WIDE_COST_PLOT
-        chart = cost_chart(costs, session.theme(), against, METRICS[metric], width)
+        widths = NARROW_COST_PLOTS if viewport.is_narrow() else WIDE_COST_PLOTS
+        chart = cost_chart(costs, session.theme(), against, METRICS[metric], widths, scale)
         charts.draw(chart, f"compare_cost_{i}", cost_table(costs, best))
         if st.session_state.get("as_tables"):
             continue

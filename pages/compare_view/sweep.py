@@ -8,7 +8,7 @@ from functools import partial
 import streamlit as st
 
 from fedcore.config.field_names import field_phrase, field_title, value_text
-from fedcore.plots.sweep import parallel_chart, sweep_heatmap, sweep_line_chart
+from fedcore.plots.sweep import colour_range, parallel_chart, sweep_heatmap, sweep_line_chart
 from fedcore.results import sweeps
 from fedcore.results.comparison import Comparison
 from fedcore.results.metrics import METRICS, RULES, Metric
@@ -45,7 +45,7 @@ def draw(compared: Comparison, experiments: Sequence[ExperimentRow], metric: Met
         family = families[index]
     over_one(family, metric)
     if len(family.fields) > 1:
-        over_two(family, metric)
+        over_two(family, metric, colour_range(families))
     st.caption(f"Mean ± sample standard deviation over seeds; reported round: {RULES[compared.rule]}.")
 
 
@@ -84,8 +84,8 @@ def over_one(family: SweepFamily, metric: Metric) -> None:
         )
 
 
-def over_two(family: SweepFamily, metric: Metric) -> None:
-    """Draw a heatmap over two fields, with every other field at one value."""
+def over_two(family: SweepFamily, metric: Metric, colours: tuple[int, int]) -> None:
+    """Draw a heatmap over two fields, with every other field at one value, in the colours of all charts."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         row = st.selectbox("Rows", family.fields, format_func=field_title, key="sweep_row")
         rest = [f for f in family.fields if f != row]
@@ -101,7 +101,7 @@ def over_two(family: SweepFamily, metric: Metric) -> None:
             if f != column
         }
     found = sweeps.sweep_grid(family, row, column, fixed)
-    chart = sweep_heatmap(found, session.theme(), METRICS[metric])
+    chart = sweep_heatmap(found, session.theme(), METRICS[metric], colours)
     columns: dict[str, list[object]] = {field_title(row): [value_text(row, v) for v in found.rows]}
     for j, value in enumerate(found.columns):
         name = f"{field_phrase(column)} {value_text(column, value)}"

@@ -1,11 +1,6 @@
 // A chart that is updated in place: with the layout's uirevision, Plotly.react keeps zoom and pan, and the label
 // under the pointer is shown again with its new value. Streamlit calls this function for every message.
 
-const CONFIG = {
-  displaylogo: false,
-  showSendToCloud: false, // plotly.js offers to upload charts unless told not to
-  modeBarButtonsToRemove: ["select2d", "lasso2d"],
-};
 const LINE = 1.35; // height of a line of text, in sizes of its letters
 const AROUND = 10; // pixels between a panel, its labels, their title and the edge
 const LEGEND_HEIGHT = 26;
@@ -69,18 +64,18 @@ function hoverAgain(host) {
   if (under && host.contains(under)) under.dispatchEvent(new MouseEvent("mousemove", pointer));
 }
 
-async function react(Plotly, host, figure, text) {
+async function react(Plotly, host, figure, config, text) {
   if (host.fedlensText !== text || !host.isConnected) return; // a newer one came meanwhile, or the page went
   if (host.fedlensFailed) host.replaceChildren();
   host.fedlensFailed = false;
-  await Plotly.react(host, figure.data, figure.layout, CONFIG);
+  await Plotly.react(host, figure.data, figure.layout, config);
   host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
   performance.mark("fedlens-drawn");
   hoverAgain(host);
 }
 
 async function draw(host, text) {
-  const { url, alt, figure } = JSON.parse(text);
+  const { url, alt, config, figure } = JSON.parse(text);
   host.setAttribute("aria-label", alt);
   const family = getComputedStyle(host).fontFamily;
   figure.layout.font = { ...figure.layout.font, family };
@@ -89,7 +84,7 @@ async function draw(host, text) {
   try {
     const Plotly = await library(url);
     while (host._dragging) await new Promise((go) => setTimeout(go, 100)); // the reader is zooming
-    await inTurn(() => react(Plotly, host, figure, text));
+    await inTurn(() => react(Plotly, host, figure, config, text));
   } catch (error) {
     host.fedlensText = ""; // the next message tries again
     host.fedlensFailed = true;

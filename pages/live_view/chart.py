@@ -17,7 +17,7 @@ import streamlit as st
 from plotly.offline import get_plotlyjs_version
 
 from fedcore.plots.chart import Chart
-from pages.widgets import session
+from pages.widgets import charts, session
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 EAGER = b"//# allFunctionsCalledOnLoad\n"
@@ -64,7 +64,7 @@ def payload(chart: Chart, revision: str) -> bytes | None:
     url = plotly_url()
     if url is None:
         return None
-    head = json.dumps({"url": url, "alt": chart.alt})
+    head = json.dumps({"url": url, "alt": chart.alt, "config": charts.CONFIG})
     figure = chart.figure.update_layout(uirevision=revision)
     return f'{head[:-1]}, "figure": {figure.to_json()}}}'.encode()
 
@@ -95,6 +95,6 @@ def fetching(url: str) -> str:
 def draw(chart: Chart, content: bytes | None, key: str) -> None:
     """Draw the chart in place, or anew each time if this machine cannot serve plotly.js."""
     if content is None:
-        st.plotly_chart(chart.figure, key=key, alt=chart.alt, config={"displaylogo": False})
+        st.plotly_chart(chart.figure, key=key, alt=chart.alt, config=charts.CONFIG)
     else:
         _component(key=key, data=content)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
 from fedcore.plots.chart import Chart
 from fedcore.plots.theme import apply_theme
 from pages.widgets import markup, session
+
+CONFIG: dict[str, Any] = {
+    "displayModeBar": "hover",
+    "displaylogo": False,
+    "showSendToCloud": False,  # plotly.js offers to upload charts unless told not to
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
+}
+"""How plotly.js shows a chart: few buttons, and only while the pointer is on the chart."""
 
 
 def draw(
@@ -25,7 +34,7 @@ def draw(
         st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
         return
     apply_theme(chart.figure, session.theme())
-    st.plotly_chart(chart.figure, key=key, alt=chart.alt, config={"displaylogo": False})
+    st.plotly_chart(chart.figure, key=key, alt=chart.alt, config=CONFIG)
 
 
 def table_switch() -> None:

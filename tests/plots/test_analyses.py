@@ -105,7 +105,12 @@ def test_feature_space_has_a_trace_for_each_kind_and_class():
     chart = analyses.space_chart(points, CLASSES, Theme(dark=True))
     long = analyses.space_chart(points, ("c" * 500, "d"), Theme()).figure
     assert max(len(t.name) for t in long.data) <= 16, "a name of the legend never squeezes the plot"
-    assert sorted(trace.marker.symbol for trace in chart.figure.data) == ["circle", "star", "star", "x"]
+    drawn = [t for t in chart.figure.data if t.x[0] is not None]
+    assert sorted(trace.marker.symbol for trace in drawn) == ["circle", "star", "star", "x"]
+    explained = {t.name: t.marker.symbol for t in chart.figure.data if t.x[0] is None}
+    assert explained == {"image": "circle", "centroid": "x", "class feature": "star"}, (
+        "the legend names marks"
+    )
     assert "50.0 % of these images" in chart.alt
     table = space_table(points, CLASSES)
     assert table["point"] == ["image", "image", "class feature", "class feature", "centroid"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedcore.plots.heatmaps import MAX_WITH_GAPS, heatmap_grid
+from fedcore.plots.heatmaps import MAX_WITH_GAPS, heatmap_grid, narrow_spread
 from fedcore.plots.partition import partition_picture
 from fedcore.plots.theme import Theme
 from fedcore.results.panels.panel import Panel
@@ -31,3 +33,10 @@ def panel(size: int) -> Panel:
 def test_small_cells_touch(size: int) -> None:
     (trace, *_) = heatmap_grid([panel(size)], Theme(False), 1).figure.data
     assert (trace.xgap, trace.ygap) == ((1, 1) if size <= MAX_WITH_GAPS else (0, 0))
+
+
+def test_fitted_colours_are_offered_where_0_to_100_hides_the_differences() -> None:
+    values = np.linspace(10, 50, 36).reshape(6, 6)
+    assert narrow_spread([replace(panel(6), values=values)]) == "10 to 50 %"
+    assert narrow_spread([replace(panel(6), values=values), replace(panel(6), values=values + 20)]) is None
+    assert narrow_spread([replace(panel(6), values=np.full((6, 6), np.nan))]) is None

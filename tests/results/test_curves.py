@@ -1,13 +1,14 @@
 """Curves and costs of runs whose time and traffic are not all known."""
 
 import itertools
+import math
 
 import plotly.graph_objects as go
 import pytest
 
-from fedcore.plots.cost import NARROW_COST_PLOT, WIDE_COST_PLOT, cost_chart
+from fedcore.plots.cost import NARROW_COST_PLOTS, PLOT_HEIGHT, WIDE_COST_PLOTS, Scale, cost_chart, cost_scale
 from fedcore.plots.lines import line_chart, series_table
-from fedcore.plots.theme import Theme
+from fedcore.plots.theme import TOOLBAR, Theme
 from fedcore.results import curves
 from fedcore.results.comparison import compare
 from fedcore.store import Recorder, Store
@@ -81,7 +82,8 @@ def covered(figure: go.Figure, width: float) -> list[tuple[str, str]]:
         name = markup.text(t.text[0]) if t.text else ""
         if name:
             vertical, side = t.textposition.split()
-            u, v = width * (t.x[0] - x0) / (x1 - x0), 330 * (y1 - t.y[0]) / (y1 - y0)
+            x = math.log10(t.x[0]) if figure.layout.xaxis.type == "log" else t.x[0]
+            u, v = width * (x - x0) / (x1 - x0), PLOT_HEIGHT * (y1 - t.y[0]) / (y1 - y0)
             size = 7 * len(name)
             left = u + {"left": -10 - size, "center": -size / 2, "right": 10}[side]
             top = v + {"top": -27, "middle": -8.5, "bottom": 10}[vertical]
@@ -93,18 +95,37 @@ def covered(figure: go.Figure, width: float) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("width", [WIDE_COST_PLOT, NARROW_COST_PLOT])
-def test_names_of_marks_that_lie_close_do_not_cover_each_other(width: float) -> None:
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize("widths", [WIDE_COST_PLOTS, NARROW_COST_PLOTS])
+def test_names_of_marks_that_lie_close_do_not_cover_each_other(
+    widths: tuple[float, ...], scale: Scale
+) -> None:
     """Six methods of which four reach the same for the same; the front's two keep their names."""
     found = [
         a_cost("Zero-shot CLIP", 52.0, 0.0), a_cost("FedOT", 86.0, 1.0), a_cost("FedDEAP", 85.8, 1.02),
         a_cost("FedAlign", 85.9, 1.03), a_cost("SDFed", 85.7, 1.01), a_cost("PromptFL", 66.0, 0.4),
     ]  # fmt: skip
-    figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy", width).figure
-    assert not covered(figure, width)
+    figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy", widths, scale).figure
+    assert not any(covered(figure, width) for width in widths), "a window of any size shows this chart"
     named = [t.text[0] for t in figure.data if t.text and t.text[0]]
-    assert "<b>FedOT</b>" in named and len(named) >= (5 if width > 1000 else 4)
-    assert figure.layout.xaxis.range[0] < 0, "a mark at 0 is whole"
+    assert "<b>FedOT</b>" in named and len(named) >= (4 if widths == WIDE_COST_PLOTS else 3)
+    if scale == "linear":
+        assert figure.layout.xaxis.range[0] < 0, "a mark at 0 is whole"
+
+
+def test_costs_that_span_a_factor_of_ten_have_a_logarithmic_axis_with_a_place_for_zero() -> None:
+    found = [a_cost("free", 50.0, 0.0), a_cost("cheap", 60.0, 0.5), a_cost("dear", 80.0, 40.0)]
+    figure = cost_chart(found, Theme(), "megabytes", "Accuracy").figure
+    axis, marks = figure.layout.xaxis, {t.name: t for t in figure.data if t.customdata}
+    assert axis.type == "log"
+    at = {name: trace.x[0] for name, trace in marks.items()}
+    assert 0 < at["free"] < at["cheap"] == 1.0 and at["dear"] == 80.0
+    assert dict(zip(axis.tickvals, axis.ticktext, strict=True))[at["free"]] == "0"
+    assert [marks[n].customdata[0] for n in ("free", "cheap", "dear")] == [0.0, 1.0, 80.0]
+    assert axis.range[0] < math.log10(at["free"]) and math.log10(80.0) < axis.range[1]
+    near = [a_cost("a", 60.0, 1.0), a_cost("b", 70.0, 4.0)]
+    assert cost_chart(near, Theme(), "megabytes", "Accuracy").figure.layout.xaxis.type == "linear"
+    assert not cost_scale([0.0], "log").log, "nothing but zeros has no logarithm"
 
 
 def test_a_name_without_room_is_under_the_pointer_alone() -> None:
@@ -112,7 +133,7 @@ def test_a_name_without_room_is_under_the_pointer_alone() -> None:
     figure = cost_chart(found, Theme(), "megabytes", "Personal accuracy").figure
     marks = [t for t in figure.data if t.mode == "markers+text"]
     assert len(marks) == 12 and 0 < sum(bool(t.text[0]) for t in marks) < 12
-    assert not covered(figure, WIDE_COST_PLOT)
+    assert not any(covered(figure, width) for width in WIDE_COST_PLOTS)
     assert all(t.name.endswith("of a dozen marks") for t in marks)
 
 
@@ -165,9 +186,9 @@ def test_sixteen_variants_of_a_method_stay_apart_and_leave_the_plot_its_height()
     few, many = (line_chart(variants(n), Theme(), "Round", "", height=300).figure for n in (1, 16))
     looks = [(t.line.dash, t.marker.symbol) for t in many.data]
     assert len(set(looks)) == 16
-    assert few.layout.height == 300
+    assert few.layout.height == 300 + TOOLBAR
     rows = 16  # names as long as these have a row each
-    assert many.layout.height == 300 + 20 * (rows - 2)
-    plot = many.layout.height - 130 - 20 * (rows - 1)
+    assert many.layout.height == 300 + TOOLBAR + 20 * (rows - 2)
+    plot = many.layout.height - TOOLBAR - 130 - 20 * (rows - 1)
     assert plot >= 130
     assert many.layout.legend.y == -64 / plot

@@ -106,7 +106,7 @@ def test_a_missing_combination_is_a_gap(swept):
     less = sweeps.SweepFamily(fedot.title, fedot.method, fedot.fields, fedot.rows[1:])
     found = sweeps.sweep_grid(less, "method.config.blocks", "partition.alpha", {})
     assert sum(s is None for row in found.stats for s in row) == 1
-    chart = sweep_heatmap(found, Theme(), "Personal accuracy")
+    chart = sweep_heatmap(found, Theme(), "Personal accuracy", (0, 100))
     assert np.isnan(np.array(chart.figure.data[0].z, dtype=float)).sum() == 1
     assert "1 combination was not run" in chart.alt
 
