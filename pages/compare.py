@@ -11,6 +11,7 @@ from fedcore.papers.printed import printed_values
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
 from fedcore.plots.lines import line_chart, series_table
+from fedcore.reports.content import Choice as ReportChoice
 from fedcore.results import curves, diagnostics
 from fedcore.results.comparison import (
     Comparison,
@@ -31,7 +32,7 @@ from fedcore.results.panels.comparison import (
 from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import controls, cost, exports, published, summary, sweep
+from pages.compare_view import controls, cost, exports, published, report, summary, sweep
 from pages.compare_view.controls import Choice, Version
 from pages.widgets import charts, demo, markup, session, viewport
 
@@ -220,8 +221,10 @@ def page() -> None:
     store = session.store()
     title, chosen = st.columns([1, 4], vertical_alignment="center")
     title.title("Compare")
-    with chosen:
-        experiments = controls.choose_experiments(store)
+    with chosen.container(horizontal=True, vertical_alignment="bottom"):
+        with st.container(width="stretch"):
+            experiments = controls.choose_experiments(store)
+        beside = st.container(width="content")
     if not experiments:
         st.info("Choose experiments above; finished runs appear here as tables, heatmaps and curves.")
         if not store.experiments.all():
@@ -232,6 +235,11 @@ def page() -> None:
     if not shown.groups:
         controls.nothing_finished(experiments, choice.where)
         return
+    reported = ReportChoice(
+        choice.rule, choice.metric, choice.baseline, choice.test, choice.unfinished, choice.where
+    )
+    with beside:
+        report.page_button(store, experiments, reported)
     every = tuple((r.id, r.state) for e in store.experiments.all() for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(
@@ -251,11 +259,7 @@ def page() -> None:
         "Export": lambda: exports.draw(
             store,
             experiments,
-            choice.rule,
-            choice.baseline,
-            choice.test,
-            choice.unfinished,
-            choice.where,
+            reported,
             bool(printed_beside(shown, experiments, choice.version).values),
         ),
     }
@@ -264,6 +268,11 @@ def page() -> None:
         if tab.open:
             with tab:
                 draw[name]()
+    reported = ReportChoice(
+        choice.rule, choice.metric, choice.baseline, choice.test, choice.unfinished, choice.where
+    )
+    with beside:
+        report.page_button(store, experiments, reported)
     for note in shown.notes:
         st.caption(f":material/info: {markup.md(note)}")
 

@@ -21,6 +21,7 @@ from fedcore.cli import (
     presets,
     published,
     queue,
+    report,
     results,
     run,
     store,
@@ -38,7 +39,20 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for noun in (run, queue, results, store, database, checkpoints, data, methods, presets, published, app):
+for noun in (
+    run,
+    queue,
+    results,
+    report,
+    store,
+    database,
+    checkpoints,
+    data,
+    methods,
+    presets,
+    published,
+    app,
+):
     application.add_typer(noun.commands)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import streamlit as st
 
 from fedcore.papers.printed import printed_values
+from fedcore.reports.content import Choice
 from fedcore.results.exports import latex, tables
-from fedcore.results.metrics import RULES, Rule
+from fedcore.results.metrics import RULES
 from fedcore.results.printed import nothing_printed
-from fedcore.results.statistics import Test
 from fedcore.store import ExperimentRow, Store
+from pages.compare_view import report
 
 
 def _checked(store: Store, ids: Sequence[int], text: str) -> str:
@@ -24,11 +25,7 @@ def _checked(store: Store, ids: Sequence[int], text: str) -> str:
 def draw(
     store: Store,
     experiments: Sequence[ExperimentRow],
-    rule: Rule,
-    baseline: str | None,
-    test: Test,
-    unfinished: bool,
-    where: str,
+    choice: Choice,
     in_print: bool,
 ) -> None:
     """Draw a button per file and the LaTeX table.
@@ -36,7 +33,7 @@ def draw(
     Args:
         in_print: whether papers print any of these values.
     """
-    ids = [e.id for e in experiments]
+    ids, rule, where = [e.id for e in experiments], choice.rule, choice.where
     name, mark = "-".join(e.name for e in experiments), tables.fingerprint(experiments)
     wanted = in_print and st.toggle(
         "Published values in the LaTeX table", value=True, key="latex_printed", bind="query-params",
@@ -51,17 +48,19 @@ def draw(
         store,
         ids,
         rule,
-        unfinished=unfinished,
+        unfinished=choice.unfinished,
         printed=columns,
         digits=2 if digits is None else digits,
         where=where,
     )
-    shared: dict[str, Any] = {"unfinished": unfinished, "printed": printed, "where": where}
-    summary_csv = partial(tables.table_csv, store, ids, "summary", rule, baseline, test=test, **shared)
+    shared: dict[str, Any] = {"unfinished": choice.unfinished, "printed": printed, "where": where}
+    summary_csv = partial(
+        tables.table_csv, store, ids, "summary", rule, choice.baseline, test=choice.test, **shared
+    )
     summary_json = partial(tables.summary_json, store, ids, rule, **shared)
 
     def other(name: tables.TableName) -> Callable[[], str]:
-        return partial(tables.table_csv, store, ids, name, rule, unfinished=unfinished, where=where)
+        return partial(tables.table_csv, store, ids, name, rule, unfinished=choice.unfinished, where=where)
 
     files: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
         ("Summary CSV", "summary", "csv", summary_csv),
@@ -75,6 +74,7 @@ def draw(
         ("Summary JSON", "summary", "json", summary_json),
     )
     with st.container(horizontal=True):
+        report.folder_button(store, experiments, choice)
         for label, content, suffix, made in files:
             st.download_button(
                 label,
@@ -89,7 +89,8 @@ def draw(
         "Domains: one row per method, one column per domain. Configs: one row per method with all fields. "
         "Breakdowns: one row per method and domain or client. The column row is the same in these four. "
         "Rounds: one row per run, round, split, model and test set, with counts. Clients: one row per run, "
-        "round and client. Whole experiment: everything that was recorded, for import into another FedLens "
+        "round and client. Report folder: all of these, the report as HTML, and figures as PDF and SVG. "
+        "Whole experiment: everything that was recorded, for import into another FedLens "
         "(`fedlens import FILE.json`). To save a chart, use the camera in its menu."
     )
     st.code(table, language="latex", wrap_lines=True)

@@ -11,6 +11,7 @@ PICTURE = FOLDER / "rooms.svg"
 PURPOSES = {
     "pages": "the dashboard: widgets in, charts out",
     "cli": "the command fedlens, one file per noun",
+    "reports": "a comparison as one file that needs no server, or as a folder",
     "papers": "published values, and the experiments that reproduce them",
     "plots": "numbers in, plotly figures out",
     "results": "tables, statistics, curves and exports, from recorded cells",
@@ -30,7 +31,7 @@ PURPOSES = {
 """A room's purpose; the small modules that every room may use are named only."""
 GROUPS = {
     "front ends": ("#1d5fa6", ("pages", "cli")),
-    "results": ("#0f6f68", ("papers", "plots", "results")),
+    "results": ("#0f6f68", ("reports", "papers", "plots", "results")),
     "record": ("#9a4a12", ("jobs", "store", "cluster")),
     "training": ("#6741b5", ("engine", "config", "methods", "federation", "clip", "cache")),
     "data": ("#4c6a1e", ("data",)),

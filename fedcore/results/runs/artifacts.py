@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -88,7 +89,9 @@ def repeat_command(file: str, environment: Mapping[str, object]) -> str:
     if environment.get("device") != "cpu":
         return f"fedlens run {file}"
     threads = environment.get("threads")
-    return f"{f'FEDLENS_THREADS={threads} ' if threads else ''}fedlens run {file} --device cpu"
+    return (
+        f"{f'FEDLENS_THREADS={shlex.quote(str(threads))} ' if threads else ''}fedlens run {file} --device cpu"
+    )
 
 
 def run_toml(store: Store, run_id: int) -> str:
@@ -110,7 +113,8 @@ def trained_with(environment: Mapping[str, object]) -> str:
     if "fedlens" not in environment:
         return "Trained with a FedLens that did not record its version"
     commit = f", commit {environment['commit']}" if "commit" in environment else ""
-    return f"Trained with FedLens {environment['fedlens']}{commit}"
+    said = f"Trained with FedLens {environment['fedlens']}{commit}"
+    return " ".join(said.split())  # one line whatever an imported database holds: it is a comment of files
 
 
 @dataclass(frozen=True)

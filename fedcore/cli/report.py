@@ -1,0 +1,67 @@
+"""``report``: a comparison as one HTML file, or as a folder with figures and tables for a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedcore.cli.options import DONE, Database, Where, with_common_options
+from fedcore.errors import FedLensError
+
+commands = typer.Typer()
+HTML_SUFFIXES = (".html", ".htm")
+
+
+@commands.command("report")
+@with_common_options
+def report(
+    ids: Annotated[list[int], typer.Argument(metavar="ID", help="Experiments")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="A new folder for all files, or FILE.html for the page alone"),
+    ],
+    baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Method to compare with")] = None,
+    test: Annotated[
+        Literal["t", "wilcoxon"] | None,
+        typer.Option(help="Paired test over seeds against the baseline (default: t)"),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Metric of the differences (default: the first of the table)")
+    ] = None,
+    rule: Annotated[
+        Literal["last", "best", "mean10"],
+        typer.Option(help="Reported round: the last, the best on validation, or the mean of the last ten"),
+    ] = "last",
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Include runs that have not done all their rounds")
+    ] = False,
+    where: Where = "",
+    db: Database = None,
+) -> int:
+    """Write a report that opens in a browser without FedLens: table, heatmaps, curves, configs."""
+    from fedcore.reports.content import Choice, read_report
+    from fedcore.reports.folder import report_files, write_folder
+    from fedcore.reports.page import report_html
+    from fedcore.results.metrics import METRICS, Metric
+    from fedcore.store import Store
+
+    if test is not None and baseline is None:
+        raise FedLensError("name the method to test against with --baseline", "test")
+    by: Metric | None = next((m for m in METRICS if m == metric), None)
+    if metric is not None and by is None:
+        raise FedLensError(f"no metric '{metric}'; choose one of {', '.join(METRICS)}", "metric")
+    store = Store(db)
+    content = read_report(store, ids, Choice(rule, by, baseline, test or "t", unfinished, where))
+    if output.suffix.lower() not in HTML_SUFFIXES:
+        write_folder(report_files(store, content), output)
+    else:
+        try:
+            output.write_text(report_html(content), encoding="utf-8")
+        except OSError as error:
+            raise FedLensError(
+                f"cannot write {output}: {error.strerror}; choose another file", "output"
+            ) from error
+    print(f"report of {content.name} in {output}")
+    return DONE

@@ -1,0 +1,136 @@
+"""The report as files: the HTML page, figures, LaTeX, CSV, JSON, and the script that repeats the runs."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedcore.errors import FedLensError
+from fedcore.papers.printed import printed_values
+from fedcore.reports import tables
+from fedcore.reports.citation import fedlens_bibtex
+from fedcore.reports.content import Report
+from fedcore.reports.figures import figure_files
+from fedcore.reports.page import report_html
+from fedcore.reports.reproduce import SCRIPT, reproduction_files
+from fedcore.results.exports import latex
+from fedcore.results.exports import tables as csv_tables
+from fedcore.store import Store
+
+PAGE = "report.html"
+FIGURES = "figures"
+_EXECUTABLE = 0o755
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+"""Date of all files in an archive, so that equal content gives equal bytes."""
+
+
+def report_files(store: Store, report: Report) -> dict[str, bytes]:
+    """Return all files of a report by path in the folder."""
+    ids = [e.id for e in report.experiments]
+    choice = report.choice
+    printed = partial(printed_values, experiments=[e.config for e in report.experiments])
+    rule = choice.rule
+    kept: Any = {"unfinished": choice.unfinished, "where": choice.where}
+
+    def table(name: csv_tables.TableName) -> str:
+        return csv_tables.table_csv(store, ids, name, rule, **kept)
+
+    texts = {
+        PAGE: report_html(report),
+        "summary.tex": latex.summary_latex(store, ids, rule, **kept, printed=printed),
+        "summary.csv": csv_tables.table_csv(
+            store,
+            ids,
+            "summary",
+            rule,
+            choice.baseline,
+            test=choice.test,
+            printed=printed,
+            **kept,
+        ),
+        **{f"{name}.csv": table(name) for name in ("domains", "configs", "breakdowns")},
+        "rounds.csv": csv_tables.rounds_csv(store, ids, choice.where),
+        "clients.csv": csv_tables.clients_csv(store, ids, choice.where),
+        "summary.json": csv_tables.summary_json(store, ids, rule, **kept, printed=printed),
+        "experiments.json": store.experiments.to_json(ids),
+        "citation.bib": fedlens_bibtex(),
+        **reproduction_files(store, report),
+    }
+    files = {name: text.encode() for name, text in texts.items()}
+    for number, section in enumerate(report.sections, 1):
+        for shown in section.figures:
+            name = f"{FIGURES}/{number}-{_slug(shown.name)}"
+            files |= {f"{name}.{suffix}": content for suffix, content in figure_files(shown).items()}
+    files["README.txt"] = _readme(report, files).encode()
+    return files
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "figure"
+
+
+def _readme(report: Report, files: Mapping[str, bytes]) -> str:
+    """Say what each file is."""
+    said = {
+        PAGE: "the whole comparison; opens from disk, without server or network",
+        f"{FIGURES}/": "matrices and curves as PDF and SVG at the width of one or two columns",
+        "summary.tex": "the table for a paper, with booktabs",
+        "summary.csv": "a row per method and metric, with the test against the baseline",
+        "domains.csv": "a row per method, a column per domain",
+        "configs.csv": "a row per method, a column per field of its config",
+        "breakdowns.csv": "a row per method and domain or client",
+        "rounds.csv": "every recorded accuracy, with counts",
+        "clients.csv": "a row per run, round and client",
+        "summary.json": "the summary, with config and environment of every run",
+        "experiments.json": "everything recorded; `fedlens import` reads it",
+        SCRIPT: "trains these runs again (see its first lines)",
+        "citation.bib": "how to cite FedLens",
+    }
+    settings = [f"{i}: {s.title}" for i, s in enumerate(report.sections, 1)]
+    papers = [f"{title}: {source}" for title, source in tables.sources(report)]
+    parts = [
+        [f"Report of {report.name}"],
+        [f"{name:<18}{text}" for name, text in said.items() if name.endswith("/") or name in files],
+        ["The number at the beginning of a figure's name is its setting:", *settings],
+        ["Papers of the methods:", *papers] if papers else [],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of a report into a folder that is new or empty.
+
+    Raises:
+        FedLensError: field ``output``, when the folder holds something already or cannot be written.
+    """
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FedLensError(f"{folder} is not an empty folder; name a new one", "output")
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            if name == SCRIPT and os.name == "posix":
+                path.chmod(_EXECUTABLE)
+    except OSError as error:
+        raise FedLensError(
+            f"cannot write {folder}: {error.strerror}; choose another folder", "output"
+        ) from error
+
+
+def zipped(files: Mapping[str, bytes], folder: str) -> bytes:
+    """Return the files as one ZIP archive with a folder of this name."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(f"{folder}/{name}", _ZIP_DATE)
+            entry.external_attr = (_EXECUTABLE if name == SCRIPT else 0o644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+    return buffer.getvalue()

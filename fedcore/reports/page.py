@@ -1,0 +1,146 @@
+"""The report as one HTML file: it opens from disk, asks the network for nothing and runs only its own script.
+
+Text of users is escaped by Jinja, and in the data of charts for JSON and for plotly. The file's Content
+Security Policy forbids every request, and every script but the two that it holds and names by their digests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import jinja2
+from markupsafe import Markup
+
+import fedcore
+from fedcore.paths import ASSETS
+from fedcore.plots import heatmaps, lines
+from fedcore.plots.chart import Chart
+from fedcore.plots.theme import Theme, apply_theme
+from fedcore.reports import tables
+from fedcore.reports.citation import fedlens_bibtex
+from fedcore.reports.content import Curves, Heatmaps, Report
+from fedcore.reports.tables import Cell, Table
+from fedcore.results.exports.summary import summary_rows
+from fedcore.results.metrics import METRICS, RULES
+from fedcore.results.runs.artifacts import trained_with
+
+WIDTH = 1100
+"""Width in pixels for which charts are laid out; they follow the window."""
+PANELS_BESIDE_EACH_OTHER = 3
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart of the page with its text alternative and its numbers as a table."""
+
+    title: str
+    chart: Chart
+    numbers: Sequence[Table]
+
+    @property
+    def json(self) -> Markup:
+        """The figure as JSON within a script element, which no text in it can end."""
+        return _json_in_script(self.chart.figure.to_json())
+
+    @property
+    def height(self) -> int:
+        """The height in pixels, reserved until the chart is drawn."""
+        return int(self.chart.figure.layout.height)
+
+
+def report_html(report: Report) -> str:
+    """Return the report as the text of one HTML file."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS / "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    scripts = [_plotly(), (ASSETS / "report" / "report.js").read_text(encoding="utf-8")]
+    sections = [
+        {
+            "title": s.title,
+            "summary": tables.summary_table(report, s),
+            "breakdowns": tables.breakdown_tables(s),
+            "drawings": [draw(d) for d in s.figures],
+        }
+        for s in report.sections
+    ]
+    names = {e.id: e.name for e in report.experiments}
+    rows = summary_rows(report.comparison, names, report.choice.baseline, report.choice.test, report.printed)
+    return environment.get_template("report.html.j2").render(
+        policy=content_security_policy(scripts),
+        style=Markup((ASSETS / "report" / "report.css").read_text(encoding="utf-8")),
+        scripts=[Markup(s) for s in scripts],
+        report=report,
+        sections=sections,
+        metric=METRICS[report.metric],
+        rule=RULES[report.comparison.rule],
+        notices=tables.notices(report),
+        configs=tables.config_tables(report),
+        environment=tables.environment_table(report),
+        runs=tables.runs_table(report),
+        sources=tables.sources(report),
+        bibtex=fedlens_bibtex(),
+        trained=list(dict.fromkeys(trained_with(e) for e in report.environments.values() if e)),
+        data=_json_in_script(json.dumps(rows, ensure_ascii=False, allow_nan=False)),
+        version=fedcore.__version__,
+        written=time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def draw(shown: Heatmaps | Curves) -> Drawing:
+    """Draw the chart of some matrices or lines, in the light theme, which prints."""
+    theme = Theme()
+    if isinstance(shown, Curves):
+        chart = lines.line_chart(shown.series, theme, shown.x_title, "Accuracy", height=420)
+        numbers = [_numbers(shown.title, lines.series_table(shown.series, shown.x_title, "%"))]
+    else:
+        columns = 1 if len(shown.panels) == 1 else PANELS_BESIDE_EACH_OTHER
+        if shown.kind == "difference":
+            chart = heatmaps.difference_grid(shown.panels, theme, columns, WIDTH)
+        else:
+            chart = heatmaps.heatmap_grid(shown.panels, theme, columns, width=WIDTH)
+        numbers = [_numbers(p.title, heatmaps.panel_table(p)) for p in shown.panels]
+    apply_theme(chart.figure, theme)
+    chart.figure.update_layout(template="none")
+    return Drawing(shown.title, chart, numbers)
+
+
+def _numbers(title: str, columns: Mapping[str, Sequence[object]]) -> Table:
+    rows = [
+        [Cell(tables.NONE if value is None else str(value)) for value in row]
+        for row in zip(*columns.values(), strict=True)
+    ]
+    return Table(title, [(name, i > 0) for i, name in enumerate(columns)], rows)
+
+
+def content_security_policy(scripts: Sequence[str]) -> str:
+    """Return a policy that allows these scripts and inline styles, and no request at all."""
+    digests = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _json_in_script(text: str) -> Markup:
+    """Return JSON that an HTML parser reads as it is: no text in it can end the element or open a comment."""
+    return Markup(text.replace("<", "\\u003c"))
+
+
+@cache
+def _plotly() -> str:
+    """Return the plotly.js of the installed plotly package."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())

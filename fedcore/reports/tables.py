@@ -1,0 +1,288 @@
+"""The tables of a report as text cells, with the marks and tests that the page Compare shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedcore.methods import registry
+from fedcore.reports.content import Report, Section
+from fedcore.results.comparison import (
+    CAVEAT_MARK,
+    Group,
+    config_differences,
+    difference,
+    partial_fields,
+    ranks,
+    reason_not_comparable,
+    significance,
+)
+from fedcore.results.metrics import (
+    BREAKDOWNS,
+    METRIC_HEADINGS,
+    METRIC_HELP,
+    RULES,
+    Breakdown,
+    Metric,
+    value_per_seed,
+)
+from fedcore.results.printed import MARKS
+from fedcore.results.runs.artifacts import environment_texts
+from fedcore.results.statistics import TESTS, PairedTest, Stat, group_by, signed
+
+DIGITS = 2
+"""Decimals of the accuracies, as in the LaTeX table."""
+NONE = "–"  # noqa: RUF001 - a dash, not a minus sign
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table.
+
+    Attributes:
+        value: the number behind the text, unrounded, for readers that are programs.
+        help: what a pointer on the cell shows.
+        mark: how the text is set: ``best``, ``second``, or as usual.
+    """
+
+    text: str
+    value: float | None = None
+    help: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report.
+
+    Attributes:
+        columns: title of each, and whether it holds numbers.
+    """
+
+    title: str
+    columns: Sequence[tuple[str, bool]]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+
+
+def summary_table(report: Report, section: Section) -> Table:
+    """Return mean and spread of every row and metric, and the test against the baseline."""
+    groups, baseline, metric = section.groups, section.baseline, report.metric
+    printed = report.printed.metrics(groups)
+    columns = [("Method", False)]
+    for m in section.metrics:
+        columns.append((f"{METRIC_HEADINGS[m]}, %", True))
+        columns += [(f"{METRIC_HEADINGS[m]} printed, %", True)] if m in printed else []
+    if baseline is not None:
+        columns += [(f"{METRIC_HEADINGS[metric]}: difference, points", True), ("p (Holm)", True)]
+    columns += [("Seeds (n)", True), ("Rounds", True)]
+    marks = {m: ranks(groups, m, DIGITS) for m in section.metrics}
+    tested = {} if baseline is None else significance(groups, baseline, metric, report.choice.test)
+    rows = []
+    for group in groups:
+        cells = [Cell(group.label + (f" {CAVEAT_MARK}" if group.caveat else ""), help=group.caveat)]
+        for m in section.metrics:
+            cells.append(_accuracy(group, m, marks[m]))
+            cells += [_printed(report, group, m)] if m in printed else []
+        if baseline is not None:
+            cells += _against(group, baseline, metric, tested.get(group.key))
+        counts = sorted({group.stats[m].n for m in section.metrics if m in group.stats}, reverse=True)
+        cells += [Cell("/".join(map(str, counts)) or "0"), Cell(_rounds(group))]
+        rows.append(cells)
+    return Table(f"Summary of {section.title}", columns, rows, _summary_notes(report, section))
+
+
+def _accuracy(group: Group, metric: Metric, marks: tuple[set[str], set[str]]) -> Cell:
+    stat = group.stats.get(metric)
+    if stat is None:
+        return Cell(NONE)
+    seeds = value_per_seed(group.runs, metric).items()
+    return Cell(
+        stat.text(DIGITS),
+        stat.mean,
+        "; ".join(f"seed {seed}: {value:.{DIGITS}f}" for seed, value in seeds),
+        "best" if group.key in marks[0] else "second" if group.key in marks[1] else "",
+    )
+
+
+def _printed(report: Report, group: Group, metric: Metric) -> Cell:
+    values = report.printed.of(group, metric)
+    texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
+    reasons = dict.fromkeys(f"{v.source}, {v.method}: {v.comparability.text}" for v in values)
+    return Cell(" / ".join(texts) or "not printed", None, "; ".join(reasons))
+
+
+def _against(group: Group, baseline: Group, metric: Metric, test: PairedTest | None) -> list[Cell]:
+    if group.key == baseline.key:
+        return [Cell("baseline"), Cell("")]
+    why = reason_not_comparable(group, baseline)
+    if why:
+        return [Cell(NONE), Cell("different protocol", help=why)]
+    gap = difference(group, baseline, metric)
+    if gap is None or test is None:
+        return [Cell(NONE), Cell(NONE)]
+    tested = f"{TESTS[test.test]} over {test.n} seeds"
+    tested += "" if test.p is None else f"; uncorrected p {test.p:.3g}"
+    text = test.text.removeprefix("p = ").removeprefix("p ")
+    return [Cell(signed(gap, DIGITS) + " *" * test.significant, gap), Cell(text, test.adjusted, tested)]
+
+
+def _rounds(group: Group) -> str:
+    done, asked = {v.run.rounds_done for v in group.runs}, group.config.rounds
+    return str(asked) if done == {asked} else f"{min(done)} of {asked}"
+
+
+def _summary_notes(report: Report, section: Section) -> list[str]:
+    several = any(len(g.seeds) > 1 for g in section.groups)
+    spread = (
+        "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
+    )
+    notes = [f"Test accuracy, {spread}; reported round: {RULES[report.comparison.rule]}."]
+    notes += [f"{METRIC_HEADINGS[m]}: {METRIC_HELP[m]}." for m in section.metrics]
+    if section.baseline is not None:
+        notes.append(
+            f"* significant at 5 %: {TESTS[report.choice.test]}, two-sided, over the seeds that both rows "
+            "have; p is Holm-corrected for all tested rows of the table."
+        )
+    elif report.choice.baseline is not None:
+        notes.append(f"The baseline {report.choice.baseline} has no run in this setting.")
+    printed = report.printed.of_rows(section.groups)
+    if printed.values:
+        notes.append(f"Printed: {'; '.join(printed.sources)}.")
+        marks = {v.comparability.mark for v in printed.all}
+        if MARKS["with a caveat"] in marks:
+            notes.append(
+                f"{MARKS['with a caveat']} with a caveat: the paper can be read in more than one way."
+            )
+        if MARKS["not comparable"] in marks:
+            notes.append(f"{MARKS['not comparable']} not comparable: ours measures something else.")
+    against = [f"{v.source}, {v.method}: {v.comparability.text}" for v in printed.all if v.comparability.mark]
+    return notes + list(dict.fromkeys(against))
+
+
+def breakdown_tables(section: Section) -> list[Table]:
+    """Return the accuracies by domain, client and held-out domain, a column per name."""
+    tables = []
+    for part in BREAKDOWNS:
+        stats = {g.key: g.breakdowns.get(part, {}) for g in section.groups}
+        names = list(dict.fromkeys(name for by_name in stats.values() for name in by_name))
+        if names:
+            tables.append(_breakdown_table(section, part, names))
+    return tables
+
+
+def _breakdown_table(section: Section, part: Breakdown, names: Sequence[str]) -> Table:
+    rows = [
+        [Cell(g.label), *(_stat(g.breakdowns.get(part, {}).get(name)) for name in names)]
+        for g in section.groups
+    ]
+    return Table(f"{BREAKDOWNS[part]}, %", [("Method", False), *((name, True) for name in names)], rows)
+
+
+def _stat(stat: Stat | None) -> Cell:
+    return Cell(NONE) if stat is None else Cell(stat.text(DIGITS), stat.mean)
+
+
+def config_tables(report: Report) -> list[Table]:
+    """Return the fields that differ between rows, those that only some have, and those that all share."""
+    groups = report.comparison.groups
+    several = len(report.comparison.settings) > 1
+    titles = report.comparison.settings
+    names = [f"{g.label} ({titles[g.setting]})" if several else g.label for g in groups]
+    differing = config_differences(groups)
+    tables = []
+    if differing:
+        rows = [[Cell(f), *(Cell(text or NONE) for text in row)] for f, row in differing.items()]
+        tables.append(Table("Config fields that differ", _texts("Field", *names), rows))
+    partial = partial_fields(groups)
+    if partial:
+        by_key = {g.key: name for g, name in zip(groups, names, strict=True)}
+        rows = [
+            [Cell(", ".join(dict.fromkeys(by_key[k] for k in keys))), Cell(f), Cell(text)]
+            for keys, fields in partial.items()
+            for f, text in fields.items()
+        ]
+        tables.append(
+            Table("Config fields that only some methods have", _texts("Method", "Field", "Value"), rows)
+        )
+    return tables
+
+
+def environment_table(report: Report) -> Table:
+    """Return the recorded conditions; where runs differ, each value names its runs."""
+    values: dict[str, dict[str, list[int]]] = {}
+    for run in report.runs:
+        for title, text in environment_texts(report.environments[run.id]).items():
+            values.setdefault(title, {}).setdefault(text, []).append(run.id)
+    known = {run.id for run in report.runs if report.environments[run.id]}
+    rows = [
+        [Cell(title), Cell(text), Cell("all" if set(ids) == known else _ranges(ids))]
+        for title, by_text in values.items()
+        for text, ids in by_text.items()
+    ]
+    return Table("Environment of the runs", _texts("Condition", "Value", "Runs"), rows)
+
+
+def runs_table(report: Report) -> Table:
+    """Return all runs of the experiments, and whether their numbers are in the tables."""
+    labels = {v.run.id: (g.label, v) for g in report.comparison.groups for v in g.runs}
+    rows = []
+    for run in report.runs:
+        label, result = labels.get(run.id, (run.label, None))
+        personal = None if result is None else result.values["personal"]
+        rows.append(
+            [
+                Cell(str(run.id)),
+                Cell(str(run.experiment_id)),
+                Cell(label),
+                Cell(str(run.seed)),
+                Cell(run.held_out or NONE),
+                Cell(run.state),
+                Cell("left out" if result is None else result.rounds_text),
+                Cell(NONE) if personal is None else Cell(f"{personal:.{DIGITS}f}", personal),
+            ]
+        )
+    columns = [
+        ("Run", True), ("Experiment", True), ("Method", False), ("Seed", True), ("Held out", False),
+        ("State", False), ("Reported round", False), ("Personal accuracy, %", True),
+    ]  # fmt: skip
+    return Table("All runs", columns, rows)
+
+
+def notices(report: Report) -> list[str]:
+    """Return what a reader must know: of the comparison, then of single runs."""
+    said = [(str(n["message"]), run.id) for run in report.runs for n in run.notices]
+    said += [
+        (f"{run.state}: {run.status_text}", run.id)
+        for run in report.runs
+        if run.state in ("failed", "stopped", "interrupted") and run.status_text
+    ]
+    by_text = group_by(said, lambda pair: pair[0])
+    return [
+        *report.comparison.notes,
+        *(f"Run {_ranges([run for _, run in same])}: {text}" for text, same in by_text.items()),
+    ]
+
+
+def sources(report: Report) -> list[tuple[str, str]]:
+    """Return title and paper of each method that has a row."""
+    known = registry.load_all()
+    names = dict.fromkeys(g.method for g in report.comparison.groups)
+    return [
+        (known[n].about.title, known[n].about.source) for n in names if n in known and known[n].about.source
+    ]
+
+
+def _texts(*titles: str) -> list[tuple[str, bool]]:
+    return [(title, False) for title in titles]
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return numbers with runs of neighbours joined: ``1 to 3, 7``."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join(f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)

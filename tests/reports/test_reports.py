@@ -1,0 +1,253 @@
+"""A report holds the database's numbers, runs nothing of its users' text, and asks nobody for anything."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sqlite3
+import subprocess
+import xml.etree.ElementTree as ET
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import MethodEntry, load
+from fedcore.errors import FedLensError
+from fedcore.reports.content import Choice, Report, read_report
+from fedcore.reports.figures import figure_files
+from fedcore.reports.folder import report_files, write_folder, zipped
+from fedcore.reports.page import report_html
+from fedcore.reports.tables import notices
+from fedcore.results.comparison import compare
+from fedcore.results.exports import tables
+from fedcore.store import Store
+from fedcore.store.database import writing
+from tests.support import fill
+
+HOSTILE = '"><script>window.owned=1</script><img src=x onerror="window.owned=1">{{ 7*7 }} $(touch owned) `id`'
+BASELINE = "$x_{$ & <b>%"
+
+
+class Page(HTMLParser):
+    """The start tags of a page, its scripts by type, and the cells of its tables by caption."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[list[str]] = []
+        self.tables: dict[str, list[list[Cell]]] = {}
+        self._inside = self._caption = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append([dict(attrs).get("type") or "", ""])
+        elif tag == "caption":
+            self._caption = ""
+        elif tag == "tr":
+            self.tables.setdefault(self._caption, []).append([])
+        elif tag in ("td", "th"):
+            self.tables[self._caption][-1].append(Cell(dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1][1] += data
+        elif self._inside == "caption":
+            self._caption += data
+        elif self._inside in ("td", "th"):
+            self.tables[self._caption][-1][-1].text += data
+
+
+class Cell:
+    """A cell's text, and the number behind it."""
+
+    def __init__(self, attributes: dict[str, str | None]) -> None:
+        self.text = ""
+        self.value = float(attributes.get("data-value") or "nan")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished experiment whose name, labels and environment try to become HTML, LaTeX or shell."""
+    db = tmp_path_factory.mktemp("hostile") / "runs.db"
+    entries = (MethodEntry(name="fedot", label=HOSTILE), MethodEntry(name="promptfl", label=BASELINE))
+    experiment = fill.an_experiment(HOSTILE, ("fedot",), (1,), 2)
+    fill.done(db, experiment.model_copy(update={"methods": entries}))
+    environment = {"device": "cpu", "threads": "1; touch owned", "fedlens": f"{HOSTILE}\ntouch owned"}
+    noted = [{"message": HOSTILE, "repeats_exactly": True}]
+    with writing(db) as database:
+        database.execute(
+            "UPDATE runs SET environment=?, notices=?", [json.dumps(environment), json.dumps(noted)]
+        )
+    return db
+
+
+def content(db: Path, **choice: object) -> Report:
+    return read_report(Store(db), [1], Choice(**choice))
+
+
+OWN_CELLS = (
+    "FROM accuracy a JOIN runs r ON r.id = a.run_id WHERE r.experiment_id = 1 AND r.label = ? "
+    "AND a.split = 2 AND a.stage = 1 AND a.round = r.rounds_done"
+)
+
+
+def from_counts(db: Path, what: str, condition: str, *values: object) -> float:
+    connection = sqlite3.connect(db)
+    (value,) = connection.execute(f"SELECT {what} {OWN_CELLS} AND {condition}", values).fetchone()
+    connection.close()
+    return float(value)
+
+
+def personal(db: Path, label: str) -> float:
+    """Mean of own models on own samples over clients and seeds: all have equally many."""
+    return from_counts(db, "avg(100.0 * a.correct / a.total)", "a.model = a.test_set", label)
+
+
+def test_the_table_has_the_numbers_of_the_database(filled: Path) -> None:
+    page = Page(report_html(content(filled, baseline="PromptFL", metric="personal")))
+    header, *rows = next(rows for title, rows in page.tables.items() if title.startswith("Summary of"))
+    titles = [cell.text for cell in header]
+    column, gap = titles.index("Personal, %"), titles.index("Personal: difference, points")
+    for row in rows:
+        label, expected = row[0].text, personal(filled, row[0].text)
+        assert row[column].value == pytest.approx(expected), label
+        assert row[column].text.startswith(f"{expected:.2f} ± ")
+        if label != "PromptFL":
+            assert row[gap].value == pytest.approx(expected - personal(filled, "PromptFL"))
+    summary = next(
+        i for i, (_, a) in enumerate(t for t in page.tags if t[0] == "script") if a.get("id") == "summary"
+    )
+    means = {r["label"]: r["mean"] for r in json.loads(page.scripts[summary][1]) if r["metric"] == "personal"}
+    assert means == {label: pytest.approx(personal(filled, label), abs=1e-5) for label in means}
+    assert len(means) == len(rows) == 5
+
+
+def test_the_heatmaps_have_the_cells_of_the_database(filled: Path) -> None:
+    models = next(h for h in content(filled).sections[0].heatmaps if h.name == "models")
+    panel = next(p for p in models.panels if p.title == "FedOT")
+    named = (
+        "a.{0} = (SELECT entity FROM entities e WHERE e.run_id = r.id AND e.kind = 'client' AND e.name = ?)"
+    )
+    where = f"{named.format('model')} AND {named.format('test_set')}"
+    for i, model in enumerate(panel.rows[1:], 1):  # the first row is the global model
+        for j, test_set in enumerate(panel.columns):
+            expected = from_counts(
+                filled, "avg(100.0 * a.correct / a.total)", where, "FedOT", model, test_set
+            )
+            assert panel.values[i, j] == pytest.approx(expected)
+
+
+def test_text_of_users_stays_text(hostile: Path) -> None:
+    page = Page(report_html(content(hostile)))
+    running = [text for kind, text in page.scripts if not kind]
+    assert len(running) == 2, "plotly and the script that draws"
+    assert not any("window.owned" in text for text in running)
+    assert not {tag for tag, _ in page.tags} & {"img", "iframe", "object", "link", "base", "form"}
+    for _, attributes in page.tags:
+        assert not any(name == "src" or name.startswith("on") for name in attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    assert all(json.loads(text) for kind, text in page.scripts if kind)
+
+
+def test_the_policy_names_both_scripts_and_forbids_all_else(filled: Path) -> None:
+    page = Page(report_html(content(filled)))
+    policy = next(a["content"] or "" for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
+    script = next(part for part in policy.split(";") if "script-src" in part)
+    assert policy.startswith("default-src 'none'") and "http" not in policy
+    assert script.count("'sha256-") == 2 and "unsafe" not in script
+
+
+@pytest.fixture(scope="module")
+def files(hostile: Path) -> dict[str, bytes]:
+    return report_files(Store(hostile), content(hostile, baseline=BASELINE))
+
+
+def test_the_folder_has_the_files_of_the_exports(
+    hostile: Path, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    store = Store(hostile)
+    assert files["summary.csv"].decode() == tables.table_csv(store, [1], baseline=BASELINE)
+    assert files["configs.csv"].decode() == tables.table_csv(store, [1], "configs")
+    assert json.loads(files["summary.json"])["summary"]
+    folder = tmp_path / "report"
+    write_folder(files, folder)
+    assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == set(files)
+    with pytest.raises(FedLensError, match="not an empty folder"):
+        write_folder(files, folder)
+    with zipfile.ZipFile(io.BytesIO(zipped(files, "a report"))) as archive:
+        assert {n.removeprefix("a report/") for n in archive.namelist()} == set(files)
+
+
+def test_figures_have_the_width_of_a_column_and_text_that_is_text(files: dict[str, bytes]) -> None:
+    figures = {name: made for name, made in files.items() if name.startswith("figures/")}
+    assert len({name.rsplit(".", 1)[0] for name in figures}) * 2 == len(figures) >= 14
+    for name, made in figures.items():
+        if name.endswith(".svg"):
+            drawing = ET.fromstring(made)
+            width = float(drawing.attrib["width"].removesuffix("pt")) / 72
+            assert width in (pytest.approx(3.33), pytest.approx(6.9)), name
+            texts = [e.text or "" for e in drawing.iter("{http://www.w3.org/2000/svg}text")]
+            assert BASELINE in texts or "difference" in name or "curves" in name, texts
+        else:
+            assert made.startswith(b"%PDF") and b"/Type3" not in made, name
+
+
+def test_equal_content_gives_equal_figures(hostile: Path, files: dict[str, bytes]) -> None:
+    (section,) = content(hostile, baseline=BASELINE).sections
+    for shown in (section.heatmaps[0], section.curves[0]):
+        made = figure_files(shown)
+        assert made == {suffix: files[f"figures/1-{shown.name}.{suffix}"] for suffix in made}
+
+
+def test_the_script_trains_every_run_again(files: dict[str, bytes], tmp_path: Path) -> None:
+    """A stand-in for the command writes down its arguments; nothing of a database becomes a command."""
+    folder, programs = tmp_path / "report", tmp_path / "bin"
+    write_folder(files, folder)
+    programs.mkdir()
+    fake = programs / "fedlens"
+    fake.write_text('#!/bin/sh\nprintf "%s|" "$@" >> ../called; echo >> ../called\n')
+    fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    subprocess.run([folder / "reproduce.sh"], check=True, env=environment, cwd=tmp_path)
+    called = [line.split("|")[:-1] for line in (tmp_path / "called").read_text("utf-8").splitlines()]
+    assert called[1:3] == [
+        ["run", f"runs/run-{i}.toml", "--device", "cpu", "--db", "reproduced.db"] for i in (1, 2)
+    ]
+    assert called[3][:3] == ["report", "1", "2"] and BASELINE in called[3]
+    assert not list(tmp_path.rglob("owned")), "a text of the database was run"
+    again = load(folder / "runs" / "run-1.toml")
+    assert again.methods[0].label == HOSTILE and again.seeds == (1,)
+
+
+def test_a_damaged_database_gives_no_report(hostile: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "runs.db"
+    with sqlite3.connect(hostile) as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+        target.execute("UPDATE accuracy SET correct = correct + 1 WHERE run_id = 2 AND model = 1")
+    with pytest.raises(FedLensError, match="is damaged"):
+        content(copy)
+
+
+def test_what_cannot_be_reported_is_said(filled: Path) -> None:
+    with pytest.raises(FedLensError, match="no method 'nobody'"):
+        content(filled, baseline="nobody")
+    with pytest.raises(FedLensError, match="no row has the metric 'generalisation'"):
+        content(filled, metric="generalisation")
+
+
+def test_a_report_says_which_runs_did_not_finish(filled: Path) -> None:
+    report = read_report(Store(filled), [2], Choice(unfinished=True))
+    assert any("failed: CUDA out of memory" in text for text in notices(report))
+    rows = compare(Store(filled), [2], unfinished=True).groups
+    assert [g.label for g in report.comparison.groups] == [g.label for g in rows]
+    listed = Page(report_html(report)).tables["All runs"][1:]
+    assert [int(row[0].text) for row in listed] == [r.id for r in Store(filled).runs.of_experiments([2])]
