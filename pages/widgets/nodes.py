@@ -20,7 +20,7 @@ HEADER = [
     ("Memory, GB", "num"),
     ("Load", "num"),
     ("Runs now", "prose"),
-    ("", "prose"),
+    ("State", "prose"),
 ]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fedcore.config import parse
@@ -14,10 +17,10 @@ from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from tests.support.cluster import step_until, supervisor_of, two_nodes
+from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
 from tests.support.jobs import recorded, row, wait_for
 
-ROUNDS = 6
+ROUNDS = 10
 
 
 def queue(db: Path, seeds: tuple[int, ...] = (1,), rounds: int = ROUNDS) -> tuple[int, ...]:
@@ -32,7 +35,7 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterWatch]:
     with two_nodes(tmp_path_factory.mktemp("cluster")) as cluster:
         watch = ClusterWatch(cluster.address)
         try:
-            wait_for(lambda: sum(state.problem is None for state in watch.states()) == 2)
+            wait_for(lambda: len(usable(watch)) == 2)
             yield watch
         finally:
             watch.close()
@@ -60,3 +63,29 @@ def test_two_runs_on_two_nodes_have_the_rows_of_runs_here(db, watch, expected):
     assert {run.device for run in runs} == {"alpha/cpu", "beta/cpu"}
     assert recorded(db, first) == expected[1]
     assert recorded(db, second) == expected[2]
+
+
+def worker_of(name: str) -> psutil.Process | None:
+    """The process of the node that trains a run: Ray gives it the name of the task."""
+    for process in psutil.process_iter(["cmdline"]):
+        title = " ".join(process.info["cmdline"] or [])
+        if title.startswith("ray::") and name in title:
+            return process
+    return None
+
+
+def test_a_run_whose_process_on_the_node_is_killed_goes_on_with_the_same_rows(db, watch, expected):
+    (run_id,) = queue(db)
+    with supervisor_of(db, watch) as supervisor:
+        step_until(supervisor, lambda: row(db, run_id).rounds_done >= 2)
+        process = worker_of(f"run-{run_id}-1")
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        step_until(supervisor, lambda: row(db, run_id).ended)
+        assert row(db, run_id).state == "interrupted"
+        assert "was killed; resume continues" in (row(db, run_id).status_text or "")
+        assert 2 <= row(db, run_id).rounds_done < ROUNDS
+        Store(db).runs.resume([run_id])
+        step_until(supervisor, lambda: row(db, run_id).ended)
+    assert (row(db, run_id).state, row(db, run_id).attempt) == ("done", 2)
+    assert recorded(db, run_id) == expected[1]

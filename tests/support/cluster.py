@@ -69,3 +69,8 @@ def step_until(supervisor: Supervisor, condition: Any, seconds: float = 120.0) -
         return condition()
 
     wait_for(stepped, seconds)
+
+
+def usable(watch: ClusterWatch) -> list[str]:
+    """The names of the nodes on which runs may start."""
+    return [state.node.name for state in watch.states() if state.problem is None]

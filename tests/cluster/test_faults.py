@@ -1,0 +1,115 @@
+"""What dies on a cluster loses at most the round in work: a node, the head, the supervisor."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcore.config import parse
+from fedcore.engine.plan import plan
+from fedcore.jobs import launcher
+from fedcore.jobs.cluster_watch import ClusterWatch
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.jobs.job import execute
+from fedcore.store import Store
+from fedcore.store.liveness import new_owner
+from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
+from tests.support.jobs import recorded, row, wait_for
+
+ROUNDS = 30
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def queue(db: Path, device: str = "auto") -> int:
+    config = {"lr": 0.01, "optimiser_state": "kept"}
+    chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
+    return Store(db).experiments.create(chosen, plan(chosen).runs, device=device).run_ids[0]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
+    db = tmp_path_factory.mktemp("here") / "runs.db"
+    Store(db).prepare()
+    run_id = queue(db)
+    claimed = Store(db).jobs.claim(new_owner(), "cpu")
+    assert claimed is not None
+    with Heartbeat(Store(db)) as heartbeat:
+        assert execute(claimed, heartbeat) == "done"
+    return recorded(db, run_id)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Any]:
+    with two_nodes(tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def watch(cluster: Any) -> Iterator[ClusterWatch]:
+    watch = ClusterWatch(cluster.address)
+    try:
+        wait_for(lambda: len(usable(watch)) == 2)
+        yield watch
+    finally:
+        watch.close()
+
+
+def test_a_run_goes_on_with_the_same_rows_when_its_node_has_returned(db, cluster, watch, expected):
+    run_id = queue(db, "beta")
+    with supervisor_of(db, watch) as supervisor:
+        step_until(supervisor, lambda: row(db, run_id).rounds_done >= 2)
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+        step_until(supervisor, lambda: row(db, run_id).ended)
+        assert row(db, run_id).state == "interrupted"
+        assert "the node beta is gone" in (row(db, run_id).status_text or "")
+        wait_for(lambda: usable(watch) == ["alpha"])
+        cluster.add_node(num_cpus=1, node_name="beta")
+        wait_for(lambda: usable(watch) == ["alpha", "beta"])
+        Store(db).runs.resume([run_id])
+        step_until(supervisor, lambda: row(db, run_id).ended)
+    assert row(db, run_id).state == "done"
+    assert recorded(db, run_id) == expected
+
+
+def test_a_head_that_dies_leaves_nothing_running(db, cluster, watch, expected):
+    run_id = queue(db)
+    with supervisor_of(db, watch) as supervisor:
+        step_until(supervisor, lambda: row(db, run_id).rounds_done >= 2)
+        cluster.head_node.kill_gcs_server(check_alive=False)
+        cluster.head_node.kill_raylet(check_alive=False)
+        step_until(supervisor, lambda: row(db, run_id).ended, 180)
+        assert row(db, run_id).state in ("interrupted", "done")
+
+
+def worker_process(db: Path, address: str) -> subprocess.Popen:
+    arguments = ["fedcore", "worker", "--ray", address, "--db", str(db)]
+    return launcher.start_detached(arguments, db.parent / "worker.log")
+
+
+def test_a_killed_supervisor_is_followed_by_another_and_rows_are_the_same(db, cluster, expected):
+    run_id = queue(db)
+    first = worker_process(db, cluster.address)
+    try:
+        wait_for(lambda: row(db, run_id).rounds_done >= 2 or row(db, run_id).ended, 240)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        wait_for(lambda: row(db, run_id).ended)
+        assert row(db, run_id).state == "interrupted"
+        done = row(db, run_id).rounds_done
+        assert 2 <= done < ROUNDS, (db.parent / "worker.log").read_text()
+    finally:
+        first.kill()
+    second = worker_process(db, cluster.address)
+    try:
+        wait_for(lambda: row(db, run_id).status == "interrupted")
+        Store(db).runs.resume([run_id])
+        wait_for(lambda: row(db, run_id).state == "done", 240)
+    finally:
+        second.terminate()
+        second.wait(60)
+    assert recorded(db, run_id) == expected
