@@ -197,7 +197,9 @@ def get(name: str, field: str = "methods") -> type[Method]:
     Raises:
         FedLensError: for an unknown name, with the nearest known ones.
     """
-    methods = load_all()
+    methods = known()
+    if name not in methods:
+        methods = load_all()
     if name not in methods:
         near = difflib.get_close_matches(name, methods, n=1)
         hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(methods)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from fedcore.methods import registry
@@ -55,9 +56,14 @@ def equivalent(value: PublishedValue) -> Equivalent | NoEquivalent:
     if value.method in PRINTED_ONLY:
         return NoEquivalent("method", PRINTED_ONLY[value.method])
     own = _BY_PAPER[value.paper.removesuffix("_conference")](value)
-    if own is None or own.name not in registry.load_all():
+    if own is None or own.name not in _method_names():
         return NoEquivalent("method", f"{value.method} is not implemented")
     return own
+
+
+@cache
+def _method_names() -> frozenset[str]:
+    return frozenset(registry.load_all())
 
 
 def _no_run(value: PublishedValue) -> str | None:

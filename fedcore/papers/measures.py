@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -22,15 +23,40 @@ from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, NamedCell, Stor
 
 
 class RunReader:
-    """Reads published metrics from the recorded runs of one store; the cells of a round are read once."""
+    """Reads published metrics from the recorded runs of one store; the cells of a round are read once.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        domains: the paper's domains as the catalog names them -> as the runs do, where these differ.
+    """
+
+    def __init__(self, store: Store, domains: Mapping[str, str] | None = None) -> None:
         self.store = store
+        self.domains = domains or {}
+        self._known: set[int] = set()
+        self._prefetched: dict[tuple[int, int, int], list[NamedCell]] = {}
         self.cells = cache(self._cells)
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
 
+    def domain(self, dataset: str, printed: str) -> str:
+        """Return a domain as the runs name it."""
+        name = DOMAINS[dataset][printed]
+        return self.domains.get(name, name)
+
     def _cells(self, run: int, round_: int, stage: int) -> list[NamedCell]:
+        if (run, round_, stage) in self._prefetched:
+            return self._prefetched[run, round_, stage]
         return self.store.cells.at_rounds({run: round_}, stage=stage)
+
+    def prefetch(self, results: Iterable[RunResult]) -> None:
+        """Read the cells of several runs after aggregation at once; for values that need all of them."""
+        new = [r for r in results if r.run.id not in self._known]
+        self._known.update(r.run.id for r in new)
+        for rounds in itertools.zip_longest(*(r.rounds for r in new)):
+            wanted = {r.run.id: n for r, n in zip(new, rounds, strict=True) if n is not None}
+            for run, round_ in wanted.items():
+                self._prefetched[run, round_, AFTER_AGGREGATION] = []
+            for cell in self.store.cells.at_rounds(wanted):
+                self._prefetched[cell.run_id, cell.round, AFTER_AGGREGATION].append(cell)
 
     def statistic(
         self, published: PublishedValue, runs: Iterable[RunResult], held_out: Sequence[str]
@@ -38,7 +64,7 @@ class RunReader:
         """Return a published metric's mean and spread over seeds; None if no seed has all the runs it needs.
 
         Args:
-            held_out: the domains that the experiment holds out in turn.
+            held_out: the domains that the paper's experiment holds out in turn.
         """
         by_seed: dict[int, dict[str | None, RunResult]] = {}
         for result in runs:
@@ -52,7 +78,7 @@ class RunReader:
         measure = MEASURES[published.metric]
         if not held_out:
             return measure(self, published, results[None]) if None in results else None
-        wanted = _held_out_of(published, held_out)
+        wanted = [self.domains.get(name, name) for name in held_out_of(published, held_out)]
         if (
             published.method == "Zero Shot"
             and published.metric == "comprehensive"
@@ -86,7 +112,7 @@ class RunReader:
 Measure = Callable[[RunReader, PublishedValue, RunResult], float | None]
 
 
-def _held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
+def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
     """Return the held-out domains whose runs a value averages: that of the setting or target, else all."""
     domain = published.target
     if "held out " in published.setting:  # Tables 7 and 8
@@ -99,8 +125,7 @@ def _held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str
 
 def _accuracy(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the mean over clients (of the target's domain) of their own models on their own test samples."""
-    names = DOMAINS.get(published.dataset, {})
-    domain = None if published.target == "avg" else names[published.target]
+    domain = None if published.target == "avg" else reader.domain(published.dataset, published.target)
     return reader.mean_accuracy(result, lambda cells: _own(cells, domain))
 
 
@@ -145,7 +170,7 @@ def _generalization(reader: RunReader, published: PublishedValue, result: RunRes
 def _personalization(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return P: the clients' models on their own domains, for one printed target or the mean over all."""
     if published.setting.startswith("held out") and published.target != "avg":
-        domain = DOMAINS.get(published.dataset, {})[published.target]
+        domain = reader.domain(published.dataset, published.target)
         return reader.mean_accuracy(result, lambda cells: [accuracy_by_domain(cells).get(domain)])
     return reader.mean_accuracy(result, lambda cells: [personalisation(cells, result.run.held_out)])
 

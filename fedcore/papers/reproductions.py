@@ -54,22 +54,22 @@ class Reproduction:
         if self.measured is None:
             return self.reason if self.status == "no single run" else self.status
         mark = self.comparability.mark if self.comparability else ""
-        return f"{self.measured.text(_digits(self.published.value))} {mark}".rstrip()
+        return f"{self.measured.text(digits_of(self.published.value))} {mark}".rstrip()
 
     @property
     def published_text(self) -> str:
         """The paper's value as the paper prints it."""
-        return Stat(self.published.value, self.published.std, 1).text(_digits(self.published.value))
+        return Stat(self.published.value, self.published.std, 1).text(digits_of(self.published.value))
 
     @property
     def difference(self) -> str:
         """Our value minus the published one, with its sign; empty where none may be taken."""
         if self.measured is None or (self.comparability or Comparability()).state == "not comparable":
             return ""
-        return signed(self.measured.mean - self.published.value, _digits(self.published.value))
+        return signed(self.measured.mean - self.published.value, digits_of(self.published.value))
 
 
-def _digits(value: float) -> int:
+def digits_of(value: float) -> int:
     """Return the number of decimals that the papers print: two for per cent, three for cosines."""
     return 2 if abs(value) >= 1 else 3
 

@@ -114,9 +114,9 @@ class Runs:
         """Return the version of each of these runs."""
         return self._versions(f"id IN {ID_LIST}", {"ids": as_json(run_ids)})
 
-    def versions_in_experiment(self, experiment_id: int) -> dict[int, RunVersion]:
-        """Return the version of each run of an experiment."""
-        return self._versions("experiment_id=:id", {"id": experiment_id})
+    def versions_in_experiment(self, experiment_id: int | None) -> dict[int, RunVersion]:
+        """Return the version of each run of an experiment, or of all experiments if it is None."""
+        return self._versions(":id IS NULL OR experiment_id=:id", {"id": experiment_id})
 
     def config(self, run_id: int) -> RunConfig:
         """Return the stored config that repeats a run."""

@@ -31,6 +31,11 @@ def _planner() -> Planner:
     return Planner()
 
 
+def request(experiment: Experiment) -> Future[PlanResult]:
+    """Return the plan of an experiment that is in no form, and start it if there is no fresh one."""
+    return _planner().request(experiment, f"{_texts_version(experiment)} {consent.version()}")
+
+
 def plan_form(values: Mapping[str, Any]) -> tuple[Experiment | None, Plan | None, FedLensError | None]:
     """Return the form's experiment and its plan, or the error; neither while the plan is being made."""
     content = {**values, "methods": [_without_none(entry) for entry in values["methods"]]}

@@ -1,4 +1,4 @@
-"""Redrawing on the page Live: the part that follows the runs is redrawn only when they have changed.
+"""Redrawing on the pages Live and Papers: what follows the runs is redrawn only when they have changed.
 
 ``st.fragment(run_every=2)`` reruns its part every two seconds, and each rerun has the browser go through all
 widgets of the page (about 0.1 s of processor time). Here the browser asks ``pulse``'s address instead.
@@ -18,10 +18,11 @@ _component = st.components.v2.component(
 HIDDEN = "<style>.st-key-live_clock { display: none; }</style>"
 
 
-def rerun_on_change(experiment: int, seen: str, every: float, longest: float | None) -> None:
+def rerun_on_change(experiment: int | None, seen: str, every: float, longest: float | None) -> None:
     """Rerun the calling fragment as soon as the experiment has changed.
 
     Args:
+        experiment: None for all experiments together.
         seen: the experiment's pulse, read before what is drawn: what changes meanwhile is news.
         every: seconds between two looks.
         longest: seconds after which it runs again without news; None: never.

@@ -18,7 +18,7 @@ from pages.widgets import markup
 from tests.support import fill
 from tests.support.pages import NASTY, ROOT, Opened, button, html, open_form
 
-PAGES = ("experiments", "new", "live", "compare", "data", "run")
+PAGES = ("experiments", "new", "live", "compare", "papers", "data", "run")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -254,7 +254,7 @@ fedcore.jobs.ensure_worker = lambda db: False
 app = AppTest.from_file("dashboard.py", default_timeout=120)
 app.query_params["id"] = "1"
 app.run()
-for page in ("new", "live", "compare", "data", "run"):
+for page in ("new", "live", "compare", "papers", "data", "run"):
     app.switch_page(f"pages/{page}.py")
     app.query_params["id"] = "1"
     app.query_params["ids"] = ["1"]

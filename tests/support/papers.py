@@ -60,8 +60,13 @@ def finished(run: config.RunConfig, round_: int, clients: list[str]) -> RoundFin
     )  # fmt: skip
 
 
-def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | None = None) -> None:
-    """Record finished runs of an experiment; of some held-out domains only, where given."""
+def train(
+    db: Path,
+    experiment: Experiment,
+    held_out: tuple[str | None, ...] | None = None,
+    rounds: int | None = None,
+) -> None:
+    """Record finished runs of an experiment; of some held-out domains, or the first rounds, where given."""
     Store(db).prepare()
     created = Store(db).experiments.create(experiment)
     owner = new_owner()
@@ -80,9 +85,19 @@ def train(db: Path, experiment: Experiment, held_out: tuple[str | None, ...] | N
         ]
         known += [Entity(len(known) + i, "domain", d, domain=d, samples=TOTAL) for i, d in enumerate(PACS)]
         writer.started(Started(entities=tuple(known), rounds_total=run.rounds, environment={"device": "cpu"}))
-        for round_ in range(run.rounds + 1):
+        for round_ in range((run.rounds if rounds is None else rounds) + 1):
             writer.write_round(finished(run, round_, clients))
         writer.claim.finish("done")
+
+
+def finish(db: Path, experiment_id: int) -> None:
+    """Record made-up rounds of all queued runs of a rehearsal; its clients are its domains."""
+    store, owner = Store(db), new_owner()
+    queued = [r for r in store.runs.of_experiments([experiment_id]) if r.state == "queued"]
+    for _ in queued:
+        writer = RunWriter(store.jobs.claim(owner, "cpu", experiment_id=experiment_id))
+        writer.claim.begin()
+        fill.train(writer, clients=fill.config_of(writer).data.domains or ())
 
 
 def preset(name: str, methods: tuple[str, ...], **changes: object) -> Experiment:

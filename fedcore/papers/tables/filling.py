@@ -1,0 +1,120 @@
+"""The runs that fill cells of a paper's table: which experiments to queue, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from fedcore.config import Experiment, RunConfig
+from fedcore.engine.plan import Plan
+from fedcore.papers.tables.here import Here, Lack
+from fedcore.papers.tables.sources import Part, Source
+from fedcore.papers.tables.standing import CellStanding
+from fedcore.results.runs import forecast
+from fedcore.store import Created, Store
+
+NAMED = 3
+"""Methods that the name of an experiment lists at most."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """An experiment of a preset, reduced to the methods and seeds that are missing.
+
+    Attributes:
+        experiment: what to plan; it holds out all domains that the paper does.
+        wanted: method, seed and held-out domain of each run to queue.
+        lacks: what the runs need and this machine does not have.
+    """
+
+    preset: str
+    experiment: Experiment
+    wanted: frozenset[tuple[str, int, str | None]]
+    lacks: tuple[Lack, ...]
+
+    @property
+    def can_start(self) -> bool:
+        """Return whether the runs can be queued: missing weights can be downloaded, data cannot."""
+        return all(lack.kind != "data" for lack in self.lacks)
+
+    def reduced(self, plan: Plan) -> Plan:
+        """Return the plan of the experiment with the wanted runs only."""
+        runs = tuple(r for r in plan.runs if (r.method.label, r.seed, r.held_out) in self.wanted)
+        return replace(plan, runs=runs)
+
+
+def missing_parts(cells: Iterable[CellStanding], seeds: int | None = None) -> dict[Source, list[Part]]:
+    """Return the runs that are neither done nor queued for some cells, each run once.
+
+    Args:
+        seeds: only of the paper's first so many seeds.
+    """
+    parts: dict[Source, list[Part]] = {}
+    known: set[tuple[str, Part]] = set()
+    for cell in cells:
+        if cell.source is None:
+            continue
+        allowed = cell.source.experiment.seeds[:seeds]
+        for part in cell.missing:
+            if part[0] in allowed and (cell.source.key, part) not in known:
+                known.add((cell.source.key, part))
+                parts.setdefault(cell.source, []).append(part)
+    return parts
+
+
+def fillings(cells: Iterable[CellStanding], here: Here, seeds: int | None = None) -> list[Filling]:
+    """Return the experiments whose runs fill some cells, one per preset.
+
+    Args:
+        seeds: only the paper's first so many seeds; default: all.
+    """
+    by_preset: dict[str, dict[Source, list[Part]]] = {}
+    for source, parts in missing_parts(cells, seeds).items():
+        by_preset.setdefault(source.preset, {})[source] = parts
+    return [_filling(preset, parts, here) for preset, parts in by_preset.items()]
+
+
+def _filling(preset: str, parts: dict[Source, list[Part]], here: Here) -> Filling:
+    first = next(iter(parts))
+    paper = first.experiment
+    methods = tuple(paper.methods[i] for i in sorted(source.index for source in parts))
+    wanted = {(source.title, *part) for source, own in parts.items() for part in own}
+    changes: dict[str, object] = {
+        "methods": methods,
+        "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
+    }
+    if len(methods) < len(paper.methods):
+        labels = [source.title for source in sorted(parts, key=lambda s: s.index)]
+        more = f" and {len(labels) - NAMED} more" if labels[NAMED:] else ""
+        changes["name"] = f"{paper.name}: {', '.join(labels[:NAMED])}{more}"[:500]
+    root = here.roots.get(paper.data.name)
+    if root is not None and paper.data.root is None and not first.rehearsal:
+        changes["data"] = paper.data.model_copy(update={"root": root})
+    lacks = dict.fromkeys(lack for source in parts for lack in here.lacks(source.config))
+    return Filling(preset, paper.model_copy(update=changes), frozenset(wanted), tuple(lacks))
+
+
+def run_count(fillings: Iterable[Filling]) -> int:
+    """Return the number of runs that some fillings queue."""
+    return sum(len(filling.wanted) for filling in fillings)
+
+
+def seconds(past: forecast.Precedents, parts: dict[Source, list[Part]]) -> float | None:
+    """Return the seconds of missing runs by what runs of their kind took here; None if any is unmeasured."""
+    runs: list[RunConfig] = [source.config for source, own in parts.items() for _ in own]
+    return forecast.seconds(past, runs) if runs else 0.0
+
+
+def queue(store: Store, planned: Sequence[tuple[Filling, Plan]], device: str = "auto") -> list[Created]:
+    """Queue the wanted runs of some fillings, an experiment for each.
+
+    Args:
+        planned: each filling with the plan of its experiment.
+
+    Raises:
+        FedLensError: when the database cannot be written.
+    """
+    return [
+        store.experiments.create(filling.experiment, filling.reduced(plan).runs, device=device)
+        for filling, plan in planned
+    ]

@@ -1,0 +1,209 @@
+"""Rows and columns of the papers' tables, in the order in which they are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from fedcore.papers.published import PublishedValue, load
+from fedcore.papers.tables.captions import CAPTIONS
+
+BOOKS: dict[str, tuple[str, ...]] = {
+    "fedot": ("fedot", "fedot_conference"),
+    "sdfed": ("sdfed",),
+    "fedalign": ("fedalign",),
+    "feddeap": ("feddeap",),
+}
+"""The four papers -> the files of published values that belong to each."""
+Heads = tuple[str, ...]
+"""The headings of a row or column, outermost first."""
+
+
+@dataclass(frozen=True)
+class PrintedRow:
+    """A row of a table. cells: positions in the table's ``values``, None where nothing is printed."""
+
+    heads: Heads
+    cells: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class PrintedPanel:
+    """A table, or one of the parts of a table that the paper prints under headings of their own."""
+
+    title: str
+    columns: tuple[Heads, ...]
+    rows: tuple[PrintedRow, ...]
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """A table of a paper.
+
+    Attributes:
+        values: as in the paper's file; a value that is printed twice is here twice.
+    """
+
+    paper: str
+    table: str
+    title: str
+    caption: str
+    values: tuple[PublishedValue, ...]
+    panels: tuple[PrintedPanel, ...]
+
+    @property
+    def name(self) -> str:
+        """A name for addresses and files, such as ``fedot-1``; unique among all tables."""
+        return f"{self.paper}-{self.table}".replace(" ", "-").replace("_", "-")
+
+
+class _Place:
+    """The place of each value of a table, from its fields and its position in the paper's file."""
+
+    def __init__(self, values: Sequence[PublishedValue]) -> None:
+        self.values = values
+
+    def method(self, i: int) -> str:
+        return self.values[i].method
+
+    def dataset(self, i: int) -> str:
+        return self.values[i].dataset
+
+    def setting(self, i: int) -> str:
+        return self.values[i].setting
+
+    def backbone(self, i: int) -> str:
+        return self.values[i].backbone
+
+    def metric(self, i: int) -> str:
+        return self.values[i].metric
+
+    def target(self, i: int) -> str:
+        return "Avg" if self.values[i].target == "avg" else self.values[i].target
+
+    @cached_property
+    def _targets(self) -> dict[str, list[str]]:
+        return self._by_dataset(self.target)
+
+    @cached_property
+    def _settings(self) -> dict[str, list[str]]:
+        return self._by_dataset(self.setting)
+
+    def _by_dataset(self, field: Callable[[int], str]) -> dict[str, list[str]]:
+        """Return the different names of each data set, in order."""
+        names: dict[str, dict[str, None]] = {}
+        for i in range(len(self.values)):
+            names.setdefault(self.dataset(i), {})[field(i)] = None
+        return {dataset: list(own) for dataset, own in names.items()}
+
+    def same_target(self, i: int) -> str:
+        """The names in a row of FedOT's Table 2, which holds one domain of each data set."""
+        position = self._targets[self.dataset(i)].index(self.target(i))
+        return " · ".join(dict.fromkeys(names[position] for names in self._targets.values()))
+
+    def block(self, i: int) -> str:
+        """The held-out domains of a block of FedOT's Tables 7 and 8, one of each data set."""
+        position = self._settings[self.dataset(i)].index(self.setting(i))
+        return ", ".join(names[position] for names in self._settings.values())
+
+    def side(self, i: int) -> str:
+        """The half of FedAlign's Table 4 that a value is in: ranks on the left, layers on the right."""
+        return ("LoRA rank r, start layer 2", "LoRA start layer l, rank 4")[i // 2 % 2]
+
+    def rank_and_layer(self, i: int) -> str:
+        """The rank on the left and the layer on the right of a row of FedAlign's Table 4."""
+        left, right = self.setting(i - i % 4), self.setting(i - i % 4 + 2)
+        return f"r = {left.split(',')[0].removeprefix('rank ')} | l = {right.rpartition(' ')[2]}"
+
+    def partition(self, i: int) -> str:
+        return self.setting(i).partition(", ")[0]
+
+    def similarity(self, i: int) -> str:
+        return self.setting(i).partition(", ")[2]
+
+
+_LAYOUTS: dict[tuple[str, str], tuple[str, str, str]] = {
+    ("fedot", "1"): ("", "metric method", "dataset"),
+    ("fedot", "2"): ("", "same_target", "dataset method metric"),
+    ("fedot", "3"): ("", "metric", "dataset setting"),
+    ("fedot", "7"): ("block", "method", "dataset setting target"),
+    ("fedot", "8"): ("block", "method", "dataset setting target"),
+    ("fedot_conference", "main"): ("", "method", "metric"),
+    ("fedot_conference", "gradient conflict"): ("", "method", "dataset"),
+    ("sdfed", "1"): ("", "method", "dataset backbone"),
+    ("sdfed", "2"): ("", "method", "target backbone"),
+    ("sdfed", "3"): ("", "method", "target backbone"),
+    ("sdfed", "4"): ("", "method", "dataset"),
+    ("sdfed", "6"): ("", "method", "dataset"),
+    ("sdfed", "7"): ("", "method", "dataset"),
+    ("fedalign", "1"): ("dataset", "method", "setting metric"),
+    ("fedalign", "2"): ("", "method", "dataset setting"),
+    ("fedalign", "4"): ("", "rank_and_layer", "side target"),
+    ("fedalign", "5"): ("setting", "method", "dataset metric"),
+    ("fedalign", "6"): ("", "dataset", "backbone setting"),
+    ("fedalign", "7"): ("", "metric setting", "dataset"),
+    ("fedalign", "8"): ("", "dataset", "similarity partition metric"),
+    ("feddeap", "2"): ("", "method", "target"),
+    ("feddeap", "3"): ("", "method", "dataset"),
+    ("feddeap", "4"): ("", "metric", "method"),
+    ("feddeap", "5"): ("", "setting", "target"),
+}
+"""Table -> the fields whose values are its panels, the headings of its rows and those of its columns."""
+_USUAL = ("", "method", "dataset target")
+
+
+@cache
+def tables(book: str) -> tuple[PrintedTable, ...]:
+    """Return the tables of one of the four papers, in the order of the paper.
+
+    Args:
+        book: key of ``BOOKS``.
+    """
+    found = []
+    for paper in BOOKS[book]:
+        by_table: dict[str, list[PublishedValue]] = {}
+        for value in load(paper):
+            by_table.setdefault(value.table, []).append(value)
+        order = sorted(by_table, key=lambda name: (int(name) if name.isdecimal() else 0, name != "main"))
+        found += [_table(paper, name, by_table[name]) for name in order]
+    return tuple(found)
+
+
+def all_tables() -> tuple[PrintedTable, ...]:
+    """Return the tables of all papers."""
+    return tuple(table for book in BOOKS for table in tables(book))
+
+
+def _table(paper: str, table: str, values: Sequence[PublishedValue]) -> PrintedTable:
+    place = _Place(values)
+    panel_names, row_names, column_names = _LAYOUTS.get((paper, table), _USUAL)
+    panels: dict[Heads, list[int]] = {}
+    for i in range(len(values)):
+        panels.setdefault(_heads(place, panel_names, i), []).append(i)
+    place_in = {i: (_heads(place, row_names, i), _heads(place, column_names, i)) for i in range(len(values))}
+    made = []
+    for heads, members in panels.items():
+        rows = _grouped(dict.fromkeys(place_in[i][0] for i in members))
+        columns = _grouped(dict.fromkeys(place_in[i][1] for i in members))
+        at = {place_in[i]: i for i in members}
+        cells = [PrintedRow(row, tuple(at.get((row, column)) for column in columns)) for row in rows]
+        made.append(PrintedPanel(", ".join(heads), tuple(columns), tuple(cells)))
+    conference = "Conference version, " if paper == "fedot_conference" else ""
+    number = f"Table {table}" if table.isdecimal() else f"{table} results" if table == "main" else table
+    title = f"{conference}{number}"
+    return PrintedTable(paper, table, title, CAPTIONS[paper, table], tuple(values), tuple(made))
+
+
+def _heads(place: _Place, names: str, i: int) -> Heads:
+    return tuple(getattr(place, name)(i) for name in names.split())
+
+
+def _grouped(heads: Sequence[Heads] | dict[Heads, None]) -> list[Heads]:
+    """Return headings with those of one outer heading side by side, each in the order of first appearance."""
+    ordered = list(heads)
+    first: dict[Heads, int] = {}
+    for i, head in enumerate(ordered):
+        for depth in range(len(head) + 1):
+            first.setdefault(head[:depth], i)
+    return sorted(ordered, key=lambda head: [first[head[: d + 1]] for d in range(len(head))])

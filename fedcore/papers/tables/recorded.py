@@ -1,0 +1,97 @@
+"""The recorded runs that count for published values, found by their config."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cached_property
+
+from fedcore.config import RunConfig
+from fedcore.errors import FedLensError
+from fedcore.papers.tables.sources import Part, content_key
+from fedcore.results.metrics import Rule, RunResult, run_results
+from fedcore.results.settings import result_caveat
+from fedcore.store import RunRow, Store
+
+ACTIVE = ("queued", "running", "stopping")
+
+
+class Recorded:
+    """The runs of a store that FedLens trained on some data sets, by the content of their config.
+
+    Runs of archived experiments are left out. Of a repeated seed the newest run counts.
+
+    Args:
+        data: names of the data sets.
+    """
+
+    def __init__(self, store: Store, data: Collection[str]) -> None:
+        self.store = store
+        grouped: dict[tuple[int, str], list[RunRow]] = {}
+        for experiment in store.experiments.all():
+            if experiment.config.data.name in data:
+                for run in experiment.runs:
+                    if run.origin == "engine":
+                        grouped.setdefault((experiment.id, run.group_hash), []).append(run)
+        configs = store.runs.configs([runs[0].id for runs in grouped.values()], skip_damaged=True)
+        self._runs: dict[str, list[RunRow]] = {}
+        self._configs: dict[str, RunConfig] = {}
+        for runs in grouped.values():
+            config = configs.get(runs[0].id)
+            key = _key(config) if config is not None else None
+            if config is not None and key is not None:
+                self._runs.setdefault(key, []).extend(runs)
+                self._configs.setdefault(key, config)
+        self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
+
+    def has(self, key: str) -> bool:
+        """Return whether there are runs of this content."""
+        return key in self._runs
+
+    def done(self, key: str) -> dict[Part, RunRow]:
+        """Return the finished runs of this content by seed and held-out domain."""
+        return _newest(r for r in self._runs.get(key, ()) if r.state == "done")
+
+    def active(self, key: str) -> dict[Part, RunRow]:
+        """Return the runs of this content that are queued or running."""
+        return _newest(r for r in self._runs.get(key, ()) if r.state in ACTIVE)
+
+    def ended_early(self, key: str) -> dict[Part, RunRow]:
+        """Return the newest runs of this content that failed or were stopped or interrupted."""
+        newest = _newest(self._runs.get(key, ()))
+        return {part: r for part, r in newest.items() if r.ended and r.state != "done"}
+
+    def results(self, key: str, rule: Rule, unfinished: bool = False) -> list[RunResult]:
+        """Return the results of the finished runs of this content.
+
+        Args:
+            unfinished: of the runs that are not finished but have a round, instead.
+        """
+        if (key, rule, unfinished) not in self._results:
+            started = (r for r in self.active(key).values() if r.rounds_done)
+            runs = list(started if unfinished else self.done(key).values())
+            self._results[key, rule, unfinished] = run_results(self.store, runs, rule) if runs else []
+        return self._results[key, rule, unfinished]
+
+    def caveat(self, key: str) -> str:
+        """Return how the runs of this content depart from their config; empty if they do not."""
+        return result_caveat(self._configs[key])
+
+    @cached_property
+    def done_version(self) -> str:
+        """A text that changes when a run has finished, or one that had finished is gone."""
+        done = sorted((r.id, r.attempt) for key in self._runs for r in self.done(key).values())
+        return repr(done)
+
+
+def _key(config: RunConfig) -> str | None:
+    try:
+        return content_key(config)
+    except FedLensError:  # a user's own method whose file is not loaded
+        return None
+
+
+def _newest(runs: Iterable[RunRow]) -> dict[Part, RunRow]:
+    newest: dict[Part, RunRow] = {}
+    for run in sorted(runs, key=lambda r: r.id):
+        newest[run.seed, run.held_out] = run
+    return newest

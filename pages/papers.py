@@ -1,0 +1,169 @@
+"""The page Papers: the papers' tables as printed, with our values beside them, and a map of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from fedcore import jobs
+from fedcore.papers.published import PAPERS
+from fedcore.papers.tables import export
+from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
+from fedcore.papers.tables.standing import CellStanding
+from pages.live_view import clock
+from pages.papers_view import chart, fill, grid, state
+from pages.papers_view.table import runs_text, table_html
+from pages.widgets import markup, session
+
+POLL_SECONDS, LONGEST_SECONDS = 2, 15
+VIEWS = ("Tables", "Map")
+WHAT_IT_MEANS = (
+    "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
+    "difference. `=` comparable, `†` with a caveat, `‡` not comparable, `▷` its runs can be queued, `-` it "
+    "cannot be run here. Blue: ours is higher, orange: lower, strongest from 5 points on. A time is what "
+    "runs of the same method, data set and backbone took on this machine."
+)
+REHEARSAL = (
+    "Rehearsal: a miniature model, trained for two rounds on drawings, fills the same table. It shows that "
+    "everything runs. No number on this page says anything about the paper."
+)
+
+
+def choose_table() -> PrintedTable:
+    """Draw the choice of a paper and one of its tables, kept in the URL."""
+    left, right = st.columns([2, 3], vertical_alignment="bottom")
+    with left:
+        book = st.segmented_control(
+            "Paper", list(BOOKS), default="fedot", required=True, key="paper_shown", bind="query-params",
+            format_func=lambda name: PAPERS[name].title,
+        )  # fmt: skip
+    named = {table.name: table for table in tables(book)}
+    with right:
+        asked = st.session_state.get("table_shown") or st.query_params.get("table_shown")
+        if asked not in named:
+            st.session_state["table_shown"] = next(iter(named))
+        chosen = st.selectbox(
+            "Table", list(named), key="table_shown", bind="query-params",
+            format_func=lambda name: f"{named[name].title}: {named[name].caption}",
+        )  # fmt: skip
+    return named[chosen]
+
+
+def chosen_cells(
+    table: PrintedTable, cells: Sequence[CellStanding], choice: str
+) -> tuple[str, list[CellStanding]]:
+    """Return title and cells of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
+    kind, *numbers = choice.split()
+    if kind == "cell":
+        cell = cells[int(numbers[0])]
+        value = cell.value
+        parts = (
+            value.dataset,
+            value.setting,
+            value.method,
+            "mean" if value.target == "avg" else value.target,
+        )
+        return f"{value.source}: {', '.join(filter(None, parts))}", [cell]
+    if kind == "row":
+        row = table.panels[int(numbers[0])].rows[int(numbers[1])]
+        own = [cells[i] for i in row.cells if i is not None]
+        return f"{table.title}: {', '.join(row.heads)}", own
+    return f"{PAPERS[table.paper].title}, {table.title}", list(cells)
+
+
+@markup.fragment
+def watched_table(table: PrintedTable, rehearsal: bool) -> None:
+    """Draw a table, anew whenever a run has changed."""
+    known = state.now(session.store(), rehearsal)
+    by_value = known.cells(table)
+    cells = [by_value[value] for value in table.values]
+    st.markdown(
+        f"**{markup.md(chart.share_text([c.standing for c in cells]))}:** "
+        f"{markup.md(chart.counts_text([c.standing for c in cells]))}."
+    )
+    with st.container(horizontal=True):
+        if st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
+            st.session_state[fill.OPEN] = (table.name, "all")
+        st.download_button(
+            "CSV", lambda: export.csv_text(table, cells, known.cost), export.file_name(table, rehearsal),
+            "text/csv", icon=":material/download:", on_click="ignore", key="papers_csv",
+        )  # fmt: skip
+    chosen = grid.draw(table_html(table, by_value, known.cost), "papers_table")
+    if chosen is not None:
+        st.session_state[fill.OPEN] = (table.name, chosen)
+    about = st.session_state.get(fill.OPEN)
+    if about is not None and about[0] == table.name:
+        fill.open_dialog(*chosen_cells(table, cells, about[1]), known)
+    else:
+        follow(known, [c for c in cells if c.active])
+
+
+def follow(known: state.Known, active: Sequence[object]) -> None:
+    """Have the browser ask whether a run has changed, and draw again then."""
+    if active and session.writable():
+        jobs.ensure_worker(known.store)
+        known.store.jobs.reconcile()
+    clock.rerun_on_change(None, known.digest, POLL_SECONDS, LONGEST_SECONDS if active else None)
+
+
+@markup.fragment
+def watched_map(rehearsal: bool) -> None:
+    """Draw the map of all values, or its table."""
+    known = state.now(session.store(), rehearsal)
+    cells = state.every_cell(known)
+    every = [cell.standing for own in cells.values() for cell in own]
+    st.markdown(f"**{markup.md(chart.share_text(every))}:** {markup.md(chart.counts_text(every))}.")
+    if st.session_state.get("as_tables"):
+        rows = [
+            {"paper": PAPERS[t.paper].title, "table": t.title, "values": len(t.values)}
+            | dict(export.counts([c.standing for c in cells[t.name]]))
+            for book in BOOKS
+            for t in tables(book)
+        ]
+        st.dataframe(rows, hide_index=True, key="papers_counts")
+    else:
+        dark = session.theme().dark
+        html = chart.legend_html(cells, dark) + chart.map_html(cells, dark)
+        chosen = grid.draw(html, "papers_map")
+        if chosen is not None:
+            name = chosen.partition(" ")[2]
+            book = next(book for book in BOOKS if name in {t.name for t in tables(book)})
+            st.session_state["papers_goto"] = (book, name)
+            st.rerun()
+    follow(known, [c for own in cells.values() for c in own if c.active])
+
+
+def page() -> None:
+    """Draw the page."""
+    goto = st.session_state.pop("papers_goto", None)
+    if goto is not None:
+        st.session_state["papers_view"], st.session_state["paper_shown"] = "Tables", goto[0]
+        st.session_state["table_shown"] = goto[1]
+    st.title("Papers")
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        view = st.segmented_control(
+            "View", VIEWS, default="Tables", required=True, key="papers_view", bind="query-params",
+            label_visibility="collapsed",
+        )  # fmt: skip
+        rehearsal = st.toggle("Rehearsal", key="rehearsal", bind="query-params", help=REHEARSAL)
+        if view == "Map":
+            st.toggle("Show as table", key="as_tables")
+    if rehearsal:
+        st.warning(REHEARSAL, icon=":material/theater_comedy:")
+    queued = st.session_state.pop("papers_queued", 0)
+    if queued:
+        st.toast(f"{runs_text(queued)} queued", icon=":material/playlist_add_check:")
+    if view == "Map":
+        watched_map(rehearsal)
+        return
+    table = choose_table()
+    st.caption(
+        f"{markup.md(PAPERS[table.paper].title)}, {markup.md(table.title)}: {markup.md(table.caption)}."
+    )
+    watched_table(table, rehearsal)
+    st.caption(WHAT_IT_MEANS)
+
+
+session.through_app()
+page()

@@ -1,0 +1,188 @@
+"""The dialog of the page Papers: what is known of some cells, and the button that queues their runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from dataclasses import replace
+
+import streamlit as st
+
+from fedcore import jobs
+from fedcore.engine.plan import Plan
+from fedcore.engine.planner import PlanResult
+from fedcore.errors import FedLensError
+from fedcore.papers.tables import filling as fillings
+from fedcore.papers.tables.filling import Filling
+from fedcore.papers.tables.standing import STANDINGS, CellStanding, count
+from fedcore.plots.theme import STATUS
+from fedcore.results.metrics import RULES
+from fedcore.results.runs import forecast
+from fedcore.results.runs.artifacts import size_text
+from fedcore.store import RunRow
+from pages.forms import planning
+from pages.papers_view.state import Known
+from pages.papers_view.table import cost_text, runs_text
+from pages.widgets import markup, session
+
+OPEN = "papers_dialog"
+"""Key of the session for what the open dialog is about."""
+WAIT_SECONDS = 0.3
+LISTED = 12
+
+
+def closed() -> None:
+    """Callback: forget what the dialog was about."""
+    st.session_state.pop(OPEN, None)
+
+
+@st.dialog("Fill the table", width="large", on_dismiss=closed)
+def open_dialog(title: str, cells: Sequence[CellStanding], known: Known) -> None:
+    """Show what is known of some cells, and offer to queue the runs that they miss."""
+    st.subheader(markup.md(title), anchor=False)
+    try:
+        if len(cells) == 1:
+            _describe(cells[0], known)
+        else:
+            counts = count(cells)
+            st.markdown(
+                f"**{len(cells)} printed values:** "
+                + ", ".join(f"{counts[s]} {s}" for s in STANDINGS if counts[s])
+                + "."
+            )
+        _offer(cells, known)
+    except FedLensError as error:
+        markup.show_error(error)
+
+
+def _describe(cell: CellStanding, known: Known) -> None:
+    """Draw the printed value, ours, the reasons against comparing, and the runs behind."""
+    value, ours = cell.value, "-" if cell.stat is None else cell.stat.text(cell.digits)
+    if cell.stat is not None and cell.standing == "rehearsed":
+        ours += " (rehearsal, no evidence)"
+    rows = [
+        ["Printed", f"{markup.esc(cell.printed_text)} ({markup.esc(value.source)})"],
+        ["Ours", markup.esc(ours) + (f", n = {cell.stat.n}" if cell.stat else "")],
+        ["Difference", markup.esc(cell.gap_text or "-")],
+        ["Metric", markup.esc(f"{value.metric}; the paper reports {RULES[value.rule]}")],
+        ["Standing", markup.esc(f"{cell.standing}: {STANDINGS[cell.standing]}")],
+    ]
+    if cell.source is not None:
+        rows.append(["Method here", markup.esc(f"{cell.source.title} of the preset {cell.source.preset}")])
+    if cell.reason:
+        rows.append(["Why", markup.esc(cell.reason)])
+    st.html(markup.table_html([("What", "name"), ("Value", "prose")], rows, "The cell"))
+    for _, reason in cell.comparability.reasons:
+        st.caption(f":material/balance: {markup.md(reason)}")
+    if cell.measurement is not None and cell.measurement.runs:
+        _links("Measured by", known.store.runs.get(cell.measurement.runs))
+    _links("In progress", cell.active)
+    _links("Ended before their last round", cell.ended_early)
+
+
+def _links(title: str, runs: Sequence[RunRow]) -> None:
+    """List runs as links to their pages."""
+    if not runs:
+        return
+    shown = [
+        f'<a href="{session.link("run", r.id)}" target="_self">{STATUS[r.state][0]} run {r.id}</a> '
+        + markup.faint(", ".join(filter(None, (f"seed {r.seed}", r.held_out and f"held out {r.held_out}"))))
+        for r in runs[:LISTED]
+    ]
+    more = [f"and {len(runs) - LISTED} more"] if runs[LISTED:] else []
+    st.html(
+        f'<div class="fl-strip"><b>{title}</b> {" ".join(f"<span>{s}</span>" for s in [*shown, *more])}</div>'
+    )
+
+
+def _offer(cells: Sequence[CellStanding], known: Known) -> None:
+    """Draw the choice of seeds, the plan of the missing runs and the button that queues them."""
+    if not fillings.missing_parts(cells):
+        return
+    most = max(len(c.source.experiment.seeds) for c in cells if c.source is not None)
+    seeds = most
+    if most > 1:
+        seeds = st.segmented_control(
+            "Seeds", range(1, most + 1), default=most, required=True, key="papers_seeds",
+            format_func=lambda n: f"first {n}" if n < most else f"all {most}",
+        )  # fmt: skip
+    every = fillings.fillings(cells, known.here, seeds)
+    for lack in dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data"):
+        st.warning(
+            markup.md(f"This machine lacks {lack.text}. {lack.how} Then check its folder on Data & models."),
+            icon=":material/folder_off:",
+        )
+    possible = [f for f in every if f.can_start]
+    if not possible:
+        if every:
+            st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
+        else:
+            st.info("The runs of these seeds are done or queued.", icon=":material/check:")
+        return
+    _queue(possible, _plans(possible))
+
+
+def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
+    """Return the plan of each experiment, or the error that prevents it; says how long it takes."""
+    requests: list[Future[PlanResult]] = [planning.request(f.experiment) for f in wanted]
+    place, began = st.empty(), time.monotonic()
+    while wait(requests, WAIT_SECONDS).not_done:
+        place.info(
+            f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while.",
+            icon=":material/hourglass_top:",
+        )
+    place.empty()
+    answers = []
+    for request in requests:
+        answer = request.result().answer
+        if not isinstance(answer, Plan | FedLensError):
+            raise answer
+        answers.append(answer)
+    return answers
+
+
+def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) -> None:
+    """Draw number, time and disk of the runs, what speaks against them, and the button."""
+    store = session.store()
+    planned = [
+        (f, f.reduced(answer)) for f, answer in zip(wanted, answers, strict=True) if isinstance(answer, Plan)
+    ]
+    for filling, answer in zip(wanted, answers, strict=True):
+        if isinstance(answer, FedLensError):
+            markup.show_error(FedLensError(f"{filling.experiment.name}: {answer}", answer.field))
+    if not planned:
+        return
+    past = planning.precedents(store)
+    runs = [run for _, plan in planned for run in plan.runs]
+    disk = forecast.Disk(0, True)
+    for i, (_, plan) in enumerate(planned):
+        own = forecast.disk(store.path, past, plan if i == 0 else _without_known_encodings(planned[:i], plan))
+        disk = forecast.Disk(disk.size + own.size, disk.whole and own.whole)
+    rounds = sum(run.rounds for run in runs)
+    text = f"**{runs_text(len(runs))}**, {rounds:,} rounds; time on this machine: "
+    text += cost_text(forecast.seconds(past, runs))
+    text += f"; {'about' if disk.whole else 'at least'} {size_text(disk.size)} on disk" if disk.size else ""
+    st.markdown(f"{text}.")
+    warnings = dict.fromkeys(w for _, plan in planned for w in plan.warnings)
+    lack = forecast.lack_of_room(store.path, disk)
+    for warning in [*warnings, *([f"{lack}."] if lack else [])]:
+        st.warning(markup.md(warning), icon=":material/info:")
+    if st.button(
+        f"Queue {runs_text(len(runs))}",
+        type="primary",
+        icon=":material/rocket_launch:",
+        key="papers_queue",
+        disabled=not session.writable(),
+    ):
+        fillings.queue(store, planned)
+        jobs.ensure_worker(store)
+        closed()
+        st.session_state["papers_queued"] = len(runs)
+        st.rerun()
+
+
+def _without_known_encodings(before: Sequence[tuple[Filling, Plan]], plan: Plan) -> Plan:
+    """Return a plan without the encodings that an earlier one writes already."""
+    known = {encoding for _, earlier in before for encoding in earlier.encodings}
+    return replace(plan, encodings=tuple(e for e in plan.encodings if e not in known))

@@ -1,0 +1,173 @@
+"""A paper's table as HTML: in each cell the printed value, and below it ours or what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+
+from fedcore.papers.published import PublishedValue
+from fedcore.papers.tables.layout import Heads, PrintedPanel, PrintedTable
+from fedcore.papers.tables.standing import CellStanding
+from fedcore.progress import duration
+from pages.widgets.markup import esc
+
+FULL_GAP, STRONGEST = 5.0, 38
+"""Difference in points from which on a cell has its strongest colour, and that colour's share in per cent."""
+Standings = Mapping[PublishedValue, CellStanding]
+Cost = Callable[[CellStanding], float | None]
+
+
+def table_html(table: PrintedTable, standings: Standings, cost: Cost) -> str:
+    """Return all panels of a table, each in a part of its own that can be scrolled sideways."""
+    panels = (_panel(table, number, standings, cost) for number in range(len(table.panels)))
+    return "".join(panels)
+
+
+def _panel(table: PrintedTable, number: int, standings: Standings, cost: Cost) -> str:
+    panel = table.panels[number]
+    label = ", ".join(filter(None, (table.title, panel.title)))
+    rows = "".join(_rows(table, panel, number, standings, cost))
+    title = f"<h3>{esc(panel.title)}</h3>" if panel.title else ""
+    return (
+        f'{title}<div class="scroll" tabindex="0" role="region" aria-label="{esc(label)}">'
+        f'<table aria-label="{esc(label)}"><thead>{_head(panel)}</thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def _head(panel: PrintedPanel) -> str:
+    """Return a row for each level of headings; a heading of several columns spans them."""
+    width = len(panel.rows[0].heads)
+    lines = []
+    for level in range(len(panel.columns[0])):
+        cells = f'<td colspan="{width}"></td>'
+        for heads, group in groupby(panel.columns, key=lambda column: column[: level + 1]):
+            span = len(list(group))
+            scope = "colgroup" if span > 1 else "col"
+            cells += f'<th scope="{scope}" colspan="{span}">{esc(heads[-1])}</th>'
+        lines.append(f"<tr>{cells}</tr>")
+    return "".join(lines)
+
+
+def _rows(
+    table: PrintedTable, panel: PrintedPanel, number: int, standings: Standings, cost: Cost
+) -> Sequence[str]:
+    lines, spans = [], _spans([row.heads for row in panel.rows])
+    for i, row in enumerate(panel.rows):
+        outer = "".join(
+            f'<th class="outer" scope="rowgroup" rowspan="{span}">{esc(head)}</th>'
+            for head, span in zip(row.heads[:-1], spans[i], strict=True)
+            if span
+        )
+        cells = [
+            f'{outer}<th class="row" scope="row" data-column="head"><button data-choice="row {number} {i}" '
+            f'tabindex="-1" title="All values of this row">{esc(row.heads[-1])}</button></th>'
+        ]
+        for j, position in enumerate(row.cells):
+            first = j > 0 and panel.columns[j][:1] != panel.columns[j - 1][:1]
+            if position is None:
+                cells.append(f'<td class="{"first" if first else ""}" data-column="{j}"></td>')
+            else:
+                named = (panel.title, *row.heads, *panel.columns[j])
+                cell = standings[table.values[position]]
+                cells.append(_cell(cell, position, j, first, named, cost(cell)))
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return lines
+
+
+def _spans(heads: Sequence[Heads]) -> list[list[int]]:
+    """Return for each outer heading of each row the number of rows that it spans; 0 where it goes on."""
+    spans = [[0] * (len(head) - 1) for head in heads]
+    for level in range(len(heads[0]) - 1):
+        start = 0
+        for _, group in groupby(heads, key=lambda head: head[: level + 1]):
+            length = len(list(group))
+            spans[start][level] = length
+            start += length
+    return spans
+
+
+def _cell(
+    cell: CellStanding, position: int, column: int, first: bool, named: Sequence[str], seconds: float | None
+) -> str:
+    css, style = ["first"] if first else [], ""
+    if cell.gap:
+        css.append("higher" if cell.gap > 0 else "lower")
+        style = f' style="--gap:{min(1.0, abs(cell.gap) / FULL_GAP) * STRONGEST:.0f}"'
+    if cell.standing == "rehearsed":
+        css.append("rehearsed")
+    if cell.active:
+        css.append("progress")
+    ours, more = own_line(cell), cost_line(cell, seconds)
+    where = ", ".join(filter(None, named))
+    said = f"{where}: printed {cell.printed_text}; {spoken(cell, seconds)}"
+    return (
+        f'<td class="{" ".join(css)}"{style} data-column="{column}">'
+        f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" title="{esc(said)}">'
+        f'<span class="printed">{esc(cell.printed_text)}</span><span class="ours">{ours}</span>'
+        + (f'<span class="cost">{esc(more)}</span>' if more else "")
+        + "</button></td>"
+    )
+
+
+def own_line(cell: CellStanding) -> str:
+    """Return the second line of a cell as HTML: our value, or a word for what is missing."""
+    if cell.stat is not None:
+        value = cell.stat.text(cell.digits)
+        if cell.standing == "rehearsed":
+            return f"<i>{esc(value)}</i> no evidence"
+        return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n})"
+    if cell.active:
+        return esc(progress_text(cell))
+    words = {
+        "can be run": f"▷ {runs_text(len(cell.missing))}",
+        "needs weights": "▷ needs weights",
+        "needs data": "- no data",
+        "not implemented": "- no method",
+        "no single run": "- no run",
+    }
+    return esc(words[cell.standing])
+
+
+def cost_line(cell: CellStanding, seconds: float | None) -> str:
+    """Return the third line of a cell: the difference to the paper, or the time that missing runs take."""
+    if cell.gap_text:
+        return cell.gap_text
+    if cell.standing in ("can be run", "needs weights") and not cell.active:
+        return cost_text(seconds)
+    return ""
+
+
+def spoken(cell: CellStanding, seconds: float | None) -> str:
+    """Return what a cell shows in words."""
+    if cell.stat is not None:
+        seeds = f"over {cell.stat.n} seed{'s' * (cell.stat.n != 1)}"
+        text = f"ours {cell.stat.text(cell.digits)} {seeds}"
+        if cell.standing == "rehearsed":
+            return f"{text}, a rehearsal: no evidence"
+        text += f", {cell.comparability.text or 'comparable'}"
+        return f"{text}; difference {cell.gap_text}" if cell.gap_text else text
+    if cell.active:
+        return progress_text(cell)
+    if cell.reason:
+        return cell.reason
+    lacking = "; ".join(f"this machine lacks {lack.text}" for lack in cell.lacks)
+    needed = f"needs {runs_text(len(cell.missing))}, {cost_text(seconds)}"
+    return "; ".join(filter(None, (lacking, needed)))
+
+
+def progress_text(cell: CellStanding) -> str:
+    """Return how far the runs of a cell are, in rounds of all its runs."""
+    done, total = sum(r.rounds_done for r in cell.active), sum(r.rounds_total for r in cell.active)
+    if all(r.state == "queued" for r in cell.active):
+        return f"{runs_text(len(cell.active))} queued"
+    return f"round {done}/{total}"
+
+
+def runs_text(count: int) -> str:
+    """Return a number of runs in words."""
+    return f"{count} run{'s' * (count != 1)}"
+
+
+def cost_text(seconds: float | None) -> str:
+    """Return a time in words, or that this machine has not measured it."""
+    return "not measured yet" if seconds is None else f"about {duration(seconds)}"

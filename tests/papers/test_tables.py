@@ -1,0 +1,179 @@
+"""The papers' tables: every value in its place, its standing here, and the runs that fill it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcore.config import Experiment
+from fedcore.engine.plan import plan
+from fedcore.papers.equivalents import NoEquivalent
+from fedcore.papers.names import CATALOG
+from fedcore.papers.published import PublishedValue, load_all
+from fedcore.papers.reproductions import Reproduction, reproductions
+from fedcore.papers.tables import export
+from fedcore.papers.tables.filling import fillings, missing_parts, queue, run_count
+from fedcore.papers.tables.here import Here, look
+from fedcore.papers.tables.layout import BOOKS, all_tables, tables
+from fedcore.papers.tables.recorded import Recorded
+from fedcore.papers.tables.rehearsal import DATA
+from fedcore.papers.tables.sources import Source, source_of
+from fedcore.papers.tables.standing import CellStanding, count, measure, standings
+from fedcore.store import Store
+from tests.support.papers import ROUNDS, finish, train, value_of
+from tests.support.papers import preset as cut
+
+HERE = Here(dict.fromkeys(CATALOG.values(), "/data"))
+PACS = "fedot/table1-pacs"
+
+
+def cells_of(
+    db: Path, values: tuple[PublishedValue, ...], rehearsal: bool = False, here: Here = HERE
+) -> dict[PublishedValue, CellStanding]:
+    store = Store(db)
+    recorded = Recorded(store, {DATA} if rehearsal else set(CATALOG.values()))
+    return standings(recorded, values, measure(store, recorded, values, rehearsal), here, rehearsal)
+
+
+def test_every_published_value_has_one_cell() -> None:
+    placed = [
+        table.values[i]
+        for table in all_tables()
+        for panel in table.panels
+        for row in panel.rows
+        for i in row.cells
+        if i is not None
+    ]
+    assert sorted(map(repr, placed)) == sorted(map(repr, load_all()))
+    assert len({table.name for table in all_tables()}) == len(all_tables())
+
+
+def test_rows_and_columns_stand_as_printed() -> None:
+    by_name = {table.name: table for table in all_tables()}
+    (first,) = by_name["fedot-1"].panels
+    assert first.rows[0].heads == ("generalization", "Zero-Shot CLIP")
+    assert [row.heads[0] for row in first.rows][::9] == [
+        "generalization", "generalization", "personalization", "comprehensive",
+    ]  # fmt: skip
+    assert [column[0] for column in first.columns] == [
+        "FEMNIST",
+        "PACS",
+        "Office-Home",
+        "VLCS",
+        "TerraIncognita",
+    ]
+    (second,) = by_name["fedot-2"].panels
+    assert [row.heads for row in second.rows][:2] == [("33 · A · L38",), ("0 · C · L43",)]
+    seventh = by_name["fedot-7"].panels
+    assert [panel.title for panel in seventh][:2] == ["held out 33, held out A", "held out 0, held out C"]
+    ranks = by_name["fedalign-4"]
+    assert [row.heads[0] for row in ranks.panels[0].rows][:2] == ["r = 2 | l = 0", "r = 3 | l = 2"]
+    assert [ranks.values[i].value for i in ranks.panels[0].rows[0].cells] == [0.191, 0.5, 0.369, 0.623]
+
+
+@pytest.mark.parametrize("rehearsal", [False, True])
+def test_every_value_that_a_method_can_give_has_a_source(rehearsal: bool) -> None:
+    for value in load_all():
+        source = source_of(value, rehearsal)
+        if isinstance(source, Source):
+            assert source.parts(value), value
+        else:
+            assert isinstance(source, NoEquivalent)
+            assert source.reason != "no preset has this method in this setting", value
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment, list[Reproduction]]:
+    db = tmp_path_factory.mktemp("tables") / "runs.db"
+    experiment = cut(PACS, ("FedOT", "FedOT(-o)", "Zero-shot CLIP"), seeds=(50, 77), rounds=200)
+    train(db, experiment, rounds=ROUNDS)
+    return db, experiment, reproductions(Store(db), experiment)
+
+
+def test_values_are_those_of_the_tab_published(measured) -> None:
+    db, _, rows = measured
+    found = cells_of(db, tuple(row.published for row in rows))
+    with_value = [row for row in rows if row.measured is not None]
+    assert with_value
+    for row in with_value:
+        cell = found[row.published]
+        assert cell.stat == row.measured
+        assert cell.comparability == row.comparability
+        assert cell.standing == row.comparability.state
+        assert cell.gap_text == row.difference
+
+
+def test_missing_seeds_of_a_measured_value_can_be_queued(measured) -> None:
+    db, _, _ = measured
+    value = value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization")
+    cell = cells_of(db, (value,))[value]
+    assert {seed for seed, _ in cell.missing} == {98}
+    assert len(cell.missing) == 4
+    one = value_of("fedot", table="5", dataset="PACS", method="FedOT", target="C")
+    assert cells_of(db, (one,))[one].missing == ((98, "cartoon"),)
+
+
+def test_what_a_machine_lacks_is_said(tmp_path: Path) -> None:
+    Store(tmp_path / "runs.db").prepare()
+    values = load_all()
+    found = cells_of(tmp_path / "runs.db", values, here=look(Store(tmp_path / "runs.db")))
+    counts = count(found.values())
+    assert not counts["can be run"]
+    assert counts["needs data"] + counts["not implemented"] + counts["no single run"] == counts.total()
+    pacs = found[value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization")]
+    assert [lack.text for lack in pacs.lacks if lack.kind == "data"] == ["the data set PACS"]
+
+
+def test_a_rehearsal_queues_exactly_the_runs_that_fill_a_cell(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    Store(db).prepare()
+    value = value_of("fedot", table="5", dataset="PACS", method="FedOT", target="C")
+    cells = cells_of(db, (value,), rehearsal=True)
+    (filling,) = fillings(cells.values(), HERE)
+    assert filling.wanted == {("FedOT", 50, "sketch")}
+    (created,) = queue(Store(db), [(filling, plan(filling.experiment))])
+    (run,) = Store(db).runs.of_experiments([created.experiment_id])
+    assert (run.method, run.seed, run.held_out) == ("fedot", 50, "sketch")
+    again = cells_of(db, (value,), rehearsal=True)
+    assert again[value].standing == "in progress"
+    assert not fillings(again.values(), HERE)
+    assert cells_of(db, (value,))[value].standing in ("can be run", "needs weights")
+    assert not Store(db).experiments.get(created.experiment_id).config.reproduces
+
+
+def test_a_run_that_several_cells_need_is_queued_once(tmp_path: Path) -> None:
+    Store(tmp_path / "runs.db").prepare()
+    table = next(t for t in tables("fedot") if t.name == "fedot-1")
+    cells = cells_of(tmp_path / "runs.db", table.values, rehearsal=True)
+    every = fillings(cells.values(), HERE)
+    keys = [key for filling in every for key in filling.wanted]
+    planned = [plan(filling.experiment) for filling in every]
+    assert [len(f.reduced(p).runs) for f, p in zip(every, planned, strict=True)] == [
+        len(f.wanted) for f in every
+    ]
+    assert run_count(every) == len(keys)
+    missing = missing_parts(cells.values())
+    contents = [(source.key, part) for source, parts in missing.items() for part in parts]
+    assert len(contents) == len(set(contents))
+
+
+def test_a_rehearsal_is_no_evidence_in_the_export(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    Store(db).prepare()
+    table = next(t for t in tables("feddeap") if t.name == "feddeap-5")
+    cells = cells_of(db, table.values, rehearsal=True)
+    (filling,) = fillings(cells.values(), HERE)
+    (created,) = queue(Store(db), [(filling, plan(filling.experiment))])
+    finish(db, created.experiment_id)
+    after = cells_of(db, table.values, rehearsal=True)
+    assert {cell.standing for cell in after.values()} == {"rehearsed"}
+    assert not any(cell.gap_text for cell in after.values())
+    lines = export.csv_text(table, [after[v] for v in table.values], lambda cell: None).splitlines()
+    assert all("none (rehearsal)" in line for line in lines[1:])
+    assert export.file_name(table, rehearsal=True).endswith("-rehearsal.csv")
+    assert {c.standing for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
+
+
+def test_the_papers_are_four() -> None:
+    assert list(BOOKS) == ["fedot", "sdfed", "fedalign", "feddeap"]
