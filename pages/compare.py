@@ -268,11 +268,6 @@ def page() -> None:
         if tab.open:
             with tab:
                 draw[name]()
-    reported = ReportChoice(
-        choice.rule, choice.metric, choice.baseline, choice.test, choice.unfinished, choice.where
-    )
-    with beside:
-        report.page_button(store, experiments, reported)
     for note in shown.notes:
         st.caption(f":material/info: {markup.md(note)}")
 
