@@ -92,7 +92,9 @@ def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:
             bind="query-params",
             width=380,
         )
-        fitted = st.toggle("Fit colours to the values", key="compare_fitted", disabled=view in own)
+        fitted = st.toggle(
+            "Fit colours to the values", key="compare_fitted", bind="query-params", disabled=view in own
+        )
     columns, shown = (1 if viewport.is_narrow() else 3), False
     for i, (setting, title) in enumerate(compared.settings.items()):
         by_key = {

@@ -21,7 +21,7 @@ from fedcore.results.runs.artifacts import run_toml
 from fedcore.store import RunRow
 from pages.forms import drafts
 from pages.run_view import analyses, record
-from pages.widgets import charts, markup, session, viewport
+from pages.widgets import charts, marks, markup, session, viewport
 
 POLL_SECONDS = 5
 LABEL = 100  # characters of a label in the heading
@@ -45,6 +45,7 @@ def header(run: RunRow) -> None:
     parts += [f"without {markup.esc(run.held_out)}"] if run.held_out else []
     ran = f"attempt {run.attempt}, {run.device or 'no device yet'}" if run.attempt else "not started yet"
     parts.append(markup.faint(f"run {run.id}, {ran if run.origin == 'engine' else 'recorded elsewhere'}"))
+    parts += [said] if (said := marks.marks_html(run)) else []
     parts += [markup.esc(run.status_text)] if run.status_text and run.state == "running" else []
     st.html(f'<div class="fl-strip">{"".join(f"<span>{p}</span>" for p in parts)}</div>')
     why_it_ended(run)
@@ -109,6 +110,8 @@ def actions(run: RunRow) -> None:
             store.runs.resume([run.id])
             jobs.ensure_worker(store)
             st.rerun()
+        if st.button("Star, tags, notes", icon=":material/sell:", disabled=not may):
+            marks.dialog(run)
         if not run.ended:
             change_notice(run)
         charts.table_switch()

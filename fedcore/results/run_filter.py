@@ -30,6 +30,9 @@ RUN_FIELDS: dict[str, str] = {
     "origin": "engine, recorder or import",
     "device": "device that trained it",
     "rounds_done": "finished rounds",
+    "starred": "yes for runs with a star",
+    "tags": "tags that you gave the run",
+    "notes": "notes that you wrote beside it",
 }
 """Fields that a run has beside those of its config."""
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains", "in")
@@ -308,7 +311,7 @@ def _holds(term: Term, record: Record, names: Mapping[str, str]) -> bool:
 
 def _meets(comparison: Comparison, value: Any) -> bool:
     operator, values = comparison.operator, comparison.values
-    if value is None or value == ():
+    if value in (None, (), ""):
         return operator in ("=", "in") and "none" in (v.lower() for v in values)
     members = value if isinstance(value, tuple) else (value,)
     if operator == "contains":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ RUN_COLUMNS = """
 r.id, r.experiment_id, r.method, r.label, r.seed, r.held_out, r.group_hash, r.origin, r.status, r.device,
 r.attempt, r.owner, r.pid, r.heartbeat_at, r.created_at, r.started_at, r.finished_at,
 r.rounds_total, r.rounds_done, r.last_test, r.best_round, r.best_test, r.worst_client, r.status_text,
-r.notices
+r.notices, r.starred, r.tags, r.notes
 """
 
 RESUMABLE = "status IN ('stopped','interrupted','failed') AND origin='engine'"
@@ -43,7 +43,8 @@ class RunRow:
 
     ``state`` is the truth: ``status`` as stored, except that a run whose process is gone shows as
     ``interrupted`` (``stopped`` where a stop had been requested) even before the database says so.
-    ``status_text`` says what a running run is doing, or why a run ended.
+    ``status_text`` says what a running run is doing, or why a run ended. ``starred``, ``tags`` and ``notes``
+    are the user's.
     """
 
     id: int
@@ -70,6 +71,9 @@ class RunRow:
     worst_client: float | None
     status_text: str | None
     notices: tuple[dict[str, Any], ...]
+    starred: bool
+    tags: tuple[str, ...]
+    notes: str
 
     @property
     def ended(self) -> bool:
@@ -225,6 +229,27 @@ class Runs:
                 remove_folder(self.folder(run_id))
         return ids
 
+    def mark(
+        self,
+        run_ids: Iterable[int],
+        *,
+        starred: bool | None = None,
+        tags: Sequence[str] | None = None,
+        notes: str | None = None,
+    ) -> list[int]:
+        """Set the star, tags or notes of some runs; what is None stays. Return the runs that exist."""
+        values = {
+            "starred": None if starred is None else int(starred),
+            "tags": None if tags is None else json.dumps(_clean(tags), ensure_ascii=False),
+            "notes": None if notes is None else notes.strip(),
+        }
+        given = {name: value for name, value in values.items() if value is not None}
+        if not given:
+            return []
+        statement = f"UPDATE runs SET {', '.join(f'{name}=:{name}' for name in given)} WHERE id=:id"
+        with self._file.writing() as database:
+            return [i for i in run_ids if database.execute(statement, {**given, "id": int(i)}).rowcount]
+
     def _change(self, run_ids: Iterable[int], assignments: str, condition: str) -> list[int]:
         with self._file.writing() as database:
             return change_runs(database, run_ids, assignments, condition)
@@ -254,6 +279,7 @@ def run_rows(db: Path, rows: Iterable[sqlite3.Row]) -> list[RunRow]:
         if values["state"] != values["status"]:  # its text is what the process did before it was gone
             values["status_text"] = None
         values["notices"] = _notices(values["notices"])
+        values["tags"], values["starred"] = _tags(values["tags"]), bool(values["starred"])
         values["label"] = current_label(values["method"], values["label"])
         runs.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))
     return runs
@@ -266,6 +292,20 @@ def _notices(text: str) -> tuple[dict[str, Any], ...]:
         if all(isinstance(n["message"], str) and "repeats_exactly" in n for n in notices):
             return tuple(notices)
     return ({"message": "the notices of this run are damaged", "repeats_exactly": False},)
+
+
+def _clean(tags: Sequence[str]) -> list[str]:
+    """Return tags without blanks around them, each once."""
+    return [tag for tag in dict.fromkeys(" ".join(tag.split()) for tag in tags) if tag]
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    """Return a run's tags; damaged ones are left out, and `fedlens doctor` names the run."""
+    with suppress(ValueError, TypeError):
+        tags = json.loads(text)
+        if isinstance(tags, list):
+            return tuple(tag for tag in tags if isinstance(tag, str))
+    return ()
 
 
 def _config(run_id: int, text: str) -> RunConfig:

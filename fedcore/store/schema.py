@@ -229,6 +229,24 @@ def _select_after_training(db: Database) -> None:
     db.execute(BEST_AFTER_TRAINING)
 
 
+MARKS = """
+ALTER TABLE runs ADD COLUMN starred INTEGER NOT NULL DEFAULT 0 CHECK(starred IN (0, 1));
+ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '[]' CHECK(json_valid(tags));
+ALTER TABLE runs ADD COLUMN notes TEXT NOT NULL DEFAULT '';
+
+CREATE TABLE views(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, page TEXT NOT NULL, name TEXT NOT NULL, query TEXT NOT NULL,
+  created_at REAL NOT NULL, UNIQUE(page, name)) STRICT;
+"""
+"""What a user writes beside runs, and views of pages that a user has saved: ``query`` is of their address."""
+
+
+def _add_marks(db: Database) -> None:
+    """Add a star, tags and notes of runs, and saved views."""
+    for statement in filter(str.strip, MARKS.split(";")):
+        db.execute(statement)
+
+
 STEPS: dict[str, Callable[[Database], None]] = {
     "0001_first": _create_tables,
     "0002_kinds_in_accuracy_named": _add_named_view,
@@ -238,6 +256,7 @@ STEPS: dict[str, Callable[[Database], None]] = {
     "0006_clear_names": _rename_columns,
     "0007_integrity": _add_integrity,
     "0008_best_after_training": _select_after_training,
+    "0009_marks_and_views": _add_marks,
 }
 """Migrations in their order; a file that records all of these names is up to date."""
 

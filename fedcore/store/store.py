@@ -14,6 +14,7 @@ from fedcore.store.queue import Queue
 from fedcore.store.rounds import Diagnostics, Rounds
 from fedcore.store.runs import Runs
 from fedcore.store.tasks import Tasks
+from fedcore.store.views import Views
 
 
 class Store:
@@ -38,6 +39,7 @@ class Store:
         self.cells = Cells(file)
         self.diagnostics = Diagnostics(file)
         self.imports = Imports(file)
+        self.views = Views(file)
         self.integrity = Integrity(file)
 
     @property

@@ -14,10 +14,10 @@ from fedcore.results.comparison import Comparison, compare, shown_metrics
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.statistics import TESTS, Test
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import baseline, table
+from pages.compare_view import baseline, table, views
 from pages.widgets import charts, markup, session, viewport
 
-Token = tuple[tuple[int, str, int], ...]
+Token = tuple[tuple[object, ...], ...]
 Version = tuple[tuple[int, ...], Rule, bool, Token, str]
 # what a comparison was made of, and when (a text here would stand on the page: Streamlit's magic)
 
@@ -131,6 +131,7 @@ def _choices(
                 format_func=TESTS.__getitem__, bind="query-params",
             )  # fmt: skip
         layout = table.choose_layout(shown)
+        views.draw()
     if problem is not None:
         markup.show_error(problem)
     return Choice(rule, metric, pinned, test, unfinished, version[4], layout, version), shown
@@ -140,7 +141,9 @@ def _compared(
     store: Store, experiments: Sequence[ExperimentRow], rule: Rule, unfinished: bool, where: str
 ) -> tuple[Comparison, Version, FedLensError | None]:
     """Return the comparison and its version, and what is wrong with the filter, which is then left out."""
-    token = tuple((r.id, r.state, r.rounds_done) for e in experiments for r in e.runs)
+    token = tuple(
+        (r.id, r.state, r.rounds_done, r.starred, r.tags, r.notes) for e in experiments for r in e.runs
+    )
     ids = tuple(e.id for e in experiments)
     version: Version = (ids, rule, unfinished, token, where.strip())
     try:

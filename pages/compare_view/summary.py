@@ -30,7 +30,8 @@ from fedcore.results.printed import MARKS, PrintedValue, PrintedValues
 from fedcore.results.statistics import TESTS, PairedTest, Stat, Test, signed
 from pages.compare_view import table
 from pages.compare_view.table import Column, Layout
-from pages.widgets import markup, session
+from pages.widgets import marks, markup, session
+from pages.widgets.marks import STAR
 
 MANY_NAMES = 12
 """Domains or clients above which their table scrolls."""
@@ -138,7 +139,8 @@ def _columns(
 
 def _name(group: Group) -> str:
     mark = f' <span title="{markup.esc(group.caveat)}">{CAVEAT_MARK}</span>' if group.caveat else ""
-    return markup.method_html(group.label, group.method) + mark
+    star = f' <span aria-label="starred">{STAR}</span>' if any(v.run.starred for v in group.runs) else ""
+    return markup.method_html(group.label, group.method) + mark + star
 
 
 def _metric_column(compared: Comparison, metric: Metric, marks: tuple[set[str], set[str]]) -> Column:
@@ -312,3 +314,5 @@ def sources(compared: Comparison) -> None:
     with box:
         st.html(markup.table_html(header, rows, "Runs behind the numbers"))
         st.caption("The run's page has the config file that the command needs.")
+        st.markdown("**Stars, tags and notes**")
+        marks.editor([v.run for group in compared.groups for v in group.runs])

@@ -17,6 +17,8 @@ from pages.widgets import markup
 
 SORT = "sort"
 """Parameter of the address: the column that rows are sorted by, with a minus for the largest first."""
+MARKS = {"tags": "Tags", "notes": "Notes"}
+"""Columns with what the user wrote beside the runs of a row; off at first."""
 STANDARD = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "rounds": "Rounds"}
 """Columns beside the metrics, which can be hidden too."""
 _headings = st.components.v2.component(
@@ -31,7 +33,7 @@ class Layout:
     Attributes:
         hidden_rows: labels of rows that are not shown; best values and tests still count them.
         hidden_columns: keys of columns that are not shown.
-        fields: config fields with a column of their own.
+        fields: config fields, or ``MARKS``, with a column of their own.
         group: config field by which rows stand in sections; empty for none.
         sort: key of a column, with a minus for the largest first; empty for the order of the experiments.
     """
@@ -65,9 +67,10 @@ def choose_layout(compared: Comparison) -> Layout:
     """Draw the choice of rows, columns and sections, kept in the address."""
     names = [n for n in _fields(compared) if n not in NOT_COMPARED]
     titles = _titles(names)
+    columns = MARKS | titles
     standard = {m: METRIC_HEADINGS[m] for m in compared.metrics} | STANDARD
     fields = st.multiselect(
-        "Columns for config fields", names, format_func=titles.__getitem__, key="columns",
+        "More columns", list(columns), format_func=columns.__getitem__, key="columns",
         bind="query-params", placeholder="none",
     )  # fmt: skip
     hidden_columns = st.multiselect(
@@ -107,7 +110,13 @@ def _titles(names: Sequence[str]) -> dict[str, str]:
 
 
 def field_column(name: str) -> Column:
-    """Return the column of a config field; a method without the field has a dash."""
+    """Return the column of a config field or mark; a method without the field has a dash."""
+    if name in MARKS:
+        return Column(
+            name, MARKS[name], lambda g: markup.esc(_marks(g, name)) or "-",
+            lambda g: _marks(g, name) or None,
+            f"{MARKS[name]} of the row's runs; edit them under 'All runs behind these numbers'", "wide",
+        )  # fmt: skip
 
     def value(group: Group) -> float | str | None:
         raw = group.fields.get(name)
@@ -117,6 +126,13 @@ def field_column(name: str) -> Column:
         return markup.esc(value_text(name, group.fields[name])) if name in group.fields else "-"
 
     return Column(name, field_title(name), cell, value, f"Field {name} of the config")
+
+
+def _marks(group: Group, name: str) -> str:
+    """Return the tags or notes of a row's runs, each once."""
+    runs = [value.run for value in group.runs]
+    texts = [tag for r in runs for tag in r.tags] if name == "tags" else [r.notes for r in runs]
+    return ", ".join(dict.fromkeys(text for text in texts if text))
 
 
 def follow_clicks() -> None:

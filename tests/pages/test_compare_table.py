@@ -6,6 +6,7 @@ import csv
 import io
 import shutil
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -107,3 +108,32 @@ def test_one_seed_is_not_best_beside_several(swept: Store) -> None:
     assert means["FedAlign"] > means["SDFed"], "it would be the best one"
     alone = compare(swept, [1, 2], where="seed = 1").groups
     assert ranks(alone, "personal")[0], "where all have one seed the best is marked"
+
+
+def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], where="blocks = 2", sort="-personal", by="Worst client")
+    (link,) = [c.value for c in app.code if "compare" in c.value or "?" in c.value]
+    next(t for t in app.text_input if t.label == "Save this view as").set_value("<b>Two</b> blocks")
+    next(b for b in app.button if b.label == "Save").click().run()
+    (view,) = swept.views.of_page("compare")
+    assert link.endswith(f"?{view.query}") and view.name == "<b>Two</b> blocks"
+    assert parse_qs(view.query) == {
+        "ids": ["1"], "where": ["blocks = 2"], "sort": ["-personal"], "by": ["Worst client"]
+    }  # fmt: skip
+    app = open_page("compare", **parse_qs(view.query))
+    assert names(app) == ["FedOT (blocks 2)"]
+    (anchor,) = [e for e in elements(html(app)) if (e.attributes.get("href") or "").startswith("/compare?")]
+    assert anchor.attributes["href"] == f"/compare?{view.query}"
+    next(b for b in app.button if b.label == "Delete").click().run()
+    assert swept.views.of_page("compare") == []
+
+
+def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: Store) -> None:
+    group = next(g for g in compare(swept, [1]).groups if g.label == "SDFed")
+    swept.runs.mark([v.run.id for v in group.runs], starred=True, tags=["<i>", "b"], notes="look")
+    app = open_page("compare", ids=["1"], columns=["Tags", "Notes"], where="tags = b")
+    head, row = summary(app)
+    assert row[0] == "SDFed ★" and row[head.index("Tags")] == "<i>, b" and row[head.index("Notes")] == "look"
+    assert "<i>" not in html(app)
+    text = html(open_page("run", id=str(group.runs[0].run.id)))
+    assert "★" in text and "&lt;i&gt;, b" in text and 'title="look"' in text

@@ -70,18 +70,20 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "diagnostics.names": lambda store: store.diagnostics.names(1),
     "diagnostics.means": lambda store: store.diagnostics.means([1, 2], "alpha"),
     "diagnostics.of_run": lambda store: store.diagnostics.of_run(1, "alpha"),
+    "views.of_page": lambda store: store.views.of_page("compare"),
     "diagnostics.at_round": lambda store: store.diagnostics.at_round(1, "alpha", 3),
 }
 """A call of every query."""
 
 CHANGES = {
     "experiments": {"create", "create_claimed", "edit", "delete", "clone"},
-    "runs": {"stop", "resume", "retry"},
+    "runs": {"stop", "resume", "retry", "mark"},
     "queue": {"move", "move_experiments", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
     "imports": {"csv", "json", "database", "file"},
     "integrity": {"findings", "require"},
+    "views": {"save", "delete"},
 }
 """Methods that write: by experiment, run or task, found by its key; and those that read all to check it."""
 

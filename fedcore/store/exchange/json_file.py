@@ -17,7 +17,7 @@ from fedcore.store.writer import ExperimentRecord, Table
 FORMAT = "fedlens-experiment-2"
 FIRST_FORMAT = "fedlens-experiment-1"
 """The format before columns were renamed; such files are still imported."""
-JSON_COLUMNS = {"experiments": ("config", "tags"), "runs": ("config", "notices", "environment")}
+JSON_COLUMNS = {"experiments": ("config", "tags"), "runs": ("config", "notices", "environment", "tags")}
 """Columns that hold JSON; an exported file contains their values, not JSON within a string."""
 
 

@@ -57,6 +57,8 @@ class _RunChecks(BaseModel):
     rounds_done: int = Field(ge=0)
     status_text: Text | None
     error: Text | None
+    tags: list[Text] = []
+    notes: Text = ""
 
 
 def read_record(connection: sqlite3.Connection, experiment_id: int) -> ExperimentRecord:
@@ -110,6 +112,7 @@ def check(record: ExperimentRecord) -> None:
     _check_numbers(row.items())
     for run, tables in record.runs:
         parsed = {name: json.loads(run[name] or "null") for name in ("config", "notices", "environment")}
+        parsed["tags"] = json.loads(run.get("tags", "[]"))  # a file of an earlier version has none
         checked = _RunChecks.model_validate({**run, **parsed})
         config = checked.config
         if (config.method.name, config.seed, config.held_out) != (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-KEYS = {"experiments": ("id",), "runs": ("id",), "entities": ("run_id", "entity")}
+KEYS = {"experiments": ("id",), "runs": ("id",), "entities": ("run_id", "entity"), "views": ("id",)}
 """Tables whose rows are copied, with their keys."""
 VOLATILE = ("owner", "pid", "pid_started", "heartbeat_at")
 """Columns that say which process does a run; they change every few seconds, and nothing exports them."""

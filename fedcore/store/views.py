@@ -1,0 +1,66 @@
+"""Saved views: names for addresses of a page, with every choice that was made on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from fedcore.errors import FedLensError
+from fedcore.store.database import DatabaseFile
+
+LONGEST_NAME = 200
+LONGEST_QUERY = 20_000
+
+
+@dataclass(frozen=True)
+class View:
+    """A saved view; ``query`` is the part of its address after the question mark."""
+
+    id: int
+    page: str
+    name: str
+    query: str
+
+
+class Views:
+    """The saved views of a store (``Store.views``).
+
+    They name experiments by their numbers, which mean something in one database only: no export has them.
+    """
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def of_page(self, page: str) -> list[View]:
+        """Return the saved views of a page, by name."""
+        rows = self._file.rows(
+            "SELECT id, page, name, query FROM views WHERE page=:page ORDER BY name", {"page": page}
+        )
+        return [View(**dict(row)) for row in rows]
+
+    def save(self, page: str, name: str, query: str) -> None:
+        """Save a view; one of the same name is replaced.
+
+        Raises:
+            FedLensError: field ``name``, for an empty or very long name, or an address that is too long.
+        """
+        name = " ".join(name.split())
+        if not 0 < len(name) <= LONGEST_NAME:
+            raise FedLensError(f"a view needs a name of 1 to {LONGEST_NAME} characters", "name")
+        if len(query) > LONGEST_QUERY:
+            raise FedLensError("this view has too many choices to be saved; choose fewer experiments", "name")
+        row = {"page": page, "name": name, "query": query}
+        with self._file.writing() as database:
+            changed = database.execute(
+                "UPDATE views SET query=:query WHERE page=:page AND name=:name", row
+            ).rowcount
+            if not changed:
+                database.execute(
+                    "INSERT INTO views(page, name, query, created_at) VALUES (:page, :name, :query, :now)",
+                    {**row, "now": time.time()},
+                )
+
+    def delete(self, view_id: int) -> None:
+        """Delete a view; one that is gone already is no error."""
+        with self._file.writing() as database:
+            database.execute("DELETE FROM views WHERE id=:id", {"id": view_id})
