@@ -20,7 +20,7 @@ from fedcore.store.liveness import new_owner
 from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
 from tests.support.jobs import recorded, row, wait_for
 
-ROUNDS = 10
+ROUNDS = 60
 
 
 def queue(db: Path, seeds: tuple[int, ...] = (1,), rounds: int = ROUNDS) -> tuple[int, ...]:

@@ -1,0 +1,101 @@
+"""Which runs start on which node: by device, by the folders that it has, by memory and slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fedcore.cli.main import main
+from fedcore.cluster import connection
+from fedcore.jobs.cluster import CPU, GPU, ClusterLanes, ClusterLauncher, Lane
+from fedcore.jobs.cluster_watch import NodeState
+from fedcore.jobs.lanes import TASK_LANE
+from fedcore.store import Store
+from tests.cluster.test_view import GIB, LARGE, SMALL
+
+
+class Watch:
+    """Stands for the thread that looks at a cluster."""
+
+    def __init__(self, *states: NodeState) -> None:
+        self._states = {state.node.id: state for state in states}
+
+    def states(self) -> list[NodeState]:
+        return list(self._states.values())
+
+    def state_of(self, node_id: str) -> NodeState | None:
+        return self._states.get(node_id)
+
+
+def test_gpus_come_first_and_a_node_that_cannot_be_used_has_no_lane():
+    broken = replace(SMALL, problem="it has FedLens 0.0, the worker 0.1; install the same")
+    assert list(ClusterLanes(Watch(SMALL, LARGE)).names()) == [
+        "large/gpu", "small/cpu", "large/cpu", TASK_LANE,
+    ]  # fmt: skip
+    assert list(ClusterLanes(Watch(broken, LARGE)).names()) == ["large/gpu", "large/cpu", TASK_LANE]
+
+
+def test_a_run_waits_for_a_node_that_has_its_data(db, queued):
+    store, lanes = Store(db), ClusterLanes(Watch(SMALL, LARGE))
+    (run_id,) = queued()
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET config=json_set(config, '$.data.root', '/data/pacs')")
+    assert store.queue.data_folders() == ["/data/pacs"]
+    alone = ClusterLanes(Watch(SMALL))
+    assert alone.claim(store, "small/cpu", 0) is None
+    claimed = lanes.claim(store, "large/gpu", 0)
+    assert claimed is not None and claimed.id == run_id
+    assert store.runs.get([run_id])[0].device == "large/gpu"
+
+
+def test_a_run_goes_to_the_node_that_it_asks_for(db, make):
+    store, lanes = Store(db), ClusterLanes(Watch(SMALL, LARGE))
+    (run_id,) = store.experiments.create(make(), device="small").run_ids
+    assert lanes.claim(store, "large/gpu", 0) is None
+    claimed = lanes.claim(store, "small/cpu", 0)
+    assert claimed is not None and claimed.id == run_id
+
+
+def test_runs_share_a_node_as_slots_and_memory_allow(db, queued):
+    store, lanes = Store(db), ClusterLanes(Watch(LARGE))
+    queued(seeds=(1, 2, 3))
+    assert lanes.claim(store, "large/gpu", 0) is not None
+    assert lanes.claim(store, "large/gpu", 1) is None
+    store.queue.set_slots("large/gpu", 2)
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET peak_memory=? WHERE id=1", [50 * GIB])
+    assert lanes.claim(store, "large/gpu", 1) is None  # twice 50 of 80 GiB
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET peak_memory=? WHERE id=1", [30 * GIB])
+    assert lanes.claim(store, "large/gpu", 1) is not None
+
+
+def test_what_a_run_asks_of_its_node():
+    four = replace(LARGE.node, gpus=4)
+    assert Lane(four, GPU).share({}).gpus == 1 and Lane(four, GPU).share({}).cpus == 8
+    assert Lane(four, GPU).capacity({"large/gpu": 2}) == 8
+    assert Lane(four, GPU).share({"large/gpu": 2}).gpus == 0.5
+    shared = Lane(four, CPU).share({"large/cpu": 2}, memory=100 * GIB)
+    assert (shared.cpus, shared.gpus, shared.memory) == (16, 0, 32 * GIB)
+
+
+def test_a_node_that_leaves_between_claim_and_start_gives_the_run_back(db, queued):
+    (run_id,) = queued()
+    lanes = ClusterLanes(Watch(SMALL))
+    claimed = lanes.claim(Store(db), "small/cpu", 0)
+    with pytest.raises(OSError, match="has left"):
+        ClusterLauncher(ClusterLanes(Watch()), None).launch(claimed, "small/cpu")
+    assert claimed.id == run_id
+
+
+def test_a_worker_without_ray_or_without_a_token_says_how_to_get_them(db, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(connection, "is_installed", lambda: False)
+    assert main(["worker", "--ray", "--db", str(db)]) == 2
+    assert 'install it with: pip install "ray[default]"' in capsys.readouterr().err
+    monkeypatch.setattr(connection, "is_installed", lambda: True)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (*connection.SETTINGS, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")
+    assert main(["worker", "--db", str(db), "--ray"]) == 2
+    assert "ray get-auth-token --generate" in capsys.readouterr().err

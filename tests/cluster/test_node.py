@@ -1,0 +1,125 @@
+"""What a node does with an order and what comes of it here, without Ray, which only carries it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedcore.cluster import node, stream
+from fedcore.config import RunConfig, parse
+from fedcore.engine.events import Finished, RoundFinished
+from fedcore.engine.plan import plan
+from fedcore.errors import FedLensError
+from fedcore.methods import consent, registry
+from fedcore.system_errors import Transient
+from tests.support import own_methods
+
+OWN_METHOD = inspect.getsource(own_methods).replace("class BiasMethod", "@method\nclass BiasMethod")
+OWN_METHOD = OWN_METHOD.replace("    About,\n", "    About,\n    method,\n").replace("test-bias", "sent-bias")
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FEDLENS_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "1")  # so that they are restored
+
+
+def order(run: RunConfig, tmp_path: Path, content: bytes | None = None) -> node.Order:
+    return node.Order(
+        config=run,
+        key="run-1-1",
+        environment={},
+        method_file=content,
+        device="cpu",
+        threads=1,
+        artifacts=str(tmp_path.parent / "artifacts-of-nodes"),  # the tests encode the images once
+        working_folder=str(tmp_path),
+    )
+
+
+def planned(**values: object) -> RunConfig:
+    return plan(parse({"rounds": 2, "methods": [{"name": "fedot"}], **values})).runs[0]
+
+
+def rounds(items: Iterator[node.Sent | node.Failed]) -> list[RoundFinished]:
+    sent = list(items)
+    assert all(isinstance(item, node.Sent) for item in sent), sent[-1]
+    assert isinstance(sent[-1].event, Finished)
+    return [item.event for item in sent if isinstance(item.event, RoundFinished)]
+
+
+def test_a_node_sends_every_round_with_its_checkpoint_and_resumes_from_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sent = list(node.train(order(planned(), tmp_path)))
+    contents = [i.checkpoint for i in sent if isinstance(i.event, RoundFinished)]
+    assert len(contents) == 3 and all(content is not None and content.nbytes for content in contents)
+    whole = rounds(iter(sent))
+    again = rounds(node.train(order(planned(), tmp_path), ("round-1.safetensors", contents[1])))
+    assert [event.round for event in again] == [2]
+    assert (again[0].cells, again[0].train_loss) == (whole[2].cells, whole[2].train_loss)
+
+
+def test_a_checkpoint_that_arrives_is_written_where_a_local_process_writes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = next(i for i in node.train(order(planned(), tmp_path)) if isinstance(i.event, RoundFinished))
+    event = stream._arrived(first, tmp_path / "run-1")
+    assert event.checkpoint == str(tmp_path / "run-1" / "round-0.safetensors")
+
+    damaged = first.checkpoint.copy()
+    damaged[-1] ^= 1
+    with pytest.raises(stream.NodeFault, match="arrived damaged"):
+        stream._arrived(replace(first, checkpoint=damaged), tmp_path / "run-2")
+    assert list((tmp_path / "run-2").iterdir()) == []
+
+
+def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "own.py"
+    file.write_text(OWN_METHOD)
+    registry.load_file(file)
+    run = planned(methods=[{"name": "sent-bias", "file": str(file)}])
+    content = stream._method_file(run)
+    assert content == OWN_METHOD.encode()
+    file.unlink()  # the node has no such file
+    assert len(rounds(node.train(order(run, tmp_path, content)))) == 3
+
+    monkeypatch.setattr(registry, "_RECEIVED", {})
+    monkeypatch.setattr(consent, "is_agreed", lambda file, sha256: False)
+    file.write_text(OWN_METHOD)
+    with pytest.raises(consent.NotAgreed):
+        stream._method_file(run)
+
+
+def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = planned()
+    run = run.model_copy(update={"data": run.data.model_copy(update={"root": "/nowhere"})})
+    (failed,) = node.train(order(run, tmp_path))
+    assert isinstance(failed, node.Failed) and failed.field == "data.root"
+    assert "has no folder /nowhere" in failed.message
+    assert node.report(("/nowhere", ".")).missing == ("/nowhere",)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(FedLensError("a wrong value", "rounds"), FedLensError), (ConnectionResetError(104, "gone"), Transient),
+     (ZeroDivisionError("no"), stream.NodeError)],
+)  # fmt: skip
+def test_an_error_on_a_node_is_the_error_of_a_local_process(tmp_path, error, expected):
+    try:
+        raise error
+    except type(error) as caught:
+        raised = stream._raised(node._failure(caught, tmp_path))
+    assert type(raised) is expected
+    assert "Traceback" in str(raised.__cause__)
+    if expected is FedLensError:
+        assert raised.field == "rounds"
+
+
+def test_versions_that_differ_are_named():
+    ours = {"fedlens": "1", "torch": "2.8.0", "numpy": "2.0"}
+    assert node.differences(ours, {**ours, "torch": "2.9.0"}) == ["torch 2.9.0 instead of 2.8.0"]
