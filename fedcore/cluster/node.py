@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 import fedcore
 from fedcore import devices
@@ -55,7 +56,7 @@ class Order:
         environment: what an earlier attempt resolved, see ``fedcore.engine.train.train``.
         method_file: content of the user's method file, whose path the config has; the user agreed to it.
         device: torch's name.
-        threads: CPU threads of a run that begins.
+        threads: CPU threads of a run that begins, at most.
         artifacts: folder of the encodings where the node shares the supervisor's disk; None: its cache's
             (``FEDLENS_CACHE``).
         working_folder: the supervisor's, where relative paths of the config begin.
@@ -137,7 +138,8 @@ def train(order: Order, checkpoint: tuple[str, np.ndarray] | None = None) -> Ite
 
 def _train(order: Order, folder: Path, checkpoint: tuple[str, np.ndarray] | None) -> Iterator[Sent]:
     cpu = order.device == devices.CPU
-    os.environ.update({"FEDLENS_THREADS": str(order.threads), **devices.PATIENT_THREADS})
+    threads = min(order.threads, psutil.cpu_count(logical=False) or order.threads)  # as torch chooses them
+    os.environ.update({"FEDLENS_THREADS": str(threads), **devices.PATIENT_THREADS})
     if cpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if os.path.isdir(order.working_folder):

@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from fedcore import devices
-from fedcore.cluster.connection import Node
+from fedcore.cluster.connection import Node, list_nodes
 from fedcore.cluster.stream import RemoteEngine, Share
 from fedcore.jobs import cluster_view, training
 from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
 from fedcore.jobs.handlers import Handler
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
-from fedcore.jobs.lanes import TASK_LANE, claim_next, fits
+from fedcore.jobs.lanes import NODE_KINDS, TASK_LANE, claim_next, fits
 from fedcore.jobs.launcher import LaunchedJob, LocalLauncher
 from fedcore.jobs.supervisor import Supervisor, serve
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS, Claim
 from fedcore.store.liveness import hold, let_go, new_owner
 
-CPU, GPU = "cpu", "gpu"
+GPU, CPU = NODE_KINDS
 logger = logging.getLogger(__name__)
 
 
@@ -59,6 +59,11 @@ class Lane:
         return Share(cpus, memory=min(memory, self.node.memory // runs))
 
 
+def lanes_of(node: Node) -> list[Lane]:
+    """Return the lanes of a node, for what it offers."""
+    return [Lane(node, GPU)] * (node.gpus > 0) + [Lane(node, CPU)] * (node.cpus > 0)
+
+
 class ClusterLanes:
     """The lanes of the nodes, and the lane of the tasks, which stay on this machine."""
 
@@ -68,7 +73,9 @@ class ClusterLanes:
     def lanes(self) -> dict[str, Lane]:
         """Return the lanes of the nodes that can be used now, by name; GPUs first."""
         usable = [state.node for state in self._watch.states() if state.problem is None]
-        found = [Lane(n, GPU) for n in usable if n.gpus] + [Lane(n, CPU) for n in usable if n.cpus]
+        found = sorted(
+            (lane for node in usable for lane in lanes_of(node)), key=lambda lane: NODE_KINDS.index(lane.kind)
+        )
         return {lane.name: lane for lane in found}
 
     def names(self) -> Sequence[str]:
@@ -222,8 +229,9 @@ def serve_on_cluster(
     def make(store: Store, **options: Any) -> Supervisor:
         serving.set()
         if slots is not None:
-            for lane in lanes.lanes():
-                store.queue.set_slots(lane, slots)
+            for node in list_nodes(watch.ray):
+                for lane in lanes_of(node):
+                    store.queue.set_slots(lane.name, slots)
         return Supervisor(store, lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray), **options)
 
     try:

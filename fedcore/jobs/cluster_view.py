@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcore.devices import CPU, Device
+from fedcore.jobs.lanes import NODE_KINDS
 from fedcore.store import Store
 from fedcore.store.queue import QueuedRun
 
@@ -114,7 +115,7 @@ def _path(store: Store) -> Path:
 
 def _view(state: NodeState) -> NodeView:
     node, report = state.node, state.report
-    kinds = (["gpu"] if node.gpus else []) + (["cpu"] if node.cpus else [])
+    kinds = [kind for kind, number in zip(NODE_KINDS, (node.gpus, node.cpus), strict=True) if number]
     return NodeView(
         name=node.name,
         address=node.address,

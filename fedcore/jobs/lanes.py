@@ -17,6 +17,16 @@ UNMEASURED_SHARE = 0.5
 """Share of a device's memory that a run is assumed to need before any run of its setting was measured."""
 
 
+NODE_KINDS = ("gpu", "cpu")
+"""Kinds of lanes on a node of a cluster, the first to be filled first; the lane is ``node/kind``."""
+
+
+def is_on_a_node(device: str | None) -> bool:
+    """Return whether a run's device is on a node of a cluster, where no process of this machine trains it."""
+    name, _, kind = (device or "").rpartition("/")
+    return bool(name) and kind in NODE_KINDS
+
+
 class Lanes(Protocol):
     """The lanes of a supervisor, and which jobs start in them."""
 

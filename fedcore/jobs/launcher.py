@@ -1,8 +1,8 @@
-"""Launchers start jobs; at present each job is a process on this machine.
+"""Launchers start jobs; the one here starts a process of this machine for each.
 
 The supervisor knows only ``Launcher`` and ``LaunchedJob``. Anything that can start a job and tell how it
-ended may replace a process: a remote task, say, whose events a local watcher passes to ``job.execute`` as the
-job's handler.
+ended may replace a process, as ``fedcore.jobs.cluster`` does: there a thread passes the events of a remote
+task to ``job.execute``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import psutil
 
 from fedcore import devices
 from fedcore.errors import FedLensError
-from fedcore.jobs.lanes import TASK_LANE
+from fedcore.jobs.lanes import TASK_LANE, is_on_a_node
 from fedcore.paths import IN_CHECKOUT, PROJECT
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS
@@ -202,7 +202,8 @@ class LocalJob:
 def force_stop(store: Store, run_id: int) -> bool:
     """Kill the process of a run that does not react to a stop; its current round is lost, earlier ones stay.
 
-    A run that waits for its turn in a process that trains another is only taken from that process.
+    A run that waits for its turn in a process that trains another is only taken from that process. One on a
+    node of a cluster is taken from the worker, which then kills the node's process.
 
     Returns: whether there was a process to kill.
 
@@ -212,12 +213,15 @@ def force_stop(store: Store, run_id: int) -> bool:
     row = next((row for row in store.jobs.live(RUNS) if row["id"] == run_id), None)
     if row is None or row["status"] != "stopping":
         raise FedLensError(f"run {run_id} was not asked to stop; stop it first, kill it only if it does not")
+    on_a_node = is_on_a_node(row["device"])
     if row["pid"] is None:
         with suppress(LostClaim):  # it has ended or begun in the meantime
             Claim(store.path, TRAINING, run_id, row["owner"], row["attempt"]).finish(
-                "stopped", "stopped before it began", patience=BUSY_SECONDS
+                "stopped",
+                "killed on its node" if on_a_node else "stopped before it began",
+                patience=BUSY_SECONDS,
             )
-        return False
+        return on_a_node
     process = process_of(store.path, row)
     if process is not None:
         process.kill()

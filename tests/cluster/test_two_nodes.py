@@ -15,6 +15,7 @@ from fedcore.engine.plan import plan
 from fedcore.jobs.cluster_watch import ClusterWatch
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
+from fedcore.jobs.launcher import force_stop
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
@@ -89,3 +90,20 @@ def test_a_run_whose_process_on_the_node_is_killed_goes_on_with_the_same_rows(db
         step_until(supervisor, lambda: row(db, run_id).ended)
     assert (row(db, run_id).state, row(db, run_id).attempt) == ("done", 2)
     assert recorded(db, run_id) == expected[1]
+
+
+def test_a_stop_frees_the_node_and_a_kill_does_not_wait_for_it(db, watch, expected):
+    store = Store(db)
+    first, second = queue(db, (1, 2))
+    with supervisor_of(db, watch) as supervisor:
+        step_until(supervisor, lambda: row(db, first).rounds_done >= 1 and row(db, second).rounds_done >= 1)
+        store.runs.stop([first, second])
+        assert force_stop(store, second) or row(db, second).ended
+        assert row(db, second).state == "stopped"
+        step_until(supervisor, lambda: row(db, first).ended)
+        assert row(db, first).state == "stopped"
+        assert row(db, first).rounds_done < ROUNDS and row(db, second).rounds_done < ROUNDS
+        store.runs.resume([first, second])
+        step_until(supervisor, lambda: row(db, first).ended and row(db, second).ended)
+    assert recorded(db, first) == expected[1]
+    assert recorded(db, second) == expected[2]
