@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WARMUP_LR = 1e-5
 """Learning rate of the warm-up rounds in CoOp's code."""
-_BLOCK = 2**18
+_BLOCK = 2**16
 """Elements that a step updates together on a CPU: they stay in its cache through all of the step's sums."""
 
 
@@ -47,9 +47,13 @@ class ClientOptimiser:
     clients: int
     slots: dict[str, Tensor] = field(default_factory=dict)
     lr_factors: Mapping[str, float] = field(default_factory=dict)
+    _last: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    _spare: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def step(self, name: str, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
         """Return a parameter after one step.
+
+        A value that a step returned and the next one was given is overwritten by the step after that.
 
         Shape: value and gradient (active, ...); rows (active,) client positions.
         """
@@ -61,18 +65,34 @@ class ClientOptimiser:
         slots = [self._slot(f"{name}/{moment}", value) for moment in moments]
         everyone = len(rows) == self.clients
         state = slots if everyone else [slot[rows] for slot in slots]
+        moved = self._memory(name, value) if everyone else value.new_empty(value.shape)
+        matrix = (len(value), math.prod(value.shape[1:]))
+        row_wise = [t.reshape(matrix) for t in (value, _contiguous(gradient))]
+        row_wise += [t.view(matrix) for t in (moved, *state)]  # views: they are written to
         if adam:
             count = self._slot(f"{name}/steps", value.flatten(1)[:, 0] if value.dim() > 1 else value)
             count[rows] += 1
-            state = [*state, count[rows].view(-1, *[1] * (value.dim() - 1))]
-        moved = torch.empty_like(value)
-        for part in _blocks(value):
-            tensors = (t[part] for t in (value, gradient, moved, *state))
-            (_adam if adam else _sgd)(config, *tensors)
+            _adam(config, *row_wise, steps=count[rows][:, None])
+        else:
+            for part in _blocks(row_wise[0]):
+                _sgd(config, *(t[part] for t in row_wise))
         if not everyone:
             for slot, values in zip(slots, state, strict=False):
                 slot[rows] = values
         return moved
+
+    def _memory(self, name: str, value: Tensor) -> Tensor:
+        """Return memory for a parameter's next value: what held the value before this one, if there is any.
+
+        The system gives new memory page by page, which takes longer than the sums of a step.
+        """
+        free, last = self._spare.pop(name, None), self._last.get(name)
+        if last is not None and last.data_ptr() == value.data_ptr():
+            self._spare[name] = last
+        if free is None or free.shape != value.shape or free.data_ptr() == value.data_ptr():
+            free = value.new_empty(value.shape)
+        self._last[name] = free
+        return free
 
     def _slot(self, name: str, like: Tensor) -> Tensor:
         """Return a moment of all clients, zero at first. Shape: like (any, ...) -> (clients, ...)."""
@@ -91,11 +111,28 @@ class ClientOptimiser:
             self._slot(name, values)[clients] = values
 
 
-def _blocks(value: Tensor) -> Iterator[slice]:
-    """Yield slices of the client axis; all clients in one where the device is not a CPU."""
-    clients = max(1, len(value))
-    size = max(1, _BLOCK * clients // max(1, value.numel())) if value.device.type == "cpu" else clients
-    return (slice(start, start + size) for start in range(0, len(value), size))
+def _contiguous(gradient: Tensor) -> Tensor:
+    """Return a gradient in the order of its parameter; a product's is often transposed.
+
+    Client by client, because torch copies a transposed matrix in tiles, but a stack of them number by number.
+    """
+    if gradient.is_contiguous() or gradient.device.type != "cpu":
+        return gradient
+    copy = gradient.new_empty(gradient.shape)
+    for target, source in zip(copy, gradient, strict=True):
+        target.copy_(source)
+    return copy
+
+
+def _blocks(moved: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield parts of a matrix that fit a CPU's cache: rows, or a part of one; elsewhere all of it."""
+    rows, columns = moved.shape
+    height, width = max(1, rows), max(1, columns)
+    if columns and moved.device.type == "cpu":
+        height, width = max(1, _BLOCK // columns), min(_BLOCK, columns)
+    for top in range(0, rows, height):
+        for left in range(0, columns, width):
+            yield slice(top, top + height), slice(left, left + width)
 
 
 def _sgd(
@@ -112,20 +149,34 @@ def _adam(
     c: MethodConfig,
     value: Tensor,
     gradient: Tensor,
-    out: Tensor,
+    moved: Tensor,
     first: Tensor,
     second: Tensor,
+    *,
     steps: Tensor,
 ) -> None:
-    """Write the value after one step into ``out``, and move both moments."""
+    """Write the value after one step of Adam or AdamW into ``moved``, and move both moments.
+
+    Every sum goes into memory that is in the cache already, not into a new tensor.
+
+    Shape: (active, numbers) each; steps (active, 1).
+    """
     b1, b2, eps = c.adam
-    if c.optimiser == "adamw":
-        value = value * (1 - c.lr * c.weight_decay)
-        out.copy_(gradient)
-    else:
-        torch.mul(value, c.weight_decay, out=out).add_(gradient)
-    first.mul_(b1).add_(out * (1 - b1))
-    second.mul_(b2).add_(out.square_().mul_(1 - b2))
-    torch.div(second, 1 - b2**steps, out=out).sqrt_().add_(eps)
-    torch.div(first * (c.lr / (1 - b1**steps)), out, out=out)
-    torch.sub(value, out, out=out)
+    lr, decay = c.lr, c.weight_decay
+    rates, corrections = lr / (1 - b1**steps), 1 - b2**steps
+    scratch: Tensor | None = None
+    for part in _blocks(moved):
+        old, out, m, v = (t[part] for t in (value, moved, first, second))
+        if scratch is None:
+            scratch = torch.empty_like(out, memory_format=torch.contiguous_format)
+        rest = scratch[: out.shape[0], : out.shape[1]]
+        if c.optimiser == "adamw":
+            old = old * (1 - lr * decay)
+            out.copy_(gradient[part])
+        else:
+            torch.mul(old, decay, out=out).add_(gradient[part])
+        m.mul_(b1).add_(torch.mul(out, 1 - b1, out=rest))
+        v.mul_(b2).add_(out.square_().mul_(1 - b2))
+        torch.div(v, corrections[part[0]], out=out).sqrt_().add_(eps)
+        torch.div(torch.mul(m, rates[part[0]], out=rest), out, out=out)
+        torch.sub(old, out, out=out)

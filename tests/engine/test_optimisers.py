@@ -72,3 +72,44 @@ def test_learning_rates_by_round():
     assert learning_rate(MethodConfig(lr=1e-6, warmup_rounds=1), 1, 2) == 1e-6
     cosine = [learning_rate(MethodConfig(lr=0.1, schedule="cosine"), r, 4) for r in (1, 2, 3, 4)]
     assert cosine == pytest.approx([0.1, 0.1 * 0.8535534, 0.05, 0.1 * 0.1464466])
+
+
+def _plain_adam(config, value, gradient, first, second, steps):
+    """One step of the formulas, a new tensor for every sum."""
+    b1, b2, eps = config.adam
+    if config.optimiser == "adamw":
+        value = value * (1 - config.lr * config.weight_decay)
+    else:
+        gradient = value * config.weight_decay + gradient
+    first = first * b1 + gradient * (1 - b1)
+    second = second * b2 + gradient.square() * (1 - b2)
+    below = (second / (1 - b2**steps)).sqrt() + eps
+    return value - first * (config.lr / (1 - b1**steps)) / below, first, second
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("shape", [(3, 2, 40), (2, 300, 250), (5, 131, 100)])
+def test_blocks_change_no_bit(kind, shape):
+    config = MethodConfig(optimiser=kind, lr=0.05, weight_decay=0.01)
+    generator = torch_generator(0, kind)
+    value = torch.randn(shape, generator=generator)
+    optimiser, everyone = ClientOptimiser(config, len(value)), torch.arange(len(value))
+    first = second = torch.zeros_like(value)
+    for step in (1, 2, 3):
+        gradient = torch.randn(shape, generator=generator).transpose(1, 2).contiguous().transpose(1, 2)
+        steps = torch.full((len(value), 1, 1), float(step))
+        expected, first, second = _plain_adam(config, value, gradient, first, second, steps)
+        value = optimiser.step("w", value, gradient, everyone)
+        assert torch.equal(value, expected)
+        assert torch.equal(optimiser.slots["w/first"], first)
+        assert torch.equal(optimiser.slots["w/second"], second)
+
+
+def test_a_value_that_is_kept_is_not_overwritten():
+    config = MethodConfig(optimiser="adam", lr=0.1)
+    optimiser, everyone = ClientOptimiser(config, 2), torch.arange(2)
+    first = optimiser.step("w", torch.ones(2, 3), torch.ones(2, 3), everyone)
+    kept = first.clone()
+    for _ in range(3):  # the same value again, not what the step before returned
+        optimiser.step("w", first, torch.ones(2, 3), everyone)
+        assert torch.equal(first, kept)
