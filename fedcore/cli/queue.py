@@ -36,6 +36,14 @@ def worker(
             help="Train on the nodes of a Ray cluster: that of this machine, or host:port of its head",
         ),
     ] = None,
+    on_finish: Annotated[
+        str | None,
+        typer.Option(
+            "--on-finish",
+            metavar="COMMAND|URL",
+            help="Told when the last run of an experiment has ended (default: FEDLENS_ON_FINISH, if set)",
+        ),
+    ] = None,
     db: Database = None,
 ) -> int:
     """Serve the queue in this terminal.
@@ -45,10 +53,10 @@ def worker(
     if ray is not None:
         from fedcore.jobs.cluster import serve_on_cluster
 
-        return serve_on_cluster(db, ray, slots=slots, idle=idle)
+        return serve_on_cluster(db, ray, slots=slots, idle=idle, on_finish=on_finish)
     from fedcore.jobs.supervisor import IDLE_SECONDS, serve
 
-    return serve(db, idle=IDLE_SECONDS if idle is None else idle, slots=slots)
+    return serve(db, idle=IDLE_SECONDS if idle is None else idle, slots=slots, on_finish=on_finish)
 
 
 @commands.command("queue")

@@ -18,7 +18,7 @@ from fedcore.engine.events import Notice
 from fedcore.engine.loop import CHUNK
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
-from fedcore.paths import IN_CHECKOUT, PROJECT
+from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 
 THREADS = "FEDLENS_THREADS"
 """Environment variable: the CPU threads of a run that begins."""
@@ -61,6 +61,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "processor_features": torch.backends.cpu.get_cpu_capability(),
         "fedlens": fedcore.__version__,
         **({"commit": commit} if (commit := checkout_commit()) else {}),
+        **user_commits(run.method.file),
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: metadata.version(name) for name in _PACKAGES},
@@ -86,18 +87,48 @@ def checkout_commit() -> str:
 
     Changes are those of tracked files since the commit.
     """
-    git = ["git", "-C", str(PROJECT)]
+    return commit_of(PROJECT) if IN_CHECKOUT else ""
+
+
+def user_commits(method_file: str | None) -> dict[str, str]:
+    """Return the commits of the user's own checkouts, where they are under version control.
+
+    ``checkout`` is that of the working folder, from which the run or its worker was launched; FedLens' own is
+    recorded as ``commit`` already. ``method_checkout`` is that of the file that defines the method.
+    """
+    commits: dict[str, str] = {}
     try:
-        if not IN_CHECKOUT:
-            return ""
-        commit = _output([*git, "rev-parse", "--short", "HEAD"])
-        changed = _output([*git, "status", "--porcelain", "--untracked-files=no"])
+        folder = Path.cwd()
+    except FileNotFoundError:  # deleted since
+        return commits
+    if not (IN_CHECKOUT and folder.is_relative_to(PROJECT)):
+        commits["checkout"] = commit_of(folder)
+    if method_file:
+        file = user_path(method_file).resolve()
+        commits["method_checkout"] = commit_of(file.parent, file.name)
+    return {name: commit for name, commit in commits.items() if commit}
+
+
+@cache
+def commit_of(folder: Path, file: str = "") -> str:
+    """Return the commit of a folder's checkout, such as ``1b6fd86 with changes``; empty without one.
+
+    Args:
+        file: of the folder; the text says so where it is not part of the checkout.
+    """
+    try:
+        commit = _git(folder, "rev-parse", "--short", "HEAD")
+        changed = " with changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else ""
+        if file and not _git(folder, "ls-files", "--", file):
+            changed += f" without {file}"
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or a disk that does not answer
         return ""
-    return f"{commit} with changes" if changed else commit
+    return f"{commit}{changed}"
 
 
-def _output(command: list[str]) -> str:
+def _git(folder: Path, *arguments: str) -> str:
+    """Return the output of git, which changes nothing and runs no program of the checkout's own config."""
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 

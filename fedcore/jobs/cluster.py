@@ -202,7 +202,12 @@ class ClusterJob:
 
 
 def serve_on_cluster(
-    db: str | Path | None, address: str, *, slots: int | None = None, idle: float | None = None
+    db: str | Path | None,
+    address: str,
+    *,
+    slots: int | None = None,
+    idle: float | None = None,
+    on_finish: str | None = None,
 ) -> int:
     """Be the database's supervisor, with the nodes of a Ray cluster as its devices, until it is ended.
 
@@ -212,6 +217,7 @@ def serve_on_cluster(
         address: of the cluster's head, or ``auto`` for the cluster of this machine.
         slots: runs at once on the CPU of each node, and on each GPU; None: as stored.
         idle: seconds without work after which it leaves; None: never.
+        on_finish: command or address that is told when an experiment has ended.
 
     Raises:
         FedLensError: when the cluster cannot be joined, or the database cannot be written.
@@ -235,7 +241,7 @@ def serve_on_cluster(
         return Supervisor(store, lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray), **options)
 
     try:
-        return serve(db, make=make, wait=True, idle=math.inf if idle is None else idle)
+        return serve(db, make=make, wait=True, on_finish=on_finish, idle=math.inf if idle is None else idle)
     finally:
         watch.close()
         cluster_view.clear(store)

@@ -8,6 +8,7 @@ If a container or batch scheduler kills detached processes, run it in the foregr
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from fedcore.jobs import launcher
 from fedcore.jobs.lanes import Lanes, LocalLanes
 from fedcore.jobs.launcher import LaunchedJob, Launcher, LocalLauncher
 from fedcore.jobs.locks import NEXT, SupervisorLock
+from fedcore.jobs.on_finish import VARIABLE, FinishWatch
 from fedcore.store import Store
 from fedcore.store.database import BUSY_SECONDS, kept_open
 from fedcore.store.jobs import JOB_TABLES, Claim
@@ -60,8 +62,10 @@ class Supervisor:
         tick: float = TICK_SECONDS,
         idle: float = IDLE_SECONDS,
         stale: float = STALE_SECONDS,
+        finish: FinishWatch | None = None,
     ) -> None:
         self._store = store
+        self._finish = finish
         self.device_ids = tuple(device_ids or (d.id for d in devices.list_devices()))
         self._lanes = lanes or LocalLanes(self.device_ids)
         self._launcher = launcher or LocalLauncher()
@@ -99,6 +103,8 @@ class Supervisor:
         try:
             self._adopt()
             self._reap()
+            if self._finish is not None:
+                self._finish.look()
             started = self._start_queued()
         except (FedLensError, OSError) as error:
             plain = explain(error, self._store.path) or error
@@ -203,6 +209,7 @@ def serve(
     slots: int | None = None,
     make: Callable[..., Supervisor] = Supervisor,
     wait: bool = False,
+    on_finish: str | None = None,
     **options: Any,
 ) -> int:
     """Be the database's supervisor in this process, as ``fedlens worker`` does.
@@ -211,6 +218,8 @@ def serve(
         slots: runs at once on each device, stored for later workers too; None: as stored.
         make: makes the supervisor from the store and ``options``.
         wait: wait for a supervisor that serves the database already; it starts no more jobs, and leaves.
+        on_finish: command or address that is told when an experiment has ended; default: that of the
+            environment variable ``FEDLENS_ON_FINISH``, if any.
         options: of ``Supervisor``.
 
     Returns: exit status 0, also when another supervisor serves the database already.
@@ -233,7 +242,7 @@ def serve(
         while not room:
             time.sleep(RESTART_SECONDS)
             room = _has_room(store)
-        supervisor = make(store, **options)
+        supervisor = make(store, finish=_finish_watch(store, on_finish), **options)
         if slots is not None:
             for device in supervisor.device_ids:
                 store.queue.set_slots(device, slots)
@@ -248,6 +257,22 @@ def serve(
     finally:
         lock.release()
     return 0
+
+
+def _finish_watch(store: Store, on_finish: str | None) -> FinishWatch | None:
+    """Return the watch for the given target, or for the one of the environment, whose errors are logged.
+
+    Raises:
+        FedLensError: field ``on-finish``, for a given target that is none.
+    """
+    if on_finish is not None:
+        return FinishWatch(store, on_finish)
+    target = os.environ.get(VARIABLE, "")
+    try:
+        return FinishWatch(store, target) if target else None
+    except FedLensError as error:
+        logger.error("%s is ignored: %s", VARIABLE, error)
+        return None
 
 
 def _follow(lock: SupervisorLock) -> bool:

@@ -114,6 +114,13 @@ class Runs:
         (row,) = self._file.rows("SELECT count(*) AS number FROM runs WHERE id > :id", {"id": run_id})
         return int(row["number"])
 
+    def active_experiments(self) -> set[int]:
+        """Return the experiments that have a queued or running run."""
+        rows = self._file.rows(
+            "SELECT DISTINCT experiment_id FROM runs WHERE status IN ('queued','running','stopping')"
+        )
+        return {row["experiment_id"] for row in rows}
+
     def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
         """Return the version of each of these runs."""
         return self._versions(f"id IN {ID_LIST}", {"ids": as_json(run_ids)})

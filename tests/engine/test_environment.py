@@ -216,7 +216,10 @@ def test_an_encoding_that_was_only_touched_is_no_reason_to_stop(tmp_path):
     assert rounds == [0, 1, 2]
 
 
-def test_the_commit_of_the_checkout_says_whether_files_were_changed(tmp_path, monkeypatch):
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Runs git in a folder that is in no repository yet."""
+
     def git(*arguments: str) -> str:
         names = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
         done = subprocess.run(
@@ -224,9 +227,14 @@ def test_the_commit_of_the_checkout_says_whether_files_were_changed(tmp_path, mo
         )
         return done.stdout.strip()
 
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    return git
+
+
+def test_the_commit_of_the_checkout_says_whether_files_were_changed(repository, tmp_path, monkeypatch):
+    git = repository
     monkeypatch.setattr(environment, "PROJECT", tmp_path)
     monkeypatch.setattr(environment, "IN_CHECKOUT", True)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     commit = environment.checkout_commit.__wrapped__
     assert commit() == "", "no repository"
     git("init", "-q")
@@ -234,8 +242,33 @@ def test_the_commit_of_the_checkout_says_whether_files_were_changed(tmp_path, mo
     git("add", "file")
     git("commit", "-q", "-m", "first")
     (tmp_path / "other").write_text("not tracked")
+    environment.commit_of.cache_clear()
     assert commit() == git("rev-parse", "--short", "HEAD")
     (tmp_path / "file").write_text("b")
+    environment.commit_of.cache_clear()
     assert commit().endswith(" with changes")
     monkeypatch.setattr(environment, "IN_CHECKOUT", False)
     assert commit() == ""
+
+
+def test_the_commits_of_the_users_checkouts_are_recorded(repository, tmp_path, monkeypatch):
+    git = repository
+    (tmp_path / "mine.py").write_text("a")
+    monkeypatch.chdir(tmp_path)
+    assert environment.user_commits(None) == {}, "no repository"
+    git("init", "-q")
+    git("add", "mine.py")
+    git("commit", "-q", "-m", "first")
+    head = git("rev-parse", "--short", "HEAD")
+    environment.commit_of.cache_clear()
+    assert environment.user_commits(str(tmp_path / "mine.py")) == {"checkout": head, "method_checkout": head}
+    (tmp_path / "mine.py").write_text("b")
+    (tmp_path / "new.py").write_text("c")
+    environment.commit_of.cache_clear()
+    assert environment.user_commits(str(tmp_path / "new.py")) == {
+        "checkout": f"{head} with changes",
+        "method_checkout": f"{head} with changes without new.py",
+    }
+    monkeypatch.setattr(environment, "PROJECT", tmp_path)
+    monkeypatch.setattr(environment, "IN_CHECKOUT", True)
+    assert environment.user_commits(None) == {}, "FedLens' own commit is recorded already"

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -368,15 +369,18 @@ def test_the_state_is_in_the_url(open_page: Opened, seeds: Path) -> None:
 def test_the_buttons_hand_out_the_files_of_the_page(
     open_page: Opened, seeds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handed: dict[str, tuple[str, str]] = {}
+    handed: dict[str, tuple[str, Callable[[], str]]] = {}
     monkeypatch.setattr(
-        "streamlit.download_button", lambda label, made, name, **_: handed.update({label: (name, made())})
+        "streamlit.download_button", lambda label, made, name, **_: handed.update({label: (name, made)})
     )
     show(open_page("compare", ids=["1"], baseline="PromptFL", rule="mean of last ten rounds"), "Export")
     mark = files.fingerprint([Store(seeds).experiments.get(1)])
     for name, _ in handed.values():
-        assert re.fullmatch(rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json)", name)
-    contents = {label: text for label, (_, text) in handed.items()}
+        assert re.fullmatch(
+            rf"fedlens-rotated-digits-made-up-[a-z]+-\d{{8}}-{mark}\.(csv|tex|json|html|zip)", name
+        )
+    assert {"Report", "Report folder (ZIP)"} <= set(handed)
+    contents = {label: made() for label, (_, made) in handed.items() if not label.startswith("Report")}
     assert contents == {
         "Summary CSV": files.table_csv(Store(seeds), [1], "summary", "mean10", "PromptFL"),
         **{

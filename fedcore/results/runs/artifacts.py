@@ -27,6 +27,8 @@ _ENVIRONMENT_TITLES = {
     "fedlens": "FedLens",
     "python": "Python",
     "commit": "Commit of FedLens",
+    "checkout": "Commit of the working folder",
+    "method_checkout": "Commit of the method's file",
     "torch": "torch",
     "torchvision": "torchvision",
     "numpy": "numpy",
@@ -114,6 +116,8 @@ def trained_with(environment: Mapping[str, object]) -> str:
         return "Trained with a FedLens that did not record its version"
     commit = f", commit {environment['commit']}" if "commit" in environment else ""
     said = f"Trained with FedLens {environment['fedlens']}{commit}"
+    for name, what in (("checkout", "in a working folder"), ("method_checkout", "with a method's file")):
+        said += f", {what} at {environment[name]}" if name in environment else ""
     return " ".join(said.split())  # one line whatever an imported database holds: it is a comment of files
 
 

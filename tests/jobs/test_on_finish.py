@@ -1,0 +1,116 @@
+"""A command or an address is told once that an experiment has ended; whatever it does, the queue goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import FedLensError
+from fedcore.jobs import on_finish
+from fedcore.jobs.on_finish import FinishWatch, finished, sender
+from fedcore.store import Store
+from tests.support import fill
+from tests.support.jobs import wait_for
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    """A command of one Python program."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "my notify.py"
+        path.write_text(text)
+        return f'{sys.executable} "{path}"'
+
+    return write
+
+
+@pytest.fixture
+def address() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """A web server that notes what is posted; ``/moved`` redirects and ``/broken`` fails."""
+    asked: list[tuple[str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response({"/moved": 302, "/broken": 500}.get(self.path, 200))
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None:
+            """Stay silent."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_command_is_told_once_by_the_supervisor(db, queued, supervise, script, monkeypatch, tmp_path):
+    told = tmp_path / "told"
+    program = f"import sys\nwith open({str(told)!r}, 'a') as file: file.write(sys.stdin.read() + '\\n')"
+    monkeypatch.setenv(on_finish.VARIABLE, script(program))
+    ids = queued(methods=2, rounds=2)
+    supervise()
+    wait_for(lambda: told.exists() and told.read_text().endswith("\n"))
+    (line,) = told.read_text().splitlines()
+    content = json.loads(line)
+    assert content == finished(Store(db), 1)
+    assert content["states"] == {"done": 2} and [r["run"] for r in content["runs"]] == ids
+    assert content["text"] == "FedLens: a test: 2 done"
+
+
+def test_an_address_gets_the_same_json_and_no_other_address_does(db, address):
+    url, asked = address
+    fill.done(db, fill.an_experiment("Told", ("fedot",), (1,), 1))
+    content = finished(Store(db), 1)
+    sender(f"{url}/hook")(json.dumps(content).encode())
+    assert [(path, json.loads(body)) for path, body in asked] == [("/hook", content)]
+    assert content["runs"][0]["personal_accuracy"] == round(100 * Store(db).runs.get([1])[0].last_test, 2)
+    for path in ("/moved", "/broken"):
+        with pytest.raises(OSError, match="302|500"):
+            sender(f"{url}{path}")(b"{}")
+    assert [path for path, _ in asked] == ["/hook", "/moved", "/broken"]
+
+
+def test_what_goes_wrong_is_logged_once_and_hurts_nobody(db, queued, script, caplog):
+    caplog.set_level(logging.INFO, on_finish.logger.name)
+    watch = FinishWatch(Store(db), script("import sys; print('no mail here'); sys.exit(3)"))
+    ids = queued()
+    watch.look()
+    Store(db).runs.stop(ids)
+    watch.look()
+    watch.look()
+    wait_for(lambda: caplog.records)
+    watch._turns.shutdown()
+    (record,) = caplog.records
+    assert "exit status 3: no mail here" in record.getMessage()
+
+
+def test_experiments_that_ended_before_are_not_told(db, queued, script, tmp_path):
+    told = tmp_path / "told"
+    Store(db).runs.stop(queued())
+    watch = FinishWatch(Store(db), script(f"open({str(told)!r}, 'w')"))
+    watch.look()
+    watch.look()
+    watch._turns.shutdown()
+    assert not told.exists()
+
+
+@pytest.mark.parametrize("target", ["no-such-program-here --x", "https://", "'open", " "])
+def test_a_target_that_is_none_is_refused(target):
+    with pytest.raises(FedLensError) as refused:
+        sender(target)
+    assert refused.value.field == "on-finish" and "\n" not in str(refused.value)
