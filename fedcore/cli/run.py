@@ -55,6 +55,21 @@ def run(
     device: Annotated[
         str | None, typer.Option(help="cpu, or the UUID of a GPU (default: the first GPU, else the CPU)")
     ] = None,
+    over: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Train each run on N devices at once: GPUs of this machine, or processes where it has none",
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="With --over: devices of a Ray cluster (HOST:PORT; default: that of this machine)",
+        ),
+    ] = None,
     db: Database = None,
 ) -> int:
     """Train an experiment here, with progress bars."""
@@ -82,9 +97,15 @@ def run(
     lack = forecast.lack_of_room(path, forecast.disk(path, forecast.precedents(path), checked))
     if lack is not None:
         print_note(lack)
+    if over is not None and queue:
+        raise FedLensError("--over trains here, and --queue does not; give one of them", "over")
+    if ray is not None and over is None:
+        raise FedLensError(
+            "--ray needs --over N; `fedlens worker --ray` gives whole runs to a cluster", "ray"
+        )
     if queue:
         return _queue(path, experiment, checked.runs, device)
-    return _run_local(path, experiment, checked.runs, device)
+    return _run_local(path, experiment, checked.runs, device, over, ray)
 
 
 def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
@@ -98,14 +119,24 @@ def _queue(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: 
     return DONE
 
 
-def _run_local(db: Path, experiment: Experiment, runs: Sequence[RunConfig], device: str | None) -> int:
+def _run_local(
+    db: Path,
+    experiment: Experiment,
+    runs: Sequence[RunConfig],
+    device: str | None,
+    over: int | None = None,
+    ray: str | None = None,
+) -> int:
     from fedcore.cli.progress import RunBars
-    from fedcore.jobs.local import run_local
+    from fedcore.jobs.local import run_local, spread_over
     from fedcore.store import Store
 
     store = Store(db)
+    handler = None if over is None else spread_over(over, device, ray)
     with RunBars() as bars:
-        outcome = run_local(store, experiment, runs, device=device, begun=bars.add_runs, listen=bars.show)
+        outcome = run_local(
+            store, experiment, runs, device=device, handler=handler, begun=bars.add_runs, listen=bars.show
+        )
     for row in store.runs.get(outcome.runs):
         accuracy = (
             ""

@@ -136,16 +136,18 @@ def train(order: Order, checkpoint: tuple[str, np.ndarray] | None = None) -> Ite
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _train(order: Order, folder: Path, checkpoint: tuple[str, np.ndarray] | None) -> Iterator[Sent]:
-    cpu = order.device == devices.CPU
+def prepare(order: Order) -> Path:
+    """Make this process ready for a run, before torch is loaded; returns the folder of the encodings.
+
+    Raises:
+        FedLensError: when the node cannot read the data.
+    """
     threads = min(order.threads, psutil.cpu_count(logical=False) or order.threads)  # as torch chooses them
     os.environ.update({"FEDLENS_THREADS": str(threads), **devices.PATIENT_THREADS})
-    if cpu:
+    if order.device == devices.CPU:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if os.path.isdir(order.working_folder):
         os.chdir(order.working_folder)
-    from fedcore.engine.train import train as engine
-
     config = order.config
     if order.method_file is not None and config.method.file is not None:
         registry.receive(config.method.file, order.method_file)
@@ -155,14 +157,21 @@ def _train(order: Order, folder: Path, checkpoint: tuple[str, np.ndarray] | None
             "there, then resume the run",
             "data.root",
         )
+    return Path(order.artifacts) if order.artifacts else cache_folder()
+
+
+def _train(order: Order, folder: Path, checkpoint: tuple[str, np.ndarray] | None) -> Iterator[Sent]:
+    artifacts = prepare(order)
+    from fedcore.engine.train import train as engine
+
     resume_from = None
     if checkpoint is not None:
         resume_from = folder / checkpoint[0]
         checkpoint[1].tofile(resume_from)
     next_progress = 0.0
     events = engine(
-        config,
-        artifacts=Path(order.artifacts) if order.artifacts else cache_folder(),
+        order.config,
+        artifacts=artifacts,
         folder=folder,
         device=order.device,
         resume_from=None if resume_from is None else str(resume_from),

@@ -102,7 +102,7 @@ class RemoteEngine:
             config=run,
             key=self._key,
             environment=dict(environment or {}),
-            method_file=_method_file(run),
+            method_file=method_file(run),
             device=device,
             threads=self._share.cpus,
             artifacts=str(artifacts) if self._place.is_here else None,
@@ -170,7 +170,7 @@ class RemoteEngine:
             return
 
 
-def _method_file(run: RunConfig) -> bytes | None:
+def method_file(run: RunConfig) -> bytes | None:
     """Return the content of the user's method file, which was agreed to on this machine."""
     return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
 

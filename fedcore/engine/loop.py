@@ -57,7 +57,7 @@ class Loop:
         chunkwise: whether a chunk's models are evaluated where they were trained, and its uploads summed as
             they arrive where a mean is all that is needed. Runs of earlier releases keep the models of all
             participants until then, and go on with that: last bits differ.
-        executor: where chunks are trained; default: in this process.
+        executor: where chunks are trained; at first in this process.
         run_key: identity of the run's config, kept in checkpoints.
     """
 
@@ -73,11 +73,11 @@ class Loop:
     should_stop: Callable[[], bool] = lambda: False
     cohorts: tuple[Cohort, ...] = ()
     chunkwise: bool = True
-    executor: Executor | None = None
     mixed: bool = field(init=False)
     state: State = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
     evaluated: Tensor = field(init=False)
+    executor: Executor = field(init=False)
     done: int = field(init=False, default=0)
     resumed: bool = field(init=False, default=False)
 
@@ -94,7 +94,7 @@ class Loop:
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
         self.mixed = is_mixed(self.cohorts)
         self.worker = Worker(self.cohorts)
-        self._executor: Executor = self.executor or InProcess(self.worker)
+        self.executor = InProcess(self.worker)
         self.evaluated = evaluated_clients(problem)
 
     def resume(self, path: str | Path) -> None:
@@ -178,7 +178,7 @@ class Loop:
         path = self._save(round_)
         times.append(time.perf_counter())
         down = traffic(received, len(clients))
-        evaluating = min(gathered.seconds_evaluate / self._executor.width, times[1] - times[0])
+        evaluating = min(gathered.seconds_evaluate / self.executor.width, times[1] - times[0])
         yield RoundFinished(
             round=round_,
             train_loss=float(trained.loss.mean()) if self.method.trains else None,
@@ -213,7 +213,7 @@ class Loop:
 
     def _train(self, received: Params, clients: Tensor, round_: int) -> Gathered:
         """Train in chunks of a cohort; the clients' uploads are joined in client order."""
-        results = self._executor.train(self._chunks(received, clients, round_), self.should_stop)
+        results = self.executor.train(self._chunks(received, clients, round_), self.should_stop)
         samples = self.federation.train.counts[clients]
         gathered = gather(results, clients, samples, self.transport, self.method, self._only_means)
         if self._keeps_optimisers:

@@ -12,6 +12,7 @@ from fedcore.config.grouping import stable_config
 from fedcore.engine.environment import environment_differences, resolve_environment
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.loop import CHUNK, Loop
+from fedcore.engine.parallel import Spread
 from fedcore.engine.setup import RunSetup, set_up
 
 
@@ -24,6 +25,7 @@ def train(
     resume_from: str | None = None,
     environment: Mapping[str, Any] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    spread: Spread | None = None,
 ) -> Iterator[Event]:
     """Train one run from its beginning, or from a checkpoint.
 
@@ -31,6 +33,8 @@ def train(
         artifacts: folder of the encodings, shared by all runs.
         folder: folder of this run's checkpoints.
         environment: what an earlier attempt resolved (threads, chunk...), reused so that it repeats exactly.
+        spread: processes that train the clients, on several devices; default: this process alone. A run
+            that begins takes chunks that occupy all of them; one process has the same numbers with them.
 
     Raises:
         FedLensError: when the config cannot run, or a resource is missing or changes meanwhile.
@@ -43,9 +47,22 @@ def train(
     loop.chunkwise = resolved["chunkwise"]
     if resume_from is not None:
         loop.resume(resume_from)
+    if spread is not None and not (environment or {}).get("chunk"):
+        loop.chunk = min(loop.chunk, -(-len(loop.participants(1)) // spread.width))
+        resolved["chunk"] = loop.chunk
     recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}
     yield Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
     yield from environment_differences(before, resolved, loop.done)
+    if spread is None:
+        yield from _rounds(run, setup, loop)
+        return
+    with spread.start(run, artifacts, recorded, setup.federation.problem.device) as loop.executor:
+        yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
+        yield from _rounds(run, setup, loop)
+
+
+def _rounds(run: RunConfig, setup: RunSetup, loop: Loop) -> Iterator[Event]:
+    """Run the rounds, and look after each whether what they read has changed on the disk."""
     said = False
     for event in loop.events():
         if isinstance(event, RoundFinished):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from fedcore import devices
 from fedcore.config import Experiment, RunConfig
 from fedcore.engine.events import Event
-from fedcore.jobs.handlers import Handler
+from fedcore.errors import FedLensError
+from fedcore.jobs import training
+from fedcore.jobs.handlers import Handler, Job
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import TerminationSignal, execute
 from fedcore.store import Store
@@ -79,3 +82,39 @@ def run_local(
     finally:
         let_go(store.path, owner, keep_file=not recorded)
     return Outcome(created.experiment_id, outcomes)
+
+
+def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
+    """Return the handler that trains each run on several devices at once, for ``run_local``.
+
+    Args:
+        device: ``cpu`` for processes although there are GPUs.
+        ray: address of a cluster whose devices are used, or ``auto``; None: those of this machine.
+
+    Raises:
+        FedLensError: when there are not so many.
+    """
+    from fedcore.engine.parallel import over_devices
+
+    if ray is not None:
+        from fedcore.cluster.executor import over_nodes
+
+        spread = over_nodes(ray, count)
+    else:
+        gpus = [d.id for d in devices.list_devices() if d.id != devices.CPU and device != devices.CPU]
+        if gpus and count > len(gpus):
+            raise FedLensError(
+                f"this machine has {len(gpus)} GPUs, not {count}; give fewer, or --device cpu", "over"
+            )
+        chosen = gpus[:count] or [devices.CPU] * count
+        variables = [devices.environment_for(d, sharers=1 if gpus else count) for d in chosen]
+        if not gpus:
+            os.environ.update(variables[0])  # this process has the share of threads that they have
+        spread = over_devices(variables, devices.torch_name(chosen[0]))
+
+    def handler(job: Job) -> Generator[Event, None, dict[str, Any]]:
+        from fedcore.engine.train import train as engine
+
+        return training.train(job, partial(engine, spread=spread))
+
+    return handler

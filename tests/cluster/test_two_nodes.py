@@ -11,11 +11,15 @@ import psutil
 import pytest
 
 from fedcore.config import parse
+from fedcore.engine.loop import CHUNK
 from fedcore.engine.plan import plan
+from fedcore.engine.train import train
+from fedcore.jobs import training
 from fedcore.jobs.cluster_watch import ClusterWatch
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.jobs.launcher import force_stop
+from fedcore.jobs.local import run_local, spread_over
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
 from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
@@ -107,3 +111,18 @@ def test_a_stop_frees_the_node_and_a_kill_does_not_wait_for_it(db, watch, expect
         step_until(supervisor, lambda: row(db, first).ended and row(db, second).ended)
     assert recorded(db, first) == expected[1]
     assert recorded(db, second) == expected[2]
+
+
+def test_one_run_over_an_actor_on_each_node_has_the_rows_of_a_run_here(db, watch):
+    chosen = parse({"rounds": 2, "methods": [{"name": "fedot", "config": {"optimiser_state": "kept"}}]})
+    spread = spread_over(2, None, "auto")
+    (run_id,) = run_local(Store(db), chosen, plan(chosen).runs, device="cpu", handler=spread).runs
+    assert (row(db, run_id).state, row(db, run_id).status_text) == ("done", None)
+    environment = Store(db).runs.environment(run_id)
+    assert 1 <= environment["chunk"] < CHUNK, "small enough for both"
+
+    def in_this_process(job):
+        return training.train(job, lambda *given, **o: train(*given, **(o | {"environment": environment})))
+
+    (plain,) = run_local(Store(db), chosen, plan(chosen).runs, device="cpu", handler=in_this_process).runs
+    assert recorded(db, run_id) == recorded(db, plain)

@@ -1,0 +1,109 @@
+"""One run over the devices of a cluster: Ray actors that keep method and encodings, and train chunks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcore.cluster import node
+from fedcore.cluster.connection import Node, connect, list_nodes
+from fedcore.cluster.stream import method_file
+from fedcore.config import RunConfig
+from fedcore.devices import CPU
+from fedcore.engine.executor import Worker
+from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
+from fedcore.errors import FedLensError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Actor(Serving):
+    """The side of a node."""
+
+    def __init__(self, order: node.Order) -> None:
+        def make() -> Worker:
+            artifacts = node.prepare(order)
+            return worker_of(order.config, artifacts, order.device, order.environment)
+
+        super().__init__(make)
+
+
+def over_nodes(address: str, count: int) -> Spread:
+    """Return what spreads a run over actors of a Ray cluster, GPUs first; nodes take turns.
+
+    Args:
+        address: of the head, or ``auto``.
+
+    Raises:
+        FedLensError: when the cluster cannot be joined, or has no room for so many.
+    """
+    ray = connect(address)
+    nodes = list_nodes(ray)
+    gpus = any(n.gpus for n in nodes)
+    room = [(n, n.gpus if gpus else n.cpus) for n in nodes]
+    places = [n for turn in range(count) for n, most in room if turn < most][:count]
+    if len(places) < count:
+        what = "GPUs" if gpus else "CPUs"
+        raise FedLensError(
+            f"the cluster has {len(places)} {what}, not {count}; give --over {max(1, len(places))}", "over"
+        )
+
+    def start(
+        run: RunConfig, artifacts: Path, environment: Mapping[str, Any], wanted: torch.device
+    ) -> AbstractContextManager[Parallel]:
+        return _actors(ray, places, gpus, run, artifacts, environment, wanted)
+
+    return Spread(count, start)
+
+
+@contextmanager
+def _actors(
+    ray: Any,
+    places: list[Node],
+    gpus: bool,
+    run: RunConfig,
+    artifacts: Path,
+    environment: Mapping[str, Any],
+    wanted: torch.device,
+) -> Iterator[Parallel]:
+    """Start an actor at each place; they end with the block."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    started = []
+    try:
+        for place in places:
+            order = node.Order(
+                config=run,
+                key="part of a run",
+                environment=dict(environment),
+                method_file=method_file(run),
+                device="cuda" if gpus else CPU,
+                threads=int(environment["threads"]),
+                artifacts=str(artifacts.resolve()) if place.is_here else None,
+                working_folder=os.getcwd(),
+            )
+            options = ray.remote(Actor).options(
+                num_cpus=0 if gpus else 1,
+                num_gpus=1 if gpus else 0,
+                max_restarts=0,  # its clients' local parameters would be gone
+                max_task_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(place.id, soft=False),
+            )
+            started.append(options.remote(order))
+        yield Parallel([_submit_to(actor) for actor in started], wanted, ray.exceptions.RayError)
+    finally:
+        for actor in started:
+            ray.kill(actor)
+
+
+def _submit_to(actor: Any) -> Callable[[bytes], Future[bytes]]:
+    def submit(content: bytes) -> Future[bytes]:
+        future: Future[bytes] = actor.answer.remote(content).future()
+        return future
+
+    return submit

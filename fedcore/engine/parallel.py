@@ -1,0 +1,290 @@
+"""Chunks on several devices at once: each device has a process of its own, with its methods and encodings.
+
+What a chunk needs goes out and its result comes back as bytes; ``Parallel`` does not know how. Local
+parameters stay in the process that trained them last and are not sent to it again; they come back with every
+round, because checkpoints and evaluation need them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedcore.config import RunConfig
+from fedcore.engine.environment import resolve_environment
+from fedcore.engine.executor import Chunk, ChunkResult, Worker
+from fedcore.engine.local import Stopped
+from fedcore.engine.setup import RunSetup, set_up
+from fedcore.lazy import torch
+from fedcore.methods.base import Params
+from fedcore.progress import Progress, relay, result_of
+from fedcore.system_errors import SystemFault
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MakeWorker = Callable[[], Worker]
+"""Makes the worker of a process; it must be importable there."""
+Submit = Callable[[bytes], "Future[bytes]"]
+"""Sends a packed ``Order`` to one process and promises its packed ``ChunkResult``."""
+_AHEAD = 2
+"""Chunks that each process has at once, so that it does not wait for the next one."""
+_LOOK_SECONDS = 0.2
+"""How often a wait looks whether the run has to stop."""
+_KEPT = 2**31
+"""Bytes of local parameters that a process keeps between rounds; those of more clients are sent again."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A chunk on its way to a process.
+
+    Attributes:
+        keep: whether the process keeps the clients' local parameters after training.
+
+    Shape: sent (chunk,) bool, True for the clients whose local parameters the chunk brings along; the
+    process has those of the others.
+    """
+
+    chunk: Chunk
+    sent: Tensor
+    keep: bool
+
+
+@dataclass(frozen=True)
+class _OnDevice:
+    """A tensor that was on the sender's device and belongs on the receiver's."""
+
+    value: Tensor
+
+
+def pack(value: Order | ChunkResult) -> bytes:
+    """Return the bytes of an order or a result; the clients' copies of one broadcast tensor are sent once."""
+
+    def outgoing(tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        if tensor.device.type != "cpu":
+            once = tensor.dim() > 0 and len(tensor) > 0 and tensor.stride(0) == 0
+            return _OnDevice(tensor[:1].cpu().expand(tensor.shape) if once else tensor.cpu())
+        own = tensor.numel() * tensor.element_size()
+        return (
+            tensor.clone() if tensor.untyped_storage().nbytes() > own else tensor
+        )  # not all of a larger one
+
+    return pickle.dumps(_replaced(value, outgoing), protocol=5)
+
+
+def unpack(content: bytes, device: torch.device) -> Any:
+    """Return what was packed, with the tensors that were on the sender's device on this one."""
+    return _replaced(
+        pickle.loads(content), lambda v: v.value.to(device) if isinstance(v, _OnDevice) else v, (_OnDevice,)
+    )
+
+
+def _replaced(value: Any, function: Callable[[Any], Any], leaves: tuple[type, ...] = ()) -> Any:
+    """Apply a function to the values in dicts and dataclasses, except inside those that are leaves."""
+    if isinstance(value, dict):
+        return {name: _replaced(v, function, leaves) for name, v in value.items()}
+    if is_dataclass(value) and not isinstance(value, (type, *leaves)):
+        parts = {f.name: _replaced(getattr(value, f.name), function, leaves) for f in fields(value)}
+        return replace(value, **parts)  # type: ignore[type-var]  # an instance, as was asked
+    return function(value)
+
+
+class Serving:
+    """The side of a process: a worker, made with its first order, and the local parameters of its clients."""
+
+    def __init__(self, make: MakeWorker) -> None:
+        self._make = make
+        self.rows: dict[int, Params] = {}
+
+    @cached_property
+    def worker(self) -> Worker:
+        """What trains the chunks; the errors of its making are the first order's."""
+        return self._make()
+
+    def answer(self, content: bytes) -> bytes:
+        """Train a packed order; returns the packed result, or the error that it met."""
+        try:
+            return pack(self.train(content))
+        except Exception as error:  # noqa: BLE001 - it is raised again where the order came from
+            return pickle.dumps(error)
+
+    def train(self, content: bytes) -> ChunkResult:
+        """Train a packed order."""
+        order: Order = unpack(content, self.worker.device)
+        chunk, clients = order.chunk, order.chunk.clients.tolist()
+        rows = {c: self.rows.pop(c) for c, sent in zip(clients, order.sent.tolist(), strict=True) if not sent}
+        for place, client in enumerate(c for c in clients if c not in rows):
+            rows[client] = {name: value[place] for name, value in chunk.local.items()}
+        local = {name: torch.stack([rows[c][name] for c in clients]) for name in chunk.local}
+        result = self.worker.train(replace(chunk, local=local))
+        if order.keep:
+            trained = result.trained.params
+            self.rows |= {c: {n: trained[n][i].clone() for n in local} for i, c in enumerate(clients)}
+        return result
+
+
+class Parallel:
+    """Spreads chunks over processes in turn, and returns their results in client order.
+
+    Args:
+        device: where results are wanted that were on the processes' devices.
+        lost: what a promise raises when its process is gone.
+    """
+
+    def __init__(
+        self, submits: Sequence[Submit], device: torch.device, lost: type[Exception] = BrokenProcessPool
+    ) -> None:
+        self.width = len(submits)
+        self._lost = lost
+        self._submits = submits
+        self._device = device
+        self._holder: dict[int, int] = {}
+
+    def train(self, chunks: Iterable[Chunk], should_stop: Callable[[], bool]) -> Iterator[ChunkResult]:
+        """Train chunks of clients; a process has its next chunk before it returns the last one.
+
+        Raises:
+            Stopped: when ``should_stop`` says so; nothing of the round is kept.
+            SystemFault: when a process is gone.
+            FedLensError: when a client's loss is no longer finite; names the client.
+        """
+        waiting: deque[Future[bytes]] = deque()
+        before, self._holder = self._holder, {}  # a round that is trained again begins with what is sent
+        after = dict(before)
+        for number, chunk in enumerate(chunks):
+            target = number % self.width
+            order = self._order(chunk, target, before, after)
+            waiting.append(self._submits[target](pack(order)))
+            if len(waiting) == _AHEAD * self.width:
+                yield self._result(waiting.popleft(), should_stop)
+        while waiting:
+            yield self._result(waiting.popleft(), should_stop)
+        self._holder = after
+
+    def _order(self, chunk: Chunk, target: int, before: dict[int, int], after: dict[int, int]) -> Order:
+        """Make the order of a chunk, and note in ``after`` who has its clients' local parameters then."""
+        clients = chunk.clients.tolist()
+        sent = torch.tensor([before.get(c) != target for c in clients], dtype=torch.bool)
+        local = {n: v[sent.to(v.device)] for n, v in chunk.local.items()}
+        held = sum(holder == target for holder in after.values())
+        size = sum(v[0].numel() * v.element_size() for v in chunk.local.values())
+        keep = 0 < size * (held + len(clients)) <= _KEPT
+        for client in clients:
+            after.pop(client, None)
+            if keep:
+                after[client] = target
+        return Order(replace(chunk, local=local), sent, keep)
+
+    def _result(self, future: Future[bytes], should_stop: Callable[[], bool]) -> ChunkResult:
+        while True:
+            if should_stop():
+                raise Stopped
+            try:
+                result = unpack(future.result(_LOOK_SECONDS), self._device)
+            except TimeoutError:
+                continue
+            except self._lost as error:
+                raise SystemFault(
+                    "a process that trained some of the clients ended unexpectedly (out of memory?); resume "
+                    "continues after the last round"
+                ) from error
+            if isinstance(result, Exception):
+                raise result
+            assert isinstance(result, ChunkResult), "a process answers with a result or an error"
+            return result
+
+
+_serving: Serving | None = None
+
+
+def _begin(make: MakeWorker, environment: Mapping[str, str]) -> None:
+    """Set the environment of a process before torch is loaded."""
+    global _serving
+    os.environ.update(environment)
+    _serving = Serving(make)
+
+
+def _answer(content: bytes) -> bytes:
+    assert _serving is not None, "the process has begun"
+    return _serving.answer(content)
+
+
+@contextmanager
+def processes(
+    makes: Sequence[tuple[MakeWorker, Mapping[str, str]]], device: torch.device
+) -> Iterator[Parallel]:
+    """Start one process of this machine for each worker; they end with the block.
+
+    Args:
+        makes: what makes a process's worker, and the environment variables of the process.
+        device: where results are wanted that were on the processes' devices.
+    """
+    pools = [ProcessPoolExecutor(1, get_context("spawn"), _begin, make) for make in makes]
+    try:
+        yield Parallel([_submit_to(pool) for pool in pools], device)
+    finally:
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where else the clients of a run are trained.
+
+    Attributes:
+        width: number of processes.
+        start: starts them for a run, from its config, the folder of the encodings, what it recorded of its
+            environment, and the device where results are wanted; they end with the block.
+    """
+
+    width: int
+    start: Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Parallel]]
+
+
+def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spread:
+    """Return what spreads a run over processes of this machine.
+
+    Args:
+        environments: environment variables of each process, which say what device it sees.
+        device: torch's name of that device.
+    """
+
+    def start(
+        run: RunConfig, artifacts: Path, environment: Mapping[str, Any], wanted: torch.device
+    ) -> AbstractContextManager[Parallel]:
+        make = partial(worker_of, run, artifacts, device, dict(environment))
+        return processes([(make, variables) for variables in environments], wanted)
+
+    return Spread(len(environments), start)
+
+
+def _submit_to(pool: ProcessPoolExecutor) -> Submit:
+    return lambda content: pool.submit(_answer, content)
+
+
+def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping[str, Any]) -> Worker:
+    """Make a worker of a run in this process, from what the run's first process recorded.
+
+    Args:
+        environment: as recorded with the run; other weights or data than its are refused.
+
+    Raises:
+        FedLensError: when data or weights are not those of the run.
+    """
+    resolve_environment(run, device, environment)
+    steps = set_up(run, artifacts, device, before=environment)
+    setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[arg-type]
+    return Worker(setup.cohorts)

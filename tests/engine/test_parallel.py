@@ -1,0 +1,135 @@
+"""Chunks in several processes: the bits of one process, wherever a chunk is trained."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+import pytest
+import torch
+
+from fedcore.engine import parallel
+from fedcore.engine.executor import Worker
+from fedcore.engine.local import Stopped
+from fedcore.engine.loop import Loop
+from fedcore.engine.parallel import Parallel, Serving, pack, processes, unpack
+from fedcore.errors import FedLensError
+from fedcore.methods import registry
+from fedcore.system_errors import SystemFault
+from tests.support.method_cases import CASES
+from tests.support.tiny import tiny_backbone, tiny_federation
+
+CPU = torch.device("cpu")
+FOUR = ("fedot", "sdfed", "fedalign", "feddeap")
+
+
+def new_loop(name: str, rounds: int = 3, **fields: object) -> Loop:
+    """A run of three clients, two of whom take part, one in a chunk."""
+    cls = registry.get(CASES[name][0])
+    config = registry.build_config(CASES[name][0], {**CASES[name][1], **fields})
+    backbone = tiny_backbone()
+    reads = cls.reads(config, backbone.spec)
+    federation = tiny_federation(backbone, reads, samples=(9, 5, 7))
+    return Loop(cls(config, federation.problem), federation, rounds, participation=0.67, chunk=1)
+
+
+def new_worker(name: str, ends_after: int = 10**6, **fields: object) -> Worker:
+    """The worker of a process; it ends as if it was killed when it has made so many orders."""
+    worker = new_loop(name, **fields).worker
+    if ends_after < 10**6:
+        train, left = worker.train, iter(range(ends_after))
+        worker.train = lambda chunk: train(chunk) if next(left, None) is not None else os._exit(9)
+    return worker
+
+
+def at_once(serving: Serving, orders: list[int]) -> Callable[[bytes], Future[bytes]]:
+    """Serve in this process; ``orders`` gets the bytes of every order."""
+
+    def submit(content: bytes) -> Future[bytes]:
+        orders.append(len(content))
+        future: Future[bytes] = Future()
+        future.set_result(serving.answer(content))
+        return future
+
+    return submit
+
+
+def rows(loop: Loop) -> list[object]:
+    """All that the rounds measured, without the seconds."""
+    found = []
+    for event in loop.events():
+        if hasattr(event, "round"):
+            found.append((event.round, event.train_loss, event.clients, event.bytes_up, event.bytes_down))
+            found.append((event.cells, event.diagnostics))
+    return found
+
+
+@pytest.mark.parametrize("kept", ["fresh", "kept"])
+@pytest.mark.parametrize("name", [*FOUR, "promptfl"])
+def test_chunks_trained_elsewhere_give_the_bits_of_one_process(name, kept):
+    expected = new_loop(name, optimiser_state=kept)
+    spread = new_loop(name, optimiser_state=kept)
+    servings = [Serving(partial(new_worker, name, optimiser_state=kept)) for _ in range(2)]
+    spread.executor = Parallel([at_once(s, []) for s in servings], CPU)
+    assert rows(spread) == rows(expected)
+    for part in ("shared", "personal", "local", "server"):
+        torch.testing.assert_close(getattr(spread.state, part), getattr(expected.state, part), rtol=0, atol=0)
+
+
+def test_local_parameters_are_sent_to_a_process_that_lacks_them_only(monkeypatch):
+    def sent(kept_bytes: int) -> list[int]:
+        monkeypatch.setattr(parallel, "_KEPT", kept_bytes)
+        orders: list[int] = []
+        loop = new_loop("fedot", rounds=3)
+        loop.participation = 1.0
+        servings = [Serving(partial(new_worker, "fedot")) for _ in range(2)]
+        loop.executor = Parallel([at_once(s, orders) for s in servings], CPU)
+        run = rows(loop)
+        assert run[-1] == expected[-1]
+        return orders
+
+    plain = new_loop("fedot", rounds=3)
+    plain.participation = 1.0
+    expected = rows(plain)
+    stays, goes = sent(2**20), sent(0)
+    matrix = 16 * 16 * 8
+    saved = [there - here for here, there in zip(stays, goes, strict=True)]
+    assert max(map(abs, saved[:3])) < matrix / 2, "in the first round nobody has any"
+    assert min(saved[3:]) > matrix / 2
+
+
+def test_a_broadcast_tensor_is_packed_once():
+    wide = torch.zeros(1000).expand(500, 1000)
+    loop = new_loop("fedot")
+    loop.chunk = 2
+    chunk = next(loop._chunks({"w": wide}, torch.tensor([0, 1]), 1))
+    content = pack(parallel.Order(chunk, torch.tensor([True, True]), True))
+    assert len(content) < 100_000
+    assert unpack(content, CPU).chunk.received["w"].shape == (2, 1000)
+
+
+def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_said():
+    expected, spread, stopped, broken = (new_loop("fedot") for _ in range(4))
+    one_thread = {"OMP_NUM_THREADS": "1"}
+    makes = [partial(new_worker, "fedot"), partial(new_worker, "fedot", ends_after=3)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with processes([(make, one_thread) for make in makes], CPU) as both:
+            spread.executor = stopped.executor = broken.executor = both
+            assert rows(spread) == rows(expected)
+            stopped.should_stop = lambda: True
+            with pytest.raises(Stopped):
+                rows(stopped)
+            with pytest.raises(SystemFault, match="resume continues after the last round"):
+                rows(broken)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_an_error_for_the_user_keeps_its_field_on_the_way_back():
+    error = pickle.loads(pickle.dumps(FedLensError("client 'a': the loss is not finite", "lr")))
+    assert (str(error), error.field) == ("client 'a': the loss is not finite", "lr")
