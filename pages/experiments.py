@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from functools import partial
-
 import streamlit as st
 
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import STATUS
-from fedcore.progress import duration
-from fedcore.results.runs import progress
-from fedcore.results.runs.overview import ExperimentSummary, experiment_summaries, matches
-from pages.widgets import demo, importing, markup, queue, session, viewport
+from fedcore.results.runs.overview import experiment_summaries, matches
+from pages.experiments_view import runs, table
+from pages.widgets import demo, importing, markup, queue, session
 from pages.widgets import experiment_actions as actions
-from pages.widgets.selectable_table import ids_on_screen, selectable_table
 
-TABLE, MENU = "experiment_table", "experiment_menu"
 LISTED = "experiments_listed"
-FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
 POLL_SECONDS = 5
 IDLE_SECONDS = 15  # where nothing runs: a script or another tab may start something
 session.through_app()
@@ -77,87 +69,6 @@ def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int
     return ", ".join(parts)
 
 
-def experiment_table(summaries: list[ExperimentSummary]) -> list[ExperimentSummary]:
-    """Draw the table of experiments, and return those that are selected in it."""
-    rows: dict[str, Sequence[object]] = {
-        "Status": [markup.status_text(i.state) + ", archived" * i.row.archived for i in summaries],
-        "Experiment": [i.row.name for i in summaries],
-        "": [actions.menu(i) for i in summaries],
-        "Methods": [", ".join(i.methods) for i in summaries],
-        "Data": [i.data for i in summaries],
-        "Seeds": [i.seeds for i in summaries],
-        "Rounds": [100 * i.share for i in summaries],
-        "Runs": [f"{i.done}/{len(i.row.runs)}" for i in summaries],
-        "Best": [i.best_text for i in summaries],
-        "Last": [i.last for i in summaries],
-        "Validated": [i.best for i in summaries],
-        "Worst client": [i.worst for i in summaries],
-        "Curve": [i.curve for i in summaries],
-        "Duration": [duration(i.seconds) for i in summaries],
-        "Tags": [list(i.row.tags) for i in summaries],
-        "Created": [time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)) for i in summaries],
-    }
-    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
-    per_cent = partial(number, format="%.1f", width=75)
-    ids = [i.row.id for i in summaries]
-    selected = selectable_table(
-        rows,
-        ids,
-        TABLE,
-        first=session.ids_in_url("chosen", ids, []),
-        height=HEIGHT if len(ids) > FEW_ROWS and not viewport.is_narrow() else "auto",
-        column_config={
-            "": st.column_config.ButtonColumn(
-                "",
-                type="tertiary",
-                width=44,
-                help="Actions for this experiment",
-                key=MENU,
-                on_click=remember_click,
-            ),
-            "Experiment": text(width="medium"),
-            "Methods": text(width=170),
-            "Best": text(width="small"),
-            "Rounds": st.column_config.ProgressColumn(
-                format="%.0f %%", min_value=0, max_value=100, width=110
-            ),
-            "Seeds": text(width=60),
-            "Runs": text(width=60),
-            "Last": per_cent(
-                help="Personal accuracy at the last round of the method that is best on validation, %"
-            ),
-            "Validated": per_cent(help="Personal accuracy of that method at its best validation round, %"),
-            "Worst client": number(
-                help="Lowest accuracy of a client at the last round of that method, %",
-                format="%.1f",
-                width=100,
-            ),
-            "Curve": st.column_config.LineChartColumn(
-                help="Personal test accuracy of that method over the rounds, %", y_min=0, y_max=100, width=110
-            ),
-            "Tags": st.column_config.ListColumn(),
-        },
-        placeholder="-",
-    )
-    session.remember_ids("chosen", selected)
-    return [i for i in summaries if i.row.id in selected]
-
-
-def remember_click() -> None:
-    """Remember the action and the experiment of a click in a row's menu, before the rows can change."""
-    click, ids = st.session_state[MENU], ids_on_screen(TABLE)
-    if click["row"] < len(ids):
-        st.session_state["clicked_action"] = (click["label"], ids[click["row"]])
-
-
-def run_clicked_action(summaries: list[ExperimentSummary]) -> None:
-    """Run the action that was clicked in a row's menu, if it is still possible."""
-    label, number = st.session_state.pop("clicked_action", ("", 0))
-    items = [i for i in summaries if i.row.id == number]
-    if label and items and (action := actions.chosen(label)).possible(items):
-        action.do(items)
-
-
 def damaged_experiments() -> int:
     """Draw a line for each experiment that cannot be read, with the reason; return their number."""
     damaged = store.experiments.unreadable()
@@ -167,37 +78,6 @@ def damaged_experiments() -> int:
         if session.writable() and right.button("Delete", icon=":material/delete:", key=f"damaged_{item.id}"):
             actions.confirm_delete_damaged(item)
     return len(damaged)
-
-
-def run_table(chosen: list[ExperimentSummary]) -> None:
-    """Draw a table of the runs of every selected experiment."""
-    for item in chosen:
-        st.markdown(f"**Runs of {markup.md(item.row.name)}**")
-        rows = []
-        for p in progress.run_progress(store, item.row.runs):
-            r = p.run
-            name = f'<a href="{session.link("run", r.id)}" target="_self">{markup.esc(r.label)}</a>'
-            held_out = f", without {markup.esc(r.held_out)}" if r.held_out else ""
-            rows.append(
-                [
-                    markup.status_html(r.state),
-                    name,
-                    f"{r.seed}{held_out}",
-                    f"{r.rounds_done}/{r.rounds_total}",
-                    markup.per_cent(r.last_test),
-                    markup.per_cent(r.best_test)
-                    + (
-                        f' <span class="fl-faint">round {r.best_round}</span>'
-                        if r.best_round is not None
-                        else ""
-                    ),
-                    markup.per_cent(r.worst_client),
-                    markup.esc(p.text),
-                ]
-            )
-        header = [("Status", ""), ("Method", "wide"), ("Seed", ""), ("Round", "num"), ("Last, %", "num")]
-        header += [("Best on validation, %", "num"), ("Worst client, %", "num"), ("", "prose")]
-        st.html(markup.table_html(header, rows, f"Runs of {item.row.name}"))
 
 
 def tell_deleted(listed: dict[int, str]) -> None:
@@ -211,15 +91,16 @@ def tell_deleted(listed: dict[int, str]) -> None:
     st.session_state[LISTED] = listed
 
 
-def filters() -> tuple[str, list[str]]:
-    """Draw the filters, which are kept in the URL; return the search text and the states."""
+def filters() -> tuple[str, list[str], list[str]]:
+    """Draw the filters, which are kept in the URL; return the search text, the states and the columns."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input(
             "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
         )
         states = st.multiselect("Status", list(STATUS), key="status", bind="query-params", placeholder="any")
         st.toggle("Include archived", key="archived", bind="query-params")
-    return text or "", states
+        columns = table.choose_columns()
+    return text or "", states, columns
 
 
 def title_row() -> None:
@@ -248,7 +129,7 @@ def page() -> None:
         welcome()
         return
     strip = st.container()
-    text, states = filters()
+    text, states, columns = filters()
     shown = [i for i in summaries if matches(i, text, states)]
     listed = [r for i in shown for r in i.row.runs]
     every = [r for i in summaries for r in i.row.runs]
@@ -258,14 +139,15 @@ def page() -> None:
             [r.id for r in every], {r.id: (r.status, r.rounds_done) for r in listed}, newest
         )
     if shown:
-        selected = experiment_table(shown)
+        selected = table.draw(shown, columns)
+        table.open_clicked(shown)
         actions.bar(selected)
-        run_clicked_action(shown)
+        table.run_clicked_action(shown)
         if selected:
-            run_table(selected)
+            runs.draw(selected)
         else:
             st.caption(
-                "Select experiments in the first column, or open the menu of a row. With the keyboard, "
+                "Click a name to open it, or select experiments in the first column. With the keyboard, "
                 "Shift + Space selects a row; End, then Tab leaves the table."
             )
     elif hidden:

@@ -17,6 +17,7 @@ from fedcore.store.experiments import Experiments
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
 from pages.widgets import experiment_actions as actions
+from pages.experiments_view import table
 from pages.widgets import importing
 from tests.support import fill
 from tests.support.pages import Opened
@@ -135,6 +136,49 @@ def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
     assert asked == [("Edit", 2)]
     app.run()
     assert len(asked) == 1
+
+
+def test_the_name_of_a_row_opens_it(open_page: Opened, filled: Path) -> None:
+    app = open_page()
+    app.session_state["opened_experiment"] = 1  # as the table's callback does
+    app.run()
+    assert app.title[0].value == "Live"
+    assert app.query_params["id"] == "1"
+
+
+def test_columns_are_chosen_and_stand_in_the_url(open_page: Opened, filled: Path) -> None:
+    always = ["Status", "Experiment", ""]
+    assert list(open_page().dataframe[0].value.columns) == [*always, *table.USUAL]
+    app = open_page(columns=["Tags", "Worst client"])
+    assert list(app.dataframe[0].value.columns) == [*always, "Worst client", "Tags"], "in their usual order"
+    app = open_page(columns=["no such column"])
+    assert not app.exception
+
+
+@pytest.mark.parametrize(
+    ("methods", "text"),
+    [
+        (["FedOT"], "FedOT"),
+        (["FedOT", "PromptFL", "SDFed"], "FedOT, PromptFL, SDFed"),
+        (["Zero-shot CLIP", "FedOT", "PromptFL", "SDFed"], "Zero-shot CLIP and 3 more"),
+        (["A method with a name that is long", "FedOT"], "A method with a name that is long and 1 more"),
+    ],
+)
+def test_methods_are_counted_where_their_names_would_be_cut(methods: list[str], text: str) -> None:
+    assert table.methods_text(methods) == text
+
+
+def test_runs_of_one_method_are_one_row_that_unfolds(open_page: Opened, filled: Path) -> None:
+    shown = next(
+        e.proto.body
+        for e in open_page(chosen=["1"]).get("html")
+        if "Runs of Made up" in e.proto.body
+    )
+    labels = {r.label for r in Store(filled).experiments.get(1).runs}
+    assert len(Store(filled).experiments.get(1).runs) > len(labels)
+    assert shown.count("<tr>") == 1 + len(labels), "with the heading"
+    assert shown.count("<details") == len(labels)
+    assert shown.count("/run?id=") == len(Store(filled).experiments.get(1).runs)
 
 
 def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> None:

@@ -1,0 +1,167 @@
+"""The table of experiments: its columns, which the reader chooses, and what a click in a row does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from fedcore.progress import duration
+from fedcore.results.runs.overview import ExperimentSummary
+from pages.widgets import experiment_actions as actions
+from pages.widgets import markup, session, viewport
+from pages.widgets.selectable_table import ids_on_screen, selectable_table
+
+TABLE, MENU, OPEN = "experiment_table", "experiment_menu", "experiment_open"
+CLICKED, OPENED = "clicked_action", "opened_experiment"
+FEW_ROWS, HEIGHT = 10, 544  # pixels: a longer table shows 14 rows, and half of one to say that it goes on
+LETTER_WIDTH = 7.2  # pixels, about
+METHOD_LETTERS = 26
+"""Letters of the methods of an experiment that fit their column."""
+
+
+class Column(NamedTuple):
+    """A column that the reader can choose. shown: from the start; together these fit 1200 pixels."""
+
+    value: Callable[[ExperimentSummary], object]
+    config: Any
+    shown: bool
+
+
+_text, _number = st.column_config.TextColumn, st.column_config.NumberColumn
+_per_cent = partial(_number, format="%.1f")
+COLUMNS: dict[str, Column] = {
+    "Methods": Column(lambda i: methods_text(i.methods), _text(width=190), True),
+    "Data": Column(lambda i: i.data, _text(width=120), True),
+    "Seeds": Column(lambda i: i.seeds, _text(width=70), False),
+    "Rounds": Column(
+        lambda i: 100 * i.share,
+        st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100, width=110),
+        True,
+    ),
+    "Runs": Column(lambda i: f"{i.done}/{len(i.row.runs)}", _text(width=60), True),
+    "Best": Column(lambda i: i.best_text, None, True),
+    "Last": Column(
+        lambda i: i.last,
+        _per_cent(
+            width=65, help="Personal accuracy at the last round of the method that is best on validation, %"
+        ),
+        True,
+    ),
+    "Validated": Column(
+        lambda i: i.best,
+        _per_cent(width=85, help="Personal accuracy of that method at its best validation round, %"),
+        False,
+    ),
+    "Worst client": Column(
+        lambda i: i.worst,
+        _per_cent(width=100, help="Lowest accuracy of a client at the last round of that method, %"),
+        False,
+    ),
+    "Curve": Column(
+        lambda i: i.curve,
+        st.column_config.LineChartColumn(
+            help="Personal test accuracy of that method over the rounds, %", y_min=0, y_max=100, width=90
+        ),
+        True,
+    ),
+    "Duration": Column(lambda i: duration(i.seconds), _text(width=90), False),
+    "Tags": Column(lambda i: list(i.row.tags), st.column_config.ListColumn(), False),
+    "Created": Column(
+        lambda i: time.strftime("%Y-%m-%d %H:%M", time.localtime(i.row.created_at)), _text(width=125), True
+    ),
+}
+USUAL = [name for name, column in COLUMNS.items() if column.shown]
+
+
+def methods_text(methods: Sequence[str], room: int = METHOD_LETTERS) -> str:
+    """Name as many methods as fit in ``room`` letters, at least one, and count the others."""
+    for count in range(len(methods), 1, -1):
+        text = _first_methods(methods, count)
+        if len(text) <= room:
+            return text
+    return _first_methods(methods, 1)
+
+
+def _first_methods(methods: Sequence[str], count: int) -> str:
+    rest = len(methods) - count
+    return ", ".join(methods[:count]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def choose_columns() -> list[str]:
+    """Draw the choice of columns, kept in the URL, and return them in their order."""
+    with st.popover("Columns", icon=":material/view_column:"):
+        chosen = st.multiselect(
+            "Columns", list(COLUMNS), default=USUAL, key="columns", bind="query-params", width=320,
+            help="Status, name and menu always stand first.",
+        )  # fmt: skip
+    return [name for name in COLUMNS if name in chosen]
+
+
+def draw(summaries: Sequence[ExperimentSummary], columns: Sequence[str]) -> list[ExperimentSummary]:
+    """Draw the table, and return the experiments that are selected in it."""
+    rows: dict[str, Sequence[object]] = {
+        "Status": [markup.status_text(i.state) + ", archived" * i.row.archived for i in summaries],
+        "Experiment": [i.row.name for i in summaries],
+        "": [actions.menu(i) for i in summaries],
+    }
+    rows |= {name: [COLUMNS[name].value(i) for i in summaries] for name in columns}
+    ids = [i.row.id for i in summaries]
+    longest = max((len(i.best_text) for i in summaries), default=0)
+    button = st.column_config.ButtonColumn
+    config: dict[str, Any] = {
+        "Status": _text(width=None if any(i.row.archived for i in summaries) else 100),
+        "Experiment": button(
+            width="medium", type="tertiary", alignment="left", key=OPEN, on_click=_remember_name,
+            help="A click on the name opens the experiment on Live",
+        ),
+        "": button(
+            "", type="tertiary", width=44, help="Actions for this experiment", key=MENU,
+            on_click=_remember_action,
+        ),
+    }  # fmt: skip
+    config |= {name: COLUMNS[name].config for name in columns if COLUMNS[name].config is not None}
+    config["Best"] = _text(width=int(min(220, max(75, 24 + LETTER_WIDTH * longest))))
+    selected = selectable_table(
+        rows,
+        ids,
+        TABLE,
+        first=session.ids_in_url("chosen", ids, []),
+        height=HEIGHT if len(ids) > FEW_ROWS and not viewport.is_narrow() else "auto",
+        column_config=config,
+        placeholder="-",
+    )
+    session.remember_ids("chosen", selected)
+    return [i for i in summaries if i.row.id in selected]
+
+
+def _remember_action() -> None:
+    """Remember the action and the experiment of a click in a row's menu, before the rows can change."""
+    click, ids = st.session_state[MENU], ids_on_screen(TABLE)
+    if click["row"] < len(ids):
+        st.session_state[CLICKED] = (click["label"], ids[click["row"]])
+
+
+def _remember_name() -> None:
+    """Remember the experiment whose name was clicked, before the rows can change."""
+    click, ids = st.session_state[OPEN], ids_on_screen(TABLE)
+    if click["row"] < len(ids):
+        st.session_state[OPENED] = ids[click["row"]]
+
+
+def run_clicked_action(summaries: Sequence[ExperimentSummary]) -> None:
+    """Run the action that was clicked in a row's menu, if it is still possible."""
+    label, number = st.session_state.pop(CLICKED, ("", 0))
+    items = [i for i in summaries if i.row.id == number]
+    if label and items and (action := actions.chosen(label)).possible(items):
+        action.do(items)
+
+
+def open_clicked(summaries: Sequence[ExperimentSummary]) -> None:
+    """Open the experiment whose name was clicked, if it is still there."""
+    number = st.session_state.pop(OPENED, None)
+    if any(i.row.id == number for i in summaries):
+        st.switch_page("pages/live.py", query_params={"id": str(number)})
