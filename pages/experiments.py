@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Sequence
+
 import streamlit as st
 
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import STATUS
-from fedcore.results.runs.overview import experiment_summaries, matches
+from fedcore.results.runs.overview import matches, summaries_of
+from fedcore.store.experiments import UnreadableExperiment
 from pages.experiments_view import runs, table
 from pages.widgets import demo, importing, markup, queue, session
 from pages.widgets import experiment_actions as actions
@@ -44,11 +48,13 @@ def watch(every: list[int], seen: dict[int, tuple[str, int]], newest: int) -> No
         newest: the newest run at that time.
     """
     jobs.ensure_worker(store)
-    now = store.runs.get(every)
-    counts = {state: sum(r.state == state for r in now) for state in STATUS}
-    parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s, n in counts.items() if n]
+    now = store.runs.states(every)
+    counts = Counter(r.state for r in now.values())
+    parts = [f"<span>{markup.status_html(s)} <b>{n}</b></span>" for s in STATUS if (n := counts[s])]
     parts += markup.machine_html()
-    news = changes_text({r.id: (r.status, r.rounds_done) for r in now}, seen, store.runs.count_after(newest))
+    news = changes_text(
+        {i: (r.status, r.rounds_done) for i, r in now.items()}, seen, store.runs.count_after(newest)
+    )
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
         if st.button(
@@ -69,23 +75,23 @@ def changes_text(now: dict[int, tuple[str, int]], seen: dict[int, tuple[str, int
     return ", ".join(parts)
 
 
-def damaged_experiments() -> int:
-    """Draw a line for each experiment that cannot be read, with the reason; return their number."""
-    damaged = store.experiments.unreadable()
+def damaged_experiments(damaged: Sequence[UnreadableExperiment]) -> None:
+    """Draw a line for each experiment that cannot be read, with the reason."""
     for item in damaged:
         left, right = st.columns([9, 1], vertical_alignment="center")
         markup.show_error(FedLensError(f"{item.name}: {item.reason}"), left)
         if session.writable() and right.button("Delete", icon=":material/delete:", key=f"damaged_{item.id}"):
             actions.confirm_delete_damaged(item)
-    return len(damaged)
 
 
-def tell_deleted(listed: dict[int, str]) -> None:
-    """Name the experiments that were listed here and have been deleted elsewhere, as in another tab."""
+def tell_deleted(listed: dict[int, str], there: Collection[int]) -> None:
+    """Name the experiments that were listed here and have been deleted elsewhere, as in another tab.
+
+    Args:
+        there: all experiments, those included that the filters hide.
+    """
     before: dict[int, str] = st.session_state.get(LISTED, {})
-    gone = [number for number in before if number not in listed]
-    there = {row.id for row in store.experiments.all(include_archived=True)} if gone else set()
-    for number in gone:
+    for number in before:
         if number not in there:
             st.toast(f"{markup.md(markup.clipped(before[number]))} was deleted.", icon=":material/delete:")
     st.session_state[LISTED] = listed
@@ -121,10 +127,11 @@ def page() -> None:
     importing.show_imports()
     archived = bool(st.session_state.get("archived", st.query_params.get("archived") == "true"))
     newest = store.runs.newest_id()  # before the list is read: what comes between is news
-    summaries = experiment_summaries(store, archived=archived)
-    tell_deleted({i.row.id: i.row.name for i in summaries})
-    hidden = 0 if summaries or archived else len(store.experiments.all(include_archived=True))
-    damaged = damaged_experiments()
+    rows, damaged = store.experiments.listed()
+    summaries = summaries_of(store, [r for r in rows if archived or not r.archived])
+    tell_deleted({i.row.id: i.row.name for i in summaries}, {r.id for r in rows} | {d.id for d in damaged})
+    hidden = 0 if summaries else len(rows)
+    damaged_experiments(damaged)
     if not summaries and not hidden and not damaged:
         welcome()
         return

@@ -55,17 +55,17 @@ class Experiments:
 
     def all(self, include_archived: bool = False) -> list[ExperimentRow]:
         """Return the experiments with their runs, newest first; unreadable ones are left out."""
-        return [row for row in self._listed(include_archived) if isinstance(row, ExperimentRow)]
+        return [row for row in self.listed()[0] if include_archived or not row.archived]
 
     def unreadable(self) -> list[UnreadableExperiment]:
         """Return the experiments that a damaged or foreign value keeps from being read, newest first."""
-        return [row for row in self._listed(True) if isinstance(row, UnreadableExperiment)]
+        return self.listed()[1]
 
-    def _listed(self, include_archived: bool) -> list[ExperimentRow | UnreadableExperiment]:
+    def listed(self) -> tuple[list[ExperimentRow], list[UnreadableExperiment]]:
+        """Return all experiments with their runs, and those that cannot be read; both newest first."""
         with self._file.reading() as connection:
             rows = connection.execute(
-                "SELECT * FROM experiments WHERE archived <= :archived ORDER BY created_at DESC, id DESC",
-                {"archived": int(include_archived)},
+                "SELECT * FROM experiments ORDER BY created_at DESC, id DESC"
             ).fetchall()
             runs = run_rows(
                 self._file.path, connection.execute(f"SELECT {RUN_COLUMNS} FROM runs r ORDER BY r.id")
@@ -73,13 +73,14 @@ class Experiments:
         grouped: dict[int, list[RunRow]] = {}
         for run in runs:
             grouped.setdefault(run.experiment_id, []).append(run)
-        listed: list[ExperimentRow | UnreadableExperiment] = []
+        readable: list[ExperimentRow] = []
+        damaged: list[UnreadableExperiment] = []
         for row in rows:
             try:
-                listed.append(_row(row, grouped.get(row["id"], [])))
+                readable.append(_row(row, grouped.get(row["id"], [])))
             except FedLensError as error:
-                listed.append(UnreadableExperiment(row["id"], row["name"], str(error)))
-        return listed
+                damaged.append(UnreadableExperiment(row["id"], row["name"], str(error)))
+        return readable, damaged
 
     def get(self, experiment_id: int) -> ExperimentRow:
         """Return one experiment with its runs.

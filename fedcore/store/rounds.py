@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedcore.data.split_codes import TEST
+from fedcore.data.split_codes import TEST, VALIDATION
 from fedcore.engine.events import STAGES, RoundMeasures
 from fedcore.store.database import ID_LIST, DatabaseFile, as_json
 
@@ -114,6 +114,33 @@ class Rounds:
             {"ids": as_json(run_ids), "split": split, "stage": stage},
         )
         return [MeanAccuracy(*row) for row in rows]
+
+    def personal_curves(self, run_ids: Iterable[int]) -> dict[int, list[float]]:
+        """Return the clients' mean test accuracy by round, as shares, of the runs that have any."""
+        rows = self._file.rows(
+            f"""
+            SELECT run_id, personal_mean FROM scores
+            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage AND personal_mean IS NOT NULL
+            ORDER BY run_id, round
+            """,
+            {"ids": as_json(run_ids), "split": TEST, "stage": AFTER_AGGREGATION},
+        )
+        curves: dict[int, list[float]] = {}
+        for run_id, mean in rows:
+            curves.setdefault(run_id, []).append(mean)
+        return curves
+
+    def validated(self, run_ids: Iterable[int]) -> dict[int, float]:
+        """Return the clients' mean validation accuracy at the best round of each run that has one."""
+        rows = self._file.rows(
+            f"""
+            SELECT r.id, s.personal_mean FROM runs r
+            JOIN scores s ON s.run_id=r.id AND s.split=:split AND s.stage=:stage AND s.round=r.best_round
+            WHERE r.id IN {ID_LIST} AND s.personal_mean IS NOT NULL
+            """,
+            {"ids": as_json(run_ids), "split": VALIDATION, "stage": AFTER_AGGREGATION},
+        )
+        return dict(map(tuple, rows))
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,14 @@ class RunVersion(NamedTuple):
     status_text: str | None
 
 
+class RunState(NamedTuple):
+    """What a list of many runs says of one; ``state`` is ``status`` unless its process is gone."""
+
+    state: str
+    status: str
+    rounds_done: int
+
+
 class Runs:
     """The runs of a store (``Store.runs``)."""
 
@@ -99,6 +107,15 @@ class Runs:
     def get(self, run_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs with these ids, in order of id; ids that do not exist are left out."""
         return self._with("id", run_ids)
+
+    def states(self, run_ids: Iterable[int]) -> dict[int, RunState]:
+        """Return the state of each of these runs; only those that may be alive ask for their process."""
+        rows = self._file.rows(
+            f"SELECT id, status, rounds_done FROM runs WHERE id IN {ID_LIST}", {"ids": as_json(run_ids)}
+        )
+        unsettled = [row["id"] for row in rows if row["status"] in ("running", "stopping")]
+        alive = {run.id: run.state for run in self.get(unsettled)} if unsettled else {}
+        return {i: RunState(alive.get(i, status), status, rounds) for i, status, rounds in rows}
 
     def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs of these experiments, in order of id."""
@@ -285,7 +302,7 @@ def run_rows(db: Path, rows: Iterable[sqlite3.Row]) -> list[RunRow]:
         values["state"] = state(db, values, now)
         if values["state"] != values["status"]:  # its text is what the process did before it was gone
             values["status_text"] = None
-        values["notices"] = _notices(values["notices"])
+        values["notices"] = _notices(values["notices"]) if values["notices"] != "[]" else ()
         values["tags"], values["starred"] = _tags(values["tags"]), bool(values["starred"])
         values["label"] = current_label(values["method"], values["label"])
         runs.append(RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__}))

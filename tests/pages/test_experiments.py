@@ -16,8 +16,8 @@ from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
-from pages.widgets import experiment_actions as actions
 from pages.experiments_view import table
+from pages.widgets import experiment_actions as actions
 from pages.widgets import importing
 from tests.support import fill
 from tests.support.pages import Opened
@@ -66,7 +66,7 @@ def test_news_is_said_and_the_table_is_not_moved(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new experiment and a deleted one, right after the list was read."""
-    done, load_ = [], Experiments.all
+    done, load_ = [], Experiments.listed
     app = open_page()
     assert button(app, "Up to date").disabled
 
@@ -78,7 +78,7 @@ def test_news_is_said_and_the_table_is_not_moved(
             fill.done(filled, fill.an_experiment("Just arrived", methods=("fedot",), seeds=(1,), rounds=2))
         return found
 
-    monkeypatch.setattr(Experiments, "all", loaded)
+    monkeypatch.setattr(Experiments, "listed", loaded)
     app = app.run()
     assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things", "Made up"]
     app = button(app, "4 runs changed, 1 new: refresh").click().run()
@@ -170,9 +170,7 @@ def test_methods_are_counted_where_their_names_would_be_cut(methods: list[str], 
 
 def test_runs_of_one_method_are_one_row_that_unfolds(open_page: Opened, filled: Path) -> None:
     shown = next(
-        e.proto.body
-        for e in open_page(chosen=["1"]).get("html")
-        if "Runs of Made up" in e.proto.body
+        e.proto.body for e in open_page(chosen=["1"]).get("html") if "Runs of Made up" in e.proto.body
     )
     labels = {r.label for r in Store(filled).experiments.get(1).runs}
     assert len(Store(filled).experiments.get(1).runs) > len(labels)

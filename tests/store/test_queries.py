@@ -21,10 +21,12 @@ from tests.support import fake_engine
 
 QUERIES: dict[str, Callable[[Store], object]] = {
     "experiments.all": lambda store: store.experiments.all(),
+    "experiments.listed": lambda store: store.experiments.listed(),
     "experiments.unreadable": lambda store: store.experiments.unreadable(),
     "experiments.get": lambda store: store.experiments.get(1),
     "experiments.to_json": lambda store: experiments_json(DatabaseFile(store.path), [1]),  # without its check
     "runs.get": lambda store: store.runs.get([1, 2]),
+    "runs.states": lambda store: store.runs.states([1, 2]),
     "runs.of_experiments": lambda store: store.runs.of_experiments([1]),
     "runs.newest_id": lambda store: store.runs.newest_id(),
     "runs.count_after": lambda store: store.runs.count_after(1),
@@ -61,6 +63,8 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "rounds.evaluated": lambda store: store.rounds.evaluated(1),
     "rounds.last_evaluated": lambda store: store.rounds.last_evaluated([1, 2]),
     "rounds.mean_accuracy": lambda store: store.rounds.mean_accuracy([1, 2]),
+    "rounds.personal_curves": lambda store: store.rounds.personal_curves([1, 2]),
+    "rounds.validated": lambda store: store.rounds.validated([1, 2]),
     "cells.entities": lambda store: store.cells.entities(1),
     "cells.heatmap": lambda store: store.cells.heatmap(1),
     "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcore.config.field_names import data_title
-from fedcore.data.split_codes import VALIDATION
-from fedcore.results.metrics import is_own
-from fedcore.results.panels.panel import mean_share
 from fedcore.results.runs.progress import elapsed
-from fedcore.results.statistics import group_by, spread
+from fedcore.results.statistics import spread
 from fedcore.store import ExperimentRow, RunRow, Store
 
 _ORDER = ("running", "stopping", "queued", "failed", "interrupted", "stopped", "done")
@@ -46,22 +43,16 @@ class ExperimentSummary:
 
 def experiment_summaries(store: Store, archived: bool = False) -> list[ExperimentSummary]:
     """Return all experiments, newest first."""
-    rows = store.experiments.all(include_archived=archived)
-    validated = _validated(store, [r for e in rows for r in e.runs])
+    return summaries_of(store, store.experiments.all(include_archived=archived))
+
+
+def summaries_of(store: Store, rows: Sequence[ExperimentRow]) -> list[ExperimentSummary]:
+    """Return a summary of each of some experiments."""
+    validated = store.rounds.validated(r.id for e in rows for r in e.runs)
     best = {e.id: _best_label(e.runs, validated) for e in rows}
     drawn = [r.id for e in rows for r in e.runs if r.label == best[e.id]]
-    curves: dict[int, list[float]] = {}
-    for row in store.rounds.mean_accuracy(drawn):
-        if row.personal_mean is not None:
-            curves.setdefault(row.run_id, []).append(100 * row.personal_mean)
+    curves = store.rounds.personal_curves(drawn)
     return [_summary(e, best[e.id], curves) for e in rows]
-
-
-def _validated(store: Store, runs: Sequence[RunRow]) -> dict[int, float]:
-    """Return the clients' mean validation accuracy at the best round of each run that has one."""
-    best = {r.id: r.best_round for r in runs if r.best_round is not None}
-    own = group_by(filter(is_own, store.cells.at_rounds(best, VALIDATION)), lambda c: c.run_id)
-    return {run: mean_share(cells)[0] for run, cells in own.items()}
 
 
 def _best_label(runs: Sequence[RunRow], validated: Mapping[int, float]) -> str | None:
@@ -86,7 +77,6 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
     state = next((s for s in _ORDER if states[s]), "done")
     total = sum(r.rounds_total for r in e.runs)
     lines = [curves[r.id] for r in e.runs if r.label == best and r.id in curves]
-    length = min((len(line) for line in lines), default=0)
     return ExperimentSummary(
         row=e,
         state=state,
@@ -100,7 +90,7 @@ def _summary(e: ExperimentRow, best: str | None, curves: dict[int, list[float]])
         last=_mean(e.runs, best, "last_test"),
         best=_mean(e.runs, best, "best_test"),
         worst=_mean(e.runs, best, "worst_client"),
-        curve=tuple(sum(line[i] for line in lines) / len(lines) for i in range(length)),
+        curve=tuple(100 * sum(values) / len(lines) for values in zip(*lines, strict=False)),
         seconds=sum(known) if (known := [s for r in e.runs if (s := elapsed(r)) is not None]) else None,
     )
 
