@@ -31,6 +31,7 @@ VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
     "Compare, heatmaps": ("compare", {"ids": ["1"], "tab": "Heatmaps"}),
     "Compare, curves": ("compare", {"ids": ["1"], "tab": "Curves"}),
     "Compare, cost": ("compare", {"ids": ["1"], "tab": "Cost"}),
+    "Leaderboard": ("leaderboard", {}),
     "Data & models": ("data", {}),
     "Run": ("run", {"id": "2"}),
 }

@@ -22,6 +22,7 @@ def pages() -> list[st.Page]:
         st.Page("pages/new.py", title="New", url_path="new"),
         st.Page("pages/live.py", title="Live", url_path="live"),
         st.Page("pages/compare.py", title="Compare", url_path="compare"),
+        st.Page("pages/leaderboard.py", title="Leaderboard", url_path="leaderboard"),
         st.Page("pages/papers.py", title="Papers", url_path="papers"),
         st.Page("pages/data.py", title="Data & models", url_path="data"),
         st.Page("pages/run.py", title="Run", url_path="run", visibility="hidden"),

@@ -30,7 +30,7 @@ def test_a_damaged_experiment_is_one_line_and_can_be_deleted(open_page: Opened, 
     assert not open_page().error
 
 
-@pytest.mark.parametrize("page", ["compare", "live", "new", "data"])
+@pytest.mark.parametrize("page", ["compare", "leaderboard", "live", "new", "data"])
 def test_the_other_pages_go_on_without_it(open_page: Opened, damaged: Path, page: str) -> None:
     app = open_page(page)
     assert not app.exception and app.title, "the page is drawn as usual"

@@ -1,0 +1,171 @@
+"""The page Leaderboard: ranks over all experiments of one setting, with what the seeds leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from fedcore.errors import FedLensError
+from fedcore.plots.ranks import rank_chart, rank_table
+from fedcore.results import curves
+from fedcore.results.comparison import shown_metrics
+from fedcore.results.curves import Cost, CostAxis
+from fedcore.results.leaderboard.board import Board, Setting, board, board_settings
+from fedcore.results.metrics import METRICS, RULES, Metric, Rule
+from fedcore.store import RunRow, Store
+from pages.leaderboard_view import separate
+from pages.widgets import charts, demo, markup, session
+
+BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
+COLUMNS = (("Rank", "name"), ("Method", "wide"), ("Mean, %", "num"), ("Seeds (n)", "num"), ("MB", "num"))
+
+
+@st.cache_data(hash_funcs={Store: repr}, max_entries=8, show_spinner=False)
+def settings_of(store: Store, _runs: Sequence[RunRow], token: object) -> list[Setting]:
+    """Return the settings of the finished runs; found again when a run has finished."""
+    return board_settings(store, _runs)
+
+
+@st.cache_data(hash_funcs={Store: repr}, max_entries=16, show_spinner=False)
+def board_of(
+    store: Store, setting: Setting, metric: Metric, rule: Rule, where: str, token: object
+) -> tuple[Board, list[Cost]]:
+    """Return a board and the cost of its rows; made again when a run has finished."""
+    made = board(store, setting, metric, rule, where)
+    key = setting.key.rsplit("-", 2)[0]
+    return made, curves.row_costs(store, made.comparison, key, metric)
+
+
+def page() -> None:
+    """Draw the page."""
+    store = session.store()
+    st.title("Leaderboard")
+    runs = [r for e in store.experiments.all() for r in e.runs if r.state == "done"]
+    token = tuple((r.id, r.rounds_done) for r in runs)
+    settings = settings_of(store, runs, token)
+    if not settings:
+        st.info("Finished runs of all experiments are ranked here, one setting at a time.")
+        if not runs:
+            with st.container(horizontal=True):
+                demo.buttons()
+        return
+    places = st.columns([4, 2, 2, 3], vertical_alignment="bottom")
+    titles = {s.title: s for s in settings}
+    with places[0]:
+        title = st.selectbox(
+            "Setting", list(titles), key="setting", bind="query-params",
+            help="Data set, partition, backbone, rounds: what rows must have in common to be ranked together",
+        )  # fmt: skip
+    with places[1]:
+        metric: Metric = st.selectbox(
+            "Ranked by", list(METRICS), index=list(METRICS).index("personal"), key="by",
+            format_func=METRICS.__getitem__, bind="query-params",
+        )  # fmt: skip
+    with places[2]:
+        rule: Rule = st.selectbox(
+            "Reported round", list(RULES), format_func=RULES.__getitem__, key="rule", bind="query-params"
+        )
+    with places[3]:
+        where = st.text_input(
+            "Filter", key="where", bind="query-params", placeholder="not label contains ablation",
+            help="Keeps the runs that meet these words, as on Compare",
+        )  # fmt: skip
+    marks = tuple((r.starred, r.tags, r.notes) for r in runs) if where else ()
+    made, costs = board_of(store, titles[title], metric, rule, where or "", (token, marks))
+    if not made.rows:
+        others = ", ".join(METRICS[m] for m in _metrics(made))
+        st.info(f"No row here has this metric.{f' There are: {others}.' if others else ''}")
+        return
+    results(made, costs)
+    separate.draw(store, made)
+
+
+def _metrics(made: Board) -> tuple[Metric, ...]:
+    return shown_metrics(made.comparison.groups)
+
+
+def results(made: Board, costs: Sequence[Cost]) -> None:
+    """Draw the finding, the chart of ranks, and the table with a budget."""
+    st.markdown(f"**{markup.md(made.finding)}**")
+    charts.table_switch()
+    charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
+    st.caption(
+        f"A bar covers the ranks that the seeds leave open. {METRICS[made.metric]}, reported round: "
+        f"{RULES[made.comparison.rule]}. Every pair of rows is compared by a paired t-test over the seeds "
+        f"that both have, with Holm's correction for all {len(made.tests)} pairs, so that all bars together "
+        "hold the true ranks with 95 % confidence. Rows with fewer than three seeds in common are not "
+        "separated."
+    )
+    against, limit = _budget(costs)
+    within = [c.label for c in costs if limit is None or _cost(c, against) <= limit]
+    if limit is not None:
+        st.markdown(f"**{_best_within(made, within, against, limit)}**")
+    by_label = {c.label: c for c in costs}
+    over = {c: "" if c in within else markup.faint(", over the budget") for c in by_label}
+    rows = [
+        [
+            made.ranks[g.key].text,
+            markup.method_html(g.label, g.method) + over[g.label],
+            f"{g.stats[made.metric].text()}",
+            str(g.stats[made.metric].n),
+            markup.number(by_label[g.label].megabytes, 2),
+            markup.number(by_label[g.label].seconds, 1),
+        ]
+        for g in made.rows
+    ]
+    st.html(markup.table_html([*COLUMNS, ("Seconds", "num")], rows, "Leaderboard"))
+
+
+def _cost(cost: Cost, against: CostAxis) -> float:
+    """Return the cost of a row's run; one that was not measured is over every budget."""
+    value = cost.megabytes if against == "megabytes" else cost.seconds
+    return float("inf") if value is None else value
+
+
+def _budget(costs: Sequence[Cost]) -> tuple[CostAxis, float | None]:
+    """Draw the budget; None: no limit."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        against: CostAxis = st.segmented_control(
+            "Budget", list(BUDGETS), default="megabytes", required=True, key="budget", bind="query-params",
+            format_func=BUDGETS.__getitem__,
+        )  # fmt: skip
+        known = sorted({round(c, 3) for cost in costs if (c := _cost(cost, against)) != float("inf")})
+        if len(known) < 2:
+            return against, None
+        steps: list[float | None] = [*known[:-1], None]
+        limit = st.select_slider(
+            "At most", steps, value=None, key=f"budget_{against}", bind="query-params",
+            format_func=lambda value: "no limit" if value is None else budget_text(value, against),
+            help="The cost of a whole run, mean over its seeds; all clients, up and down",
+        )  # fmt: skip
+    return against, None if limit is None else limit + 0.0005
+
+
+def budget_text(value: float, against: CostAxis) -> str:
+    """Return a budget in words: ``12.3 MB``, ``4.5 min``, ``30 s``."""
+    if against == "megabytes":
+        return f"{value:.3g} MB" if value < 1000 else f"{value:,.0f} MB"
+    return f"{value:.3g} s" if value < 120 else f"{value / 60:.1f} min"
+
+
+def _best_within(made: Board, within: Sequence[str], against: CostAxis, limit: float) -> str:
+    """Say which row is best within the budget, and which ones are not separated from it."""
+    rows = [g for g in made.rows if g.label in within]
+    budget = budget_text(limit, against)
+    if not rows:
+        return f"No row costs at most {budget}."
+    best, others = rows[0], rows[1:]
+    level = [g for g in others if not made.tests[best.key, g.key].significant]
+    said = f"Best within {budget}: {markup.md(best.label)}, {best.stats[made.metric].text()} %"
+    if level:
+        said += f"; not separated from it: {markup.md(', '.join(g.label for g in level[:5]))}"
+        said += f" and {len(level) - 5} more" if level[5:] else ""
+    return said + "."
+
+
+session.through_app()
+try:
+    page()
+except FedLensError as error:
+    markup.show_error(error)

@@ -1,0 +1,113 @@
+"""How many seeds would separate two rows of the leaderboard, and the button that queues just those runs."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from fedcore import jobs
+from fedcore.errors import FedLensError
+from fedcore.progress import duration
+from fedcore.results.comparison import Group
+from fedcore.results.leaderboard.board import Board, missing_runs, separating
+from fedcore.results.leaderboard.power import MOST_SEEDS, POWER, Separation
+from fedcore.results.runs import forecast
+from fedcore.results.statistics import signed
+from fedcore.store import Store
+from pages.widgets import markup, session
+
+
+def draw(store: Store, board: Board) -> None:
+    """Let the reader choose two rows, and say what would separate them."""
+    if len(board.rows) < 2:
+        return
+    st.subheader("What would separate two rows?")
+    names = {g.key: g.label for g in board.rows}
+    first, second = _neighbours(board)
+    left, right = st.columns(2)
+    one = left.selectbox("Row", list(names), index=first, format_func=names.__getitem__, key="separate_one")
+    rest = [key for key in names if key != one]
+    two = right.selectbox(
+        "From", rest, index=max(0, min(second - 1, len(rest) - 1)), format_func=names.__getitem__,
+        key="separate_two",
+    )  # fmt: skip
+    by_key = {g.key: g for g in board.rows}
+    a, b = sorted((by_key[one], by_key[two]), key=board.rows.index)
+    tested = board.tests[a.key, b.key]
+    if tested.significant:
+        st.success(
+            f"{markup.md(a.label)} is separated from {markup.md(b.label)}: "
+            f"{signed(tested.difference or 0, 2)} points over {tested.n} seeds, {markup.md(tested.text)} "
+            f"after Holm's correction for {len(board.tests)} pairs.",
+            icon=":material/check:",
+        )
+        return
+    seen = separating(board, a, b)
+    st.markdown(_sentence(a, b, seen, len(board.tests)))
+    _queue(store, a, b, _target(a, b, seen))
+
+
+def _neighbours(board: Board) -> tuple[int, int]:
+    """Return the places of the first two neighbours that are not separated."""
+    for i in range(len(board.rows) - 1):
+        if not board.tests[board.rows[i].key, board.rows[i + 1].key].significant:
+            return i, i + 1
+    return 0, 1
+
+
+def _sentence(a: Group, b: Group, seen: Separation | None, pairs: int) -> str:
+    """Say how many seeds would separate two rows, and what that rests on."""
+    names = f"**{markup.md(a.label)}** and **{markup.md(b.label)}**"
+    if seen is None:
+        return f"{names} have fewer than two seeds in common, so their spread is unknown."
+    measured = (
+        f"{signed(seen.difference, 2)} ± {seen.spread:.2f} points over {seen.have} seeds in common, "
+        f"tested at 5 % over {pairs} pair{'s' * (pairs != 1)}"
+    )
+    if seen.total is None or seen.more is None:
+        return f"{names}: {measured}. More than {MOST_SEEDS} seeds would be needed to separate these."
+    seeds = "One more seed" if seen.more == 1 else f"{seen.more} more seeds"
+    doubt = f"more than {MOST_SEEDS - seen.have}"
+    doubt = doubt if seen.cautious is None else f"up to {seen.cautious - seen.have}"
+    return (
+        f"{seeds} would separate {names} with a power of {POWER:.0%}, if they go on as measured: {measured}. "
+        f"A spread measured on {seen.have} seeds may be too small by chance: {doubt} then."
+    )
+
+
+def _target(a: Group, b: Group, seen: Separation | None) -> int:
+    """Return the seeds in common to go for: those that separate, else two or one more than now."""
+    common = len(set(a.seeds) & set(b.seeds))
+    return seen.total if seen is not None and seen.total is not None else max(2, common + 1)
+
+
+def _queue(store: Store, a: Group, b: Group, total: int) -> None:
+    """Draw the button that queues the runs that are missing."""
+    common = len(set(a.seeds) & set(b.seeds))
+    wanted = st.number_input(
+        "Seeds in common to reach", min_value=common + 1, max_value=max(MOST_SEEDS, common + 1),
+        value=max(total, common + 1), key=f"separate_total_{a.key}_{b.key}", width=220,
+    )  # fmt: skip
+    try:
+        plans = missing_runs(store, a, b, int(wanted))
+    except FedLensError as error:
+        markup.show_error(error)
+        return
+    runs = [run for _, configs in plans for run in configs]
+    if not runs:
+        st.info("The runs that these seeds need are queued or running already.", icon=":material/hourglass:")
+        return
+    time = forecast.seconds(forecast.precedents(store.path), runs)
+    about = f", about {duration(time)} of training" if time else ""
+    label = f"Queue {'this run' if len(runs) == 1 else f'these {len(runs)} runs'}"
+    if st.button(label, type="primary", icon=":material/playlist_add:", disabled=not session.writable()):
+        for experiment, configs in plans:
+            store.experiments.create(experiment, configs)
+        jobs.ensure_worker(store)
+        st.toast(f"{len(runs)} run{'s' * (len(runs) != 1)} queued.", icon=":material/playlist_add_check:")
+        st.rerun()
+    texts = [
+        f"{markup.md(e.name.removeprefix('More seeds: '))} on seed{'s' * (len(e.seeds) != 1)} "
+        f"{', '.join(map(str, e.seeds))}"
+        for e, _ in plans
+    ]
+    st.caption(f"{'; '.join(texts)}{about}.")

@@ -1,0 +1,72 @@
+"""The Leaderboard: ranks over all experiments, a budget, and the runs that would separate two rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from fedcore.results.curves import row_costs
+from fedcore.results.leaderboard.board import board, board_settings
+from fedcore.store import Store
+from tests.support import fill
+from tests.support.markup import tables
+from tests.support.pages import Opened, button, html
+
+
+def filled(db: Path) -> Store:
+    fill.done(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=2))
+    fill.done(db, fill.an_experiment(methods=("fedalign",), seeds=(1, 2), rounds=2))
+    return Store(db)
+
+
+def ranking(app: AppTest) -> list[list[str]]:
+    return next(t.rows for t in tables(html(app)) if t.label == "Leaderboard")
+
+
+def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
+    open_page: Opened, tmp_path: Path
+) -> None:
+    store = filled(tmp_path / "runs.db")
+    app = open_page("leaderboard")
+    (setting,) = board_settings(store, store.runs.of_experiments([1, 2]))
+    made = board(store, setting, "personal")
+    head, *rows = ranking(app)
+    assert [r[:4] for r in rows] == [
+        [made.ranks[g.key].text, g.label, g.stats["personal"].text(), str(g.stats["personal"].n)]
+        for g in made.rows
+    ]
+    assert f"**{made.finding}**" in [m.value.replace("\\", "") for m in app.markdown]
+    assert len(app.get("plotly_chart")) == 1
+    costs = {r[1]: float(r[head.index("MB")]) for r in rows}
+    cheapest = min(costs, key=costs.__getitem__)
+    least = min(c.megabytes for c in row_costs(store, made.comparison, setting.key[:12]))
+    app = app.select_slider[0].set_value(round(least, 3)).run()
+    assert any(m.value.startswith(f"**Best within {costs[cheapest]:.3g}") for m in app.markdown)
+    over = {r[1].removesuffix(", over the budget") for r in ranking(app)[1:] if "over" in r[1]}
+    assert over == {name for name, cost in costs.items() if cost > costs[cheapest]}
+    app.toggle[0].set_value(True).run()
+    assert list(app.dataframe[0].value.columns) == ["method", "best rank", "worst rank", "mean, %", "n"]
+
+
+def test_the_button_queues_the_runs_that_it_names(open_page: Opened, tmp_path: Path) -> None:
+    store = filled(tmp_path / "runs.db")
+    app = open_page("leaderboard")
+    one = next(s for s in app.selectbox if s.label == "Row")
+    app = one.select("FedAlign").run()
+    other = next(s for s in app.selectbox if s.label == "From")
+    app = other.select("FedOT").run()
+    app = next(n for n in app.number_input if n.label.startswith("Seeds in common")).set_value(4).run()
+    said = [c.value for c in app.caption if "FedAlign on seed" in c.value]
+    assert said and "FedAlign on seeds 3, 4" in said[0] and "FedOT on seed 4" in said[0]
+    button(app, "Queue these 3 runs").click().run()
+    queued = {(r.label, r.seed) for e in store.experiments.all() for r in e.runs if r.state == "queued"}
+    assert queued == {("FedAlign", 3), ("FedAlign", 4), ("FedOT", 4)}
+
+
+def test_without_finished_runs_the_page_says_what_it_is_for(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page("leaderboard")
+    assert "ranked here" in app.info[0].value
+    filled(tmp_path / "runs.db")
+    app = open_page("leaderboard", where="no.such = 1")
+    assert "no run has the field" in app.error[0].value.replace("\\", "")

@@ -1,0 +1,141 @@
+"""Ranks are as wide as the seeds leave them; seeds that would separate two rows agree with the textbooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedcore.errors import FedLensError
+from fedcore.results.leaderboard import board as boards
+from fedcore.results.leaderboard.power import power, seeds_for_power, separation
+from fedcore.results.leaderboard.ranks import mean_order, pairwise_tests, rank_intervals
+from fedcore.store import Store
+from tests.support import fill
+
+
+def test_pairs_are_tested_as_scipy_and_corrected_as_holm() -> None:
+    rng = np.random.default_rng(3)
+    drawn = {name: dict(enumerate(rng.normal(mean, 1, 6))) for name, mean in (("a", 5), ("b", 4), ("c", 0))}
+    tests = pairwise_tests(drawn)
+    plain = {
+        pair: stats.ttest_rel(list(drawn[pair[0]].values()), list(drawn[pair[1]].values())).pvalue
+        for pair in tests
+    }
+    for pair, test in tests.items():
+        assert test.p == pytest.approx(plain[pair])
+    ordered = sorted(plain, key=plain.__getitem__)
+    highest = 0.0
+    for left, pair in zip((3, 2, 1), ordered, strict=True):
+        highest = max(highest, min(1.0, left * plain[pair]))
+        assert tests[pair].adjusted == pytest.approx(highest)
+
+
+def test_a_rank_is_an_interval_of_what_is_not_ruled_out() -> None:
+    noise = dict(enumerate((0.3, -0.2, 0.1, -0.3, 0.2)))
+    values = {
+        "best": {s: 90 + d for s, d in noise.items()},
+        "close": {s: 89.95 - d for s, d in noise.items()},
+        "worse": {s: 80 + d / 2 for s, d in noise.items()},
+        "one seed": {0: 85.0},
+    }
+    order = mean_order(values)
+    assert order == ["best", "close", "one seed", "worse"]
+    ranks = rank_intervals(order, pairwise_tests({k: values[k] for k in order}))
+    assert {k: r.text for k, r in ranks.items()} == {
+        "best": "1 to 3", "close": "1 to 3", "one seed": "1 to 4", "worse": "3 to 4"
+    }  # fmt: skip
+
+
+def test_intervals_cover_the_true_ranks() -> None:
+    """Four rows, two of them equal: in 300 draws the intervals hold the true ranks in 95 % at least."""
+    rng, means, covered = np.random.default_rng(0), (3.0, 2.0, 2.0, 0.0), 0
+    possible = [(1, 1), (2, 3), (2, 3), (4, 4)]
+    for _ in range(300):
+        values = {str(i): dict(enumerate(rng.normal(m, 0.5, 4))) for i, m in enumerate(means)}
+        ranks = rank_intervals(list(values), pairwise_tests(values))
+        covered += all(
+            ranks[str(i)].best <= low and high <= ranks[str(i)].worst
+            for i, (low, high) in enumerate(possible)
+        )
+    assert covered >= 0.95 * 300 - 2 * (300 * 0.05 * 0.95) ** 0.5
+
+
+@pytest.mark.parametrize(("effect", "n"), [(0.5, 34), (0.8, 15)])
+def test_seeds_for_power_agree_with_published_sample_sizes(effect: float, n: int) -> None:
+    """Paired t-test, two-sided, 5 %, power 0.8: 34 pairs for d = 0.5, 15 for d = 0.8 (G*Power's tables)."""
+    assert seeds_for_power(effect) == n
+    assert power(effect, n) >= 0.8 > power(effect, n - 1)
+
+
+def test_power_agrees_with_a_simulation() -> None:
+    drawn = np.random.default_rng(1).normal(1.2, 1, (20_000, 6))
+    found = (stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.01).mean()
+    assert power(1.2, 6, 0.01) == pytest.approx(found, abs=0.012)
+    assert power(50, 4) == 1.0 and power(0, 5) == pytest.approx(0.05)
+
+
+def test_seeds_that_separate_grow_with_doubt_and_end_somewhere() -> None:
+    seen = separation([1.0, 2.0, 1.5, 0.5], pairs=6)
+    assert seen is not None and seen.have == 4 and seen.more is not None and seen.more >= 1
+    assert seen.cautious is not None and seen.total is not None and seen.cautious > seen.total
+    alone = separation([1.0, 2.0, 1.5, 0.5], pairs=1)
+    assert alone is not None and alone.total is not None and alone.total <= seen.total
+    hopeless = separation([5.0, -5.0, 5.0, -4.99], pairs=1)
+    assert hopeless is not None and hopeless.total is None and hopeless.more is None
+    assert separation([1.0], pairs=1) is None
+    same = separation([1.0, 1.0, 1.0], pairs=1)
+    assert same is not None and same.total is None
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """FedOT and PromptFL on seeds 1 to 3, FedOT also on 4, in two experiments; other rounds in a third."""
+    store = Store(tmp_path / "runs.db")
+    fill.done(store.path, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1, 2, 3), rounds=2))
+    fill.done(store.path, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(4,), rounds=2))
+    fill.done(store.path, fill.an_experiment(methods=("sdfed",), seeds=(1,), rounds=3))
+    return store
+
+
+def the_board(store: Store) -> boards.Board:
+    settings = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
+    assert [s.title.rpartition(" · ")[2] for s in settings] == ["2 rounds", "3 rounds"]
+    return boards.board(store, settings[0], "personal")
+
+
+def test_a_board_holds_all_experiments_of_one_protocol(store: Store) -> None:
+    shown = the_board(store)
+    assert [g.method for g in shown.rows] == ["fedot", "promptfl", "zero-shot"], "not of three rounds"
+    assert [len(g.runs) for g in shown.rows] == [4, 3, 1]
+    means = [g.stats["personal"].mean for g in shown.rows]
+    assert means == sorted(means, reverse=True)
+    assert shown.finding
+
+
+def test_just_the_missing_runs_are_queued_and_only_once(store: Store) -> None:
+    fedot, promptfl, _ = the_board(store).rows
+    plans = boards.missing_runs(store, fedot, promptfl, 6)
+    runs = {(r.method.name, r.seed) for _, configs in plans for r in configs}
+    assert runs == {("promptfl", 4), ("fedot", 5), ("promptfl", 5), ("fedot", 6), ("promptfl", 6)}
+    for experiment, configs in plans:
+        created = store.experiments.create(experiment, configs)
+        rows = store.experiments.get(created.experiment_id).runs
+        assert {r.group_hash for r in rows} <= {v.run.group_hash for g in (fedot, promptfl) for v in g.runs}
+    assert boards.missing_runs(store, fedot, promptfl, 6) == [], "they wait already"
+    assert boards.missing_runs(store, fedot, promptfl, 3) == []
+
+
+def test_runs_of_another_script_are_not_queued(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "own.csv"
+    file.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,3,4\n", encoding="utf-8")
+    store.imports.csv(file, "Mine", "rotated-digits")
+    runs = store.runs.of_experiments([e.id for e in store.experiments.all()])
+    setting = next(
+        s for s in boards.board_settings(store, runs) if store.experiments.all()[0].id in s.experiments
+    )
+    mine = boards.board(store, setting, "personal").rows[0]
+    with pytest.raises(FedLensError, match="recorded elsewhere"):
+        boards.missing_runs(store, mine, mine, 3)
