@@ -10,7 +10,7 @@ from fedcore import jobs
 from fedcore.papers.published import PAPERS
 from fedcore.papers.tables import export
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
-from fedcore.papers.tables.standing import CellStanding
+from fedcore.papers.tables.standing import CellStanding, counts_text
 from pages.live_view import clock
 from pages.papers_view import chart, fill, grid, state
 from pages.papers_view.table import runs_text, table_html
@@ -32,21 +32,25 @@ REHEARSAL = (
 
 def choose_table() -> PrintedTable:
     """Draw the choice of a paper and one of its tables, kept in the URL."""
+    books = {table.name: book for book in BOOKS for table in tables(book)}
+    asked = st.query_params.get("table", st.session_state.get("papers_last", ""))
+    if "paper_shown" not in st.session_state and asked in books:
+        st.session_state["paper_shown"], st.session_state["table_shown"] = books[asked], asked
     left, right = st.columns([2, 3], vertical_alignment="bottom")
     with left:
         book = st.segmented_control(
-            "Paper", list(BOOKS), default="fedot", required=True, key="paper_shown", bind="query-params",
-            format_func=lambda name: PAPERS[name].title,
+            "Paper", list(BOOKS), default=None if "paper_shown" in st.session_state else "fedot",
+            required=True, key="paper_shown", format_func=lambda name: PAPERS[name].title,
         )  # fmt: skip
     named = {table.name: table for table in tables(book)}
+    if st.session_state.get("table_shown") not in named:
+        st.session_state["table_shown"] = next(iter(named))
     with right:
-        asked = st.session_state.get("table_shown") or st.query_params.get("table_shown")
-        if asked not in named:
-            st.session_state["table_shown"] = next(iter(named))
         chosen = st.selectbox(
-            "Table", list(named), key="table_shown", bind="query-params",
+            "Table", list(named), key="table_shown",
             format_func=lambda name: f"{named[name].title}: {named[name].caption}",
         )  # fmt: skip
+    st.session_state["papers_last"] = st.query_params["table"] = chosen
     return named[chosen]
 
 
@@ -80,7 +84,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     cells = [by_value[value] for value in table.values]
     st.markdown(
         f"**{markup.md(chart.share_text([c.standing for c in cells]))}:** "
-        f"{markup.md(chart.counts_text([c.standing for c in cells]))}."
+        f"{markup.md(counts_text([c.standing for c in cells]))}."
     )
     with st.container(horizontal=True):
         if st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
@@ -113,7 +117,7 @@ def watched_map(rehearsal: bool) -> None:
     known = state.now(session.store(), rehearsal)
     cells = state.every_cell(known)
     every = [cell.standing for own in cells.values() for cell in own]
-    st.markdown(f"**{markup.md(chart.share_text(every))}:** {markup.md(chart.counts_text(every))}.")
+    st.markdown(f"**{markup.md(chart.share_text(every))}:** {markup.md(counts_text(every))}.")
     if st.session_state.get("as_tables"):
         rows = [
             {"paper": PAPERS[t.paper].title, "table": t.title, "values": len(t.values)}

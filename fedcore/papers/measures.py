@@ -182,8 +182,8 @@ def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResu
 
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the condition number of the clients' transforms in the last round, averaged over clients."""
-    rows = reader.diagnostics(result.run.id, "condition_number")
-    return mean_known(r.value for r in rows if r.round == rows[-1].round)
+    rows = reader.store.diagnostics.at_round(result.run.id, "condition_number", result.run.rounds_total)
+    return mean_known(r.value for r in rows)
 
 
 def _gradient_cosine(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:

@@ -128,12 +128,9 @@ def selected_rounds(evaluated: Sequence[int], best: int | None, rule: Rule) -> t
 
 def run_results(store: Store, runs: Sequence[RunRow], rule: Rule) -> list[RunResult]:
     """Read the results of some runs in the rounds that a rule selects."""
-    scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy([r.id for r in runs])}
-    evaluated = group_by(sorted(scores), lambda key: key[0])
-    selected = {
-        r.id: selected_rounds([round_ for _, round_ in evaluated.get(r.id, [])], r.best_round, rule)
-        for r in runs
-    }
+    evaluated = store.rounds.evaluated_of_runs([r.id for r in runs])
+    selected = {r.id: selected_rounds(evaluated.get(r.id, []), r.best_round, rule) for r in runs}
+    scores = {(s.run_id, s.round): s for s in store.rounds.mean_accuracy_at(selected)}
     cells = group_by(store.cells.own_and_domains(selected), lambda c: (c.run_id, c.round))
     return [
         _run_result(

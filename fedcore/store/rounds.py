@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,6 +89,22 @@ class Rounds:
         rows = self._file.rows(EVALUATED, {"run": run_id, "split": split, "stage": stage})
         return [row["round"] for row in rows]
 
+    def evaluated_of_runs(
+        self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> dict[int, list[int]]:
+        """Return the rounds with an accuracy matrix by run, in order; runs without one are left out."""
+        rows = self._file.rows(
+            f"""
+            SELECT run_id, round FROM scores
+            WHERE run_id IN {ID_LIST} AND split=:split AND stage=:stage ORDER BY run_id, round
+            """,
+            {"ids": as_json(run_ids), "split": split, "stage": stage},
+        )
+        rounds: dict[int, list[int]] = {}
+        for run_id, round_ in rows:
+            rounds.setdefault(run_id, []).append(round_)
+        return rounds
+
     def last_evaluated(
         self, run_ids: Iterable[int], split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> dict[int, int]:
@@ -141,6 +158,24 @@ class Rounds:
             {"ids": as_json(run_ids), "split": VALIDATION, "stage": AFTER_AGGREGATION},
         )
         return dict(map(tuple, rows))
+
+    def mean_accuracy_at(
+        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
+    ) -> list[MeanAccuracy]:
+        """Return the mean accuracies of some rounds of some runs, by run, then round."""
+        pairs = [[run, round_] for run, rounds in rounds_by_run.items() for round_ in rounds]
+        rows = self._file.rows(
+            """
+            SELECT s.run_id, s.round, s.personal_mean, s.personal_weighted, s.personal_worst, s.global_mean,
+              s.classes_mean
+            FROM json_each(:pairs) p
+            CROSS JOIN scores s ON s.run_id=json_extract(p.value, '$[0]') AND s.split=:split
+              AND s.stage=:stage AND s.round=json_extract(p.value, '$[1]')
+            ORDER BY s.run_id, s.round
+            """,
+            {"pairs": json.dumps(pairs), "split": split, "stage": stage},
+        )
+        return [MeanAccuracy(*row) for row in rows]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fedcore.papers.published import PAPERS
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
-from fedcore.papers.tables.standing import MEASURED, STANDINGS, CellStanding, Standing
+from fedcore.papers.tables.standing import MEASURED, STANDINGS, CellStanding, Standing, counts_text
 from pages.widgets.markup import esc
 
 STEP, SIDE = 8, 6
@@ -52,12 +52,6 @@ def share_text(standings: Sequence[Standing]) -> str:
     rehearsed = counts["rehearsed"]
     word = "rehearsed" if rehearsed else "measured"
     return f"{rehearsed or sum(counts[s] for s in MEASURED):,} of {len(standings):,} {word}"
-
-
-def counts_text(standings: Sequence[Standing]) -> str:
-    """Return the number of values of each standing in words."""
-    counts = Counter(standings)
-    return ", ".join(f"{counts[standing]:,} {standing}" for standing in STANDINGS if counts[standing])
 
 
 def legend_html(cells: Cells, dark: bool) -> str:

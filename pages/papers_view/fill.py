@@ -15,7 +15,7 @@ from fedcore.engine.planner import PlanResult
 from fedcore.errors import FedLensError
 from fedcore.papers.tables import filling as fillings
 from fedcore.papers.tables.filling import Filling
-from fedcore.papers.tables.standing import STANDINGS, CellStanding, count
+from fedcore.papers.tables.standing import STANDINGS, CellStanding, counts_text
 from fedcore.plots.theme import STATUS
 from fedcore.results.metrics import RULES
 from fedcore.results.runs import forecast
@@ -45,12 +45,7 @@ def open_dialog(title: str, cells: Sequence[CellStanding], known: Known) -> None
         if len(cells) == 1:
             _describe(cells[0], known)
         else:
-            counts = count(cells)
-            st.markdown(
-                f"**{len(cells)} printed values:** "
-                + ", ".join(f"{counts[s]} {s}" for s in STANDINGS if counts[s])
-                + "."
-            )
+            st.markdown(f"**{len(cells)} printed values:** {counts_text(c.standing for c in cells)}.")
         _offer(cells, known)
     except FedLensError as error:
         markup.show_error(error)

@@ -62,7 +62,7 @@ def _measured(
     store: Store, version: str, table: str, rehearsal: bool, _known: Known, _table: PrintedTable
 ) -> dict[PublishedValue, Measurement]:
     """Return what finished runs gave for a table, computed again when a run has finished."""
-    return measure(store, _known.recorded, _table.values, rehearsal)
+    return measure(_known.recorded, _table.values, rehearsal)
 
 
 def counts(known: Known) -> dict[str, Counter[Standing]]:

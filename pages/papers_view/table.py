@@ -93,7 +93,7 @@ def _cell(
     if cell.gap:
         css.append("higher" if cell.gap > 0 else "lower")
         style = f' style="--gap:{min(1.0, abs(cell.gap) / FULL_GAP) * STRONGEST:.0f}"'
-    if cell.standing == "rehearsed":
+    if cell.standing == "rehearsed" or (cell.current is not None and _evidence(cell)):
         css.append("rehearsed")
     if cell.active:
         css.append("progress")
@@ -117,7 +117,8 @@ def own_line(cell: CellStanding) -> str:
             return f"<i>{esc(value)}</i> no evidence"
         return f"{cell.comparability.mark or '='} {esc(value)} ({cell.stat.n})"
     if cell.active:
-        return esc(progress_text(cell))
+        value = "" if cell.current is None else f"<i>{cell.current:.{cell.digits}f}</i> {_evidence(cell)}"
+        return value + esc(progress_text(cell))
     words = {
         "can be run": f"▷ {runs_text(len(cell.missing))}",
         "needs weights": "▷ needs weights",
@@ -126,6 +127,10 @@ def own_line(cell: CellStanding) -> str:
         "no single run": "- no run",
     }
     return esc(words[cell.standing])
+
+
+def _evidence(cell: CellStanding) -> str:
+    return "no evidence, " if cell.source is not None and cell.source.rehearsal else ""
 
 
 def cost_line(cell: CellStanding, seconds: float | None) -> str:
@@ -156,11 +161,12 @@ def spoken(cell: CellStanding, seconds: float | None) -> str:
 
 
 def progress_text(cell: CellStanding) -> str:
-    """Return how far the runs of a cell are, in rounds of all its runs."""
-    done, total = sum(r.rounds_done for r in cell.active), sum(r.rounds_total for r in cell.active)
-    if all(r.state == "queued" for r in cell.active):
-        return f"{runs_text(len(cell.active))} queued"
-    return f"round {done}/{total}"
+    """Return how far the runs of a cell are: the round of one that trains, and the finished ones."""
+    training = next((r for r in cell.active if r.state != "queued"), None)
+    total = cell.done + len(cell.active) + len(cell.missing)
+    done = f"{cell.done}/{runs_text(total)} done" if total > 1 else ""
+    now = "queued" if training is None else f"round {training.rounds_done}/{training.rounds_total}"
+    return ", ".join(filter(None, (now, done)))
 
 
 def runs_text(count: int) -> str:

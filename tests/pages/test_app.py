@@ -70,6 +70,17 @@ def test_the_pulse_changes_with_what_a_reader_would_see(ask: Asked, tmp_path: Pa
     assert now(another.experiment_id) == elsewhere, "another experiment's rounds are no news here"
 
 
+def test_one_pulse_can_be_that_of_all_experiments(ask: Asked, tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    _, (first,) = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+    before = ask(pulse.address(None))
+    assert ask(pulse.address(None)) == before
+    fill.train(first, until=1)
+    trained = ask(pulse.address(None))
+    fill.start(db, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=5))
+    assert len({before, trained, ask(pulse.address(None))}) == 3
+
+
 def test_a_question_that_cannot_be_answered(ask: Asked, tmp_path: Path) -> None:
     assert ask("/pulse")[0] == 400
     assert ask(pulse.address(10**30))[0] == 400

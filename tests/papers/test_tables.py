@@ -33,7 +33,7 @@ def cells_of(
 ) -> dict[PublishedValue, CellStanding]:
     store = Store(db)
     recorded = Recorded(store, {DATA} if rehearsal else set(CATALOG.values()))
-    return standings(recorded, values, measure(store, recorded, values, rehearsal), here, rehearsal)
+    return standings(recorded, values, measure(recorded, values, rehearsal), here, rehearsal)
 
 
 def test_every_published_value_has_one_cell() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
+from fedcore.papers.measures import RunReader
 from fedcore.papers.tables.sources import Part, content_key
 from fedcore.results.metrics import Rule, RunResult, run_results
 from fedcore.results.settings import result_caveat
@@ -42,6 +43,7 @@ class Recorded:
                 self._runs.setdefault(key, []).extend(runs)
                 self._configs.setdefault(key, config)
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
+        self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
 
     def has(self, key: str) -> bool:
         """Return whether there are runs of this content."""
@@ -71,6 +73,14 @@ class Recorded:
             runs = list(started if unfinished else self.done(key).values())
             self._results[key, rule, unfinished] = run_results(self.store, runs, rule) if runs else []
         return self._results[key, rule, unfinished]
+
+    def reader(self, domains: Mapping[str, str]) -> RunReader:
+        """Return what reads metrics from the runs; it keeps the cells that it has read.
+
+        Args:
+            domains: the paper's domains -> those of the runs, where they differ.
+        """
+        return self._readers.setdefault(tuple(domains.items()), RunReader(self.store, domains))
 
     def caveat(self, key: str) -> str:
         """Return how the runs of this content depart from their config; empty if they do not."""

@@ -17,7 +17,7 @@ from fedcore.papers.tables.sources import Part, Source, source_of
 from fedcore.results.metrics import RunResult
 from fedcore.results.printed import Comparability, State
 from fedcore.results.statistics import Stat, signed
-from fedcore.store import RunRow, Store
+from fedcore.store import RunRow
 
 Standing: TypeAlias = (
     State
@@ -44,6 +44,12 @@ STANDINGS: dict[Standing, str] = {
     "no single run": "no single run gives it: a mean over several data sets, a count or a time",
 }
 """Standing -> its meaning, in the order in which counts name them."""
+IN_COUNTS: dict[Standing, str] = {
+    "needs weights": "need weights",
+    "needs data": "need data",
+    "no single run": "given by no single run",
+}
+"""Standing -> its words after a number of several values, where they differ."""
 MEASURED: tuple[Standing, ...] = ("comparable", "with a caveat", "not comparable")
 
 
@@ -70,9 +76,10 @@ class CellStanding:
     Attributes:
         source: the runs that give the value; None if no run can.
         missing: seeds and held-out domains of runs that are neither done nor queued.
+        done: number of finished runs among those that the value is a mean of.
         active: queued and running runs.
         ended_early: runs that failed, or were stopped or interrupted, and have not been repeated.
-        current: the value of runs that still train, at their last round; None if not all have one.
+        current: the value at the last round of the runs that train; None unless they measure it already.
         lacks: what missing runs need and this machine does not have.
         reason: why no run can give the value, or why runs gave none; may be empty.
     """
@@ -82,6 +89,7 @@ class CellStanding:
     source: Source | None = None
     measurement: Measurement | None = None
     missing: tuple[Part, ...] = ()
+    done: int = 0
     active: tuple[RunRow, ...] = ()
     ended_early: tuple[RunRow, ...] = ()
     current: float | None = None
@@ -118,19 +126,17 @@ class CellStanding:
 
 
 def measure(
-    store: Store, recorded: Recorded, values: Iterable[PublishedValue], rehearsal: bool = False
+    recorded: Recorded, values: Iterable[PublishedValue], rehearsal: bool = False
 ) -> dict[PublishedValue, Measurement]:
-    """Read what the finished runs of a store give for published values; those without runs are left out."""
+    """Read what finished runs give for published values; those without runs are left out."""
     found: dict[PublishedValue, Measurement] = {}
-    readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
     for value in dict.fromkeys(values):
         source = source_of(value, rehearsal)
         if not isinstance(source, Source) or not recorded.has(source.key):
             continue
         results = recorded.results(source.key, value.rule)
         if results:
-            domains = source.domains
-            reader = readers.setdefault(tuple(domains.items()), RunReader(store, domains))
+            reader = recorded.reader(source.domains)
             reader.prefetch(results)
             found[value] = _measurement(reader, value, source, results, recorded.caveat(source.key))
     return found
@@ -208,14 +214,36 @@ def _standing(
         source,
         measured,
         missing,
+        sum(part in done for part in parts),
         at_work,
         tuple(early[p] for p in missing if p in early),
-        lacks=lacks,
+        _current(recorded, value, source) if at_work else None,
+        lacks,
         reason=measured.reason if measured else "",
         comparability=against,
     )
 
 
+def _current(recorded: Recorded, value: PublishedValue, source: Source) -> float | None:
+    """Return a value by the last rounds of runs that train, and by finished ones."""
+    training = recorded.results(source.key, "last", unfinished=True)
+    if not training:
+        return None
+    reader = recorded.reader(source.domains)
+    seeds = {r.run.seed for r in training}
+    done = [r for r in recorded.results(source.key, value.rule) if r.run.seed in seeds]
+    stat = reader.statistic(value, [*done, *training], source.held_out)
+    return None if stat is None else stat.mean
+
+
 def count(cells: Iterable[CellStanding]) -> Counter[Standing]:
     """Count cells by standing."""
     return Counter(cell.standing for cell in cells)
+
+
+def counts_text(standings: Iterable[Standing]) -> str:
+    """Return the number of values of each standing in words: ``3 comparable, 12 need data``."""
+    counts = Counter(standings)
+    return ", ".join(
+        f"{counts[s]:,} {IN_COUNTS.get(s, s) if counts[s] > 1 else s}" for s in STANDINGS if counts[s]
+    )

@@ -1,0 +1,113 @@
+"""The page Papers: tables, dialog, map and rehearsal, with made-up runs in the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from fedcore.engine.plan import plan
+from fedcore.papers.tables.filling import fillings, queue
+from fedcore.papers.tables.here import Here
+from fedcore.papers.tables.layout import all_tables
+from fedcore.papers.tables.recorded import Recorded
+from fedcore.papers.tables.rehearsal import DATA
+from fedcore.papers.tables.standing import CellStanding, measure, standings
+from fedcore.store import Store
+from pages.papers_view import fill
+from tests.support.pages import Opened, button
+from tests.support.papers import finish
+
+TABLE = next(table for table in all_tables() if table.name == "feddeap-5")
+
+
+def grid(app: AppTest) -> str:
+    """The HTML of the table or map."""
+    found = [element.proto for element in app.get("bidi_component")]
+    (mine,) = [proto for proto in found if "papers_grid" in proto.component_name]
+    return str(json.loads(mine.json)["html"])
+
+
+def rehearsed(store: Store) -> dict[object, CellStanding]:
+    recorded = Recorded(store, {DATA})
+    return standings(recorded, TABLE.values, measure(recorded, TABLE.values, True), Here({}), True)
+
+
+@pytest.fixture
+def filled_table(tmp_path: Path) -> Store:
+    """A store with a finished rehearsal of FedDEAP's Table 5."""
+    store = Store(tmp_path / "runs.db")
+    store.prepare()
+    (filling,) = fillings(rehearsed(store).values(), Here({}))
+    (created,) = queue(store, [(filling, plan(filling.experiment))])
+    finish(store.path, created.experiment_id)
+    return store
+
+
+def test_a_table_shows_what_is_printed_and_what_is_missing(open_page: Opened) -> None:
+    app = open_page("papers", table="sdfed-1")
+    assert app.selectbox(key="table_shown").value == "sdfed-1"
+    html = grid(app)
+    assert "83.23 ± 0.65" in html
+    assert "- no data" in html
+    assert "- no method" in html
+    assert any("0 of 60 measured" in text.value for text in app.markdown)
+
+
+def test_a_link_to_no_table_shows_the_first(open_page: Opened) -> None:
+    assert open_page("papers", table="nothing").selectbox(key="table_shown").value == "fedot-1"
+
+
+def test_a_rehearsal_is_marked_on_every_cell(open_page: Opened, filled_table: Store) -> None:
+    app = open_page("papers", table="feddeap-5", rehearsal="true")
+    assert "No number on this page says anything about the paper" in app.warning[0].value
+    html = grid(app)
+    assert html.count("no evidence</span>") == len(TABLE.values)
+    for cell in rehearsed(filled_table).values():
+        assert cell.stat.text(cell.digits) in html
+    real = grid(open_page("papers", table="feddeap-5"))
+    assert "no evidence" not in real
+
+
+def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path: Path) -> None:
+    app = open_page("papers", table="feddeap-5", rehearsal="true")
+    app.session_state[fill.OPEN] = ("feddeap-5", "row 0 1")
+    app.run()
+    assert not app.exception
+    app = button(app, "Queue 1 run").click().run()
+    assert not app.exception
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
+    assert [r.state for r in experiment.runs] == ["queued"]
+    assert "queued" in grid(app)
+    app = button(app, "Fill the table").click().run()
+    assert button(app, "Queue 2 runs")
+
+
+def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
+    app = open_page("papers", table="fedot-1")
+    app.session_state[fill.OPEN] = ("fedot-1", "cell 1")
+    app.run()
+    assert not app.exception
+    assert any("This machine lacks the data set PACS" in warning.value for warning in app.warning)
+    assert not any(b.label.startswith("Queue") for b in app.button)
+
+
+def test_the_map_counts_every_value(open_page: Opened, filled_table: Store) -> None:
+    app = open_page("papers", papers_view="Map", rehearsal="true")
+    assert any("of 3,568 rehearsed" in text.value for text in app.markdown)
+    html = grid(app)
+    assert html.count('data-choice="table ') == len(all_tables())
+    app.session_state["as_tables"] = True
+    app.run()
+    table = app.dataframe[0].value
+    assert table["values"].sum() == 3568
+    assert table["rehearsed"].sum() == sum(s == "rehearsed" for s in _standings(filled_table))
+
+
+def _standings(store: Store) -> list[str]:
+    values = tuple(value for table in all_tables() for value in table.values)
+    recorded = Recorded(store, {DATA})
+    found = standings(recorded, values, measure(recorded, values, True), Here({}), True)
+    return [found[value].standing for value in values]
