@@ -102,7 +102,7 @@ def train_clients(
             rows = ((index >= 0).any(1) & (sums.steps < limit)).nonzero()[:, 0]
             if not len(rows):
                 continue  # all have taken their steps
-            batch = _batch(data, index, rows)
+            batch = make_batch(data, index, rows)
             for number, phase in enumerate(phases):
                 step = _step(phase, params, const, batch, rows.to(data.pool.device), optimiser)
                 last_phase = number == len(phases) - 1
@@ -133,7 +133,7 @@ def _with_proximal_term(phase: Phase, weight: float) -> Phase:
     return phase_with_term
 
 
-def _batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
+def make_batch(data: LocalData, index: Tensor, rows: Tensor) -> Batch:
     """Return the samples of one step. Shape: index (participants, size); rows (active,) clients."""
     slots = index[rows]
     longest = int((slots >= 0).sum(1).max())  # padding is at the end of a client's last batch

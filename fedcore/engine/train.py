@@ -12,6 +12,7 @@ from fedcore.config.grouping import stable_config
 from fedcore.engine.environment import environment_differences, resolve_environment
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.loop import CHUNK, Loop
+from fedcore.engine.memory import clients_at_once
 from fedcore.engine.parallel import Spread
 from fedcore.engine.setup import RunSetup, set_up
 
@@ -47,8 +48,8 @@ def train(
     loop.chunkwise = resolved["chunkwise"]
     if resume_from is not None:
         loop.resume(resume_from)
-    if spread is not None and not (environment or {}).get("chunk"):
-        loop.chunk = min(loop.chunk, -(-len(loop.participants(1)) // spread.width))
+    if not (environment or {}).get("chunk"):
+        yield from _choose_chunk(loop, 1 if spread is None else spread.width)
         resolved["chunk"] = loop.chunk
     recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}
     yield Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
@@ -59,6 +60,15 @@ def train(
     with spread.start(run, artifacts, recorded, setup.federation.problem.device) as loop.executor:
         yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
         yield from _rounds(run, setup, loop)
+
+
+def _choose_chunk(loop: Loop, processes: int) -> Iterator[Notice]:
+    """Set how many clients are trained at once: as many as fit into memory and occupy all processes."""
+    fitting = min(clients_at_once(c.method, c.federation, loop.state, loop.chunk) for c in loop.cohorts)
+    participants = len(loop.participants(1))
+    if fitting < min(loop.chunk, participants):
+        yield Notice(f"clients trained at once: {fitting}, as many as memory has room for")
+    loop.chunk = min(fitting, -(-participants // processes)) if processes > 1 else fitting
 
 
 def _rounds(run: RunConfig, setup: RunSetup, loop: Loop) -> Iterator[Event]:
