@@ -40,6 +40,6 @@ async def announced(_: st.App) -> AsyncIterator[None]:
 app = st.App(
     "dashboard.py",
     lifespan=announced,
-    routes=[pulse.route()],
+    routes=pulse.routes(),
     middleware=[Middleware(Guard)],
 )

@@ -27,6 +27,7 @@ from fedcore.store import ExperimentRow, Store
 from pages.live_view import chart as live_chart
 from pages.live_view import clock as live_clock
 from pages.live_view import controls as live_controls
+from pages.live_view import notice
 from pages.live_view.controls import CHARTS, CURVES, Settings, button_flags
 from pages.widgets import charts, markup, session
 
@@ -278,6 +279,7 @@ def page() -> None:
             bind="query-params",
         )
         charts.table_switch()
+        notice.draw(experiment)
     if settings.view == "held_out":
         runs = [r for r in experiment.runs if r.seed == runs[0].seed]
     tick([r.id for r in runs], experiment.id, settings, button_flags(experiment), paused)

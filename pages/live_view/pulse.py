@@ -1,12 +1,15 @@
-"""The route ``/pulse?experiment=3``, at which the browser asks whether an experiment has changed.
+"""The routes at which the browser asks whether an experiment has changed, and how far it is.
 
-``/pulse?experiment=all`` answers for all experiments together.
+``/pulse?experiment=3`` answers with a short text that changes, ``/pulse?experiment=all`` for all experiments
+together; ``/counts?experiment=3`` with the number of its runs by state.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from fedcore.errors import FedLensError
@@ -14,7 +17,8 @@ from fedcore.results.runs import progress
 from fedcore.store import Store
 from pages.widgets import session
 
-PATH = "/pulse"
+PATH, COUNTS_PATH = "/pulse", "/counts"
+NO_STORE = {"Cache-Control": "no-store"}
 LONGEST = 18  # digits that SQLite takes for a number
 ALL = "all"
 
@@ -22,6 +26,11 @@ ALL = "all"
 def address(experiment: int | None) -> str:
     """Return the address that serves the pulse of an experiment; None: of all."""
     return f"{session.base_path()}{PATH}?experiment={ALL if experiment is None else experiment}"
+
+
+def counts_address(experiment: int) -> str:
+    """Return the address that serves the runs of an experiment by state."""
+    return f"{session.base_path()}{COUNTS_PATH}?experiment={experiment}"
 
 
 def answer(request: Request) -> PlainTextResponse:
@@ -33,9 +42,22 @@ def answer(request: Request) -> PlainTextResponse:
         text = progress.activity_digest(Store(), None if asked == ALL else int(asked))
     except FedLensError as error:
         return PlainTextResponse(str(error), 503)
-    return PlainTextResponse(text, headers={"Cache-Control": "no-store"})
+    return PlainTextResponse(text, headers=NO_STORE)
 
 
-def route() -> Route:
-    """Return the route; as all routes, it is behind the guard."""
-    return Route(session.base_path() + PATH, answer)
+def answer_counts(request: Request) -> Response:
+    """Return the number of runs, in all and by state; 400 and 503 as ``answer``."""
+    asked = request.query_params.get("experiment", "")
+    if not asked.isdecimal() or len(asked) > LONGEST:
+        return PlainTextResponse(f"name an experiment by its number: {COUNTS_PATH}?experiment=3", 400)
+    try:
+        states = Counter(run.state for run in Store().runs.of_experiments([int(asked)]))
+    except FedLensError as error:
+        return PlainTextResponse(str(error), 503)
+    return JSONResponse({"total": states.total(), "states": states}, headers=NO_STORE)
+
+
+def routes() -> list[Route]:
+    """Return the routes; as all routes, they are behind the guard."""
+    base = session.base_path()
+    return [Route(base + PATH, answer), Route(base + COUNTS_PATH, answer_counts)]

@@ -26,7 +26,7 @@ Asked = Callable[..., tuple[int, str]]
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Asks the served route for an address; returns the status and the text of the answer."""
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "runs.db"))
-    app = Starlette(routes=[pulse.route()])
+    app = Starlette(routes=pulse.routes())
 
     def asked(address: str, host: str = "127.0.0.1:8501") -> tuple[int, str]:
         path, _, query = address.partition("?")
@@ -83,7 +83,7 @@ def test_one_pulse_can_be_that_of_all_experiments(ask: Asked, tmp_path: Path) ->
 
 def test_a_question_that_cannot_be_answered(ask: Asked, tmp_path: Path) -> None:
     assert ask("/pulse")[0] == 400
-    assert ask(pulse.address(10**30))[0] == 400
+    assert ask(pulse.address(10**30))[0] == ask(pulse.counts_address(10**30))[0] == 400
     assert "by its number" in ask("/pulse?experiment=x")[1]
     status, text = ask("/pulse?experiment=1")
     assert status == 503

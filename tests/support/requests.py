@@ -11,6 +11,7 @@ ROUTES = [
     ("GET", "/live?id=1"),
     ("GET", "/no-such-page"),
     ("GET", "/pulse?experiment=1"),
+    ("GET", "/counts?experiment=1"),
     ("GET", "/_stcore/health"),
     ("GET", "/_stcore/script-health-check"),
     ("GET", "/_stcore/host-config"),

@@ -1,0 +1,42 @@
+"""The browser's tab says how far an experiment is, and a notification at its end if the reader asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from fedcore.store import ExperimentRow
+from pages.live_view import pulse
+
+SECONDS = 5
+"""Between two looks; a browser looks at hidden tabs less often."""
+CSS = """
+button { font: inherit; color: inherit; background: none; cursor: pointer; min-height: 2.5rem;
+  padding: 0.25rem 0.75rem; white-space: nowrap;
+  border: 1px solid color-mix(in srgb, currentColor 25%, transparent); border-radius: 0.5rem; }
+button:disabled { cursor: default; opacity: 0.75; }
+button:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
+button[hidden] { display: none; }
+"""
+_component = st.components.v2.component(
+    "live_notice",
+    html='<button type="button" hidden>Notify me</button>',
+    css=CSS,
+    js=Path(__file__).with_suffix(".js").read_text(encoding="utf-8"),
+)
+
+
+def draw(experiment: ExperimentRow) -> None:
+    """Draw the button that asks for a notification, while there is something to wait for."""
+    _component(
+        key="live_notice",
+        width="content",
+        data={
+            "address": pulse.counts_address(experiment.id),
+            "every": SECONDS,
+            "experiment": experiment.id,
+            "name": experiment.name,
+            "going": any(not run.ended for run in experiment.runs),
+        },
+    )
