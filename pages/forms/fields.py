@@ -268,16 +268,19 @@ def schedule_fields(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
         )
     slots.place_row(("rounds", "seeds", "participation"))
-    left, right = st.columns([2, 1])
+    left, right, last = st.columns([2, 1, 1])
     with left:
         values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
     with right:
         values["time_limit"] = inputs.field_widget(
             "time_limit", fields["time_limit"], draft.time_limit, f"{key}.time_limit"
         )
-    slots.place_row(("held_out", "time_limit"))
-    for name in ("evaluate_every", "keep_checkpoints"):  # of files only: the form keeps them
-        values[name] = getattr(draft, name)
+    with last:
+        values["keep_checkpoints"] = inputs.field_widget(
+            "keep_checkpoints", fields["keep_checkpoints"], draft.keep_checkpoints, f"{key}.keep_checkpoints"
+        )
+    slots.place_row(("held_out", "time_limit", "keep_checkpoints"))
+    values["evaluate_every"] = draft.evaluate_every  # of files only: the form keeps it
     return values
 
 

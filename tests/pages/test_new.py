@@ -253,3 +253,11 @@ def test_one_round_is_one_round(open_page: Opened) -> None:
 def test_a_link_to_clone_a_number_that_is_none_says_so(open_page: Opened) -> None:
     app = open_page("new", clone="9" * 30)
     assert any("no experiment" in e.value for e in app.error)
+
+
+def test_the_checkpoints_kept_are_a_field_of_the_form(open_page: Opened) -> None:
+    app = open_page("new")
+    (field,) = [box for box in app.selectbox if box.label == "Checkpoints kept"]
+    assert field.value == "last"
+    app = field.set_value("all").run()
+    assert app.session_state["form"].typed.keep_checkpoints == "all"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedcore.engine.plan import plan
+from fedcore.engine.plan import Plan, plan
 from fedcore.errors import FedLensError
 from fedcore.results.runs import forecast, progress
 from fedcore.store import Store
@@ -54,6 +55,32 @@ def test_a_disk_without_room_for_the_runs_is_told_before_they_start(filled: Path
     assert warning is not None and "at least 1.0 GB" in warning and "25 MB free" in warning
 
 
+def database_size(planned: Plan) -> int:
+    """What six clients and six domains record in every round, as this database has it: 7 x 12 + 30 cells."""
+    return sum(36 * (r.rounds + 1) * (7 * 12 + 4 * 6 + 6) for r in planned.runs)
+
+
+def test_the_disk_follows_the_number_of_runs_of_a_kind_that_never_ran(filled: Path) -> None:
+    def size(seeds: int, keep: str = "last") -> int:
+        changes = {"seeds": tuple(range(1, seeds + 1)), "keep_checkpoints": keep}
+        planned = plan(Store(filled).experiments.get(1).config.model_copy(update=changes))
+        other = tuple(
+            r.model_copy(update={"backbone": r.backbone.model_copy(update={"name": "RN50"})})
+            for r in planned.runs
+        )
+        found = forecast.disk(filled, past, replace(planned, runs=other))
+        assert not found.whole
+        return found.size - sum(e.size for e in planned.encodings)
+
+    run = next(r for r in Store(filled).runs.of_experiments([1]) if r.state == "done")
+    past = replace(forecast.precedents(filled), written={}, checkpoint={})
+    assert size(6) == pytest.approx(1.2 * size(5)) and size(5) > 0, "results alone"
+    kind = (run.method, "rotated-digits", "mini-vit")
+    past = replace(past, checkpoint={kind: 5000})
+    rounds = run.rounds_total
+    assert size(5, "all") - size(5, "none") == 5 * 5000 * (rounds + 1), "checkpoints of the same method"
+
+
 def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) -> None:
     planned = plan(Store(filled).experiments.get(1).config)
     methods = {r.method.name for r in planned.runs}
@@ -64,8 +91,9 @@ def test_disk_is_what_is_not_there_yet_and_what_such_runs_wrote(filled: Path) ->
         (folder / "round-1.safetensors").write_bytes(b"x" * 1000)
     found = forecast.disk(filled, forecast.precedents(filled), planned)
     encoded = sum(e.size for e in planned.encodings)
+    results = database_size(planned)
     assert encoded > 0 and len(methods) > 1
-    assert found == forecast.Disk(encoded + 1000 * len(planned.runs), True)
+    assert found == forecast.Disk(encoded + results + 1000 * len(planned.runs), True)
     first = planned.encodings[0]
     cache = Store(filled).artifacts / "encodings"
     cache.mkdir(parents=True, exist_ok=True)

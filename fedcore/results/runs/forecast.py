@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedcore.cache import arrays
 from fedcore.config import RunConfig, backbone_names
+from fedcore.engine.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.errors import FedLensError
 from fedcore.results.runs.artifacts import size_text
 from fedcore.results.runs.progress import elapsed
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 NEWEST = 200
 """Newest finished runs that are read."""
+BYTES_PER_CELL = 36
+"""Bytes that an accuracy cell takes in the database with all that is recorded beside it, measured."""
 Kind = tuple[str, str, str]
 """Method, data set and backbone."""
 
@@ -41,7 +44,10 @@ class Precedents:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes that planned runs will write, about. whole: nothing that they write is left out as unknown."""
+    """Bytes that planned runs will write, about.
+
+    whole: none of them is estimated from runs of another kind, or left out because there is none.
+    """
 
     size: int
     whole: bool
@@ -100,8 +106,10 @@ def memory(past: Precedents, runs: Sequence[RunConfig]) -> int | None:
 
 
 def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
-    """Estimate the bytes of missing encodings, and of checkpoints and logs by earlier runs of the kind.
+    """Estimate the bytes of missing encodings, of results, and of checkpoints and logs by earlier runs.
 
+    These are runs of the same kind; where there is none, of the kind that is most alike, which has at least
+    the same method.
     An encoding counts as cached if data set, backbone, layer and number of images agree; different weights
     of one backbone are not distinguished.
     """
@@ -110,9 +118,28 @@ def disk(db: str | Path, past: Precedents, planned: Plan) -> Disk:
     cached = {(a.get("data"), a.get("backbone"), a.get("reads"), _rows(a)) for a in descriptions}
     new = [e.size for e in planned.encodings if (e.data, e.backbone, e.reads, e.images) not in cached]
     runs = [(_kind(run), checkpoints_kept(run)) for run in planned.runs]
-    size = sum(past.written.get(k, 0) + kept * past.checkpoint.get(k, 0) for k, kept in runs)
+    size = sum(_alike(past.written, k) + kept * _alike(past.checkpoint, k) for k, kept in runs)
+    size += (
+        sum(_cells(run, len(planned.clients), len(planned.domains)) for run in planned.runs) * BYTES_PER_CELL
+    )
     whole = all(k in past.written and (k in past.checkpoint or not kept) for k, kept in runs)
     return Disk(sum(new) + size, whole)
+
+
+def _alike(sizes: Mapping[Kind, int], kind: Kind) -> int:
+    """Return the size of a kind, else of the one with its method that shares most with it; 0 if none does."""
+    of_method = [k for k in sizes if k[0] == kind[0]]
+    shared = {k: 2 * (k[2] == kind[2]) + (k[1] == kind[1]) for k in of_method}  # the backbone counts most
+    return sizes[max(of_method, key=lambda k: shared[k])] if of_method else 0
+
+
+def _cells(run: RunConfig, clients: int, domains: int) -> int:
+    """Return the number of accuracy cells that a run records, about."""
+    evaluated = run.rounds // run.evaluate_every + 1
+    models = min(clients, MAX_EVALUATED_CLIENTS)
+    own = 4 * models + domains  # own samples before and after, validation samples, the global model
+    matrix = (models + 1) * (models + domains)
+    return evaluated * (own + matrix) if clients <= FULL_MATRIX_CLIENTS else evaluated * own + 2 * matrix
 
 
 def lack_of_room(db: str | Path, disk: Disk) -> str | None:
