@@ -10,16 +10,14 @@ from fedcore.config.field_names import field_title
 from fedcore.papers.printed import printed_values
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
-from fedcore.plots.lines import line_chart, series_table
 from fedcore.reports.content import Choice as ReportChoice
-from fedcore.results import curves, diagnostics
+from fedcore.results import diagnostics
 from fedcore.results.comparison import (
     Comparison,
     config_differences,
     partial_fields,
     reason_not_comparable,
 )
-from fedcore.results.metrics import METRICS, SCORE_COLUMNS
 from fedcore.results.panels.comparison import (
     client_by_round_panels,
     difference_panel,
@@ -32,7 +30,7 @@ from fedcore.results.panels.comparison import (
 from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import controls, cost, exports, published, report, summary, sweep
+from pages.compare_view import controls, cost, curve_lines, exports, published, report, summary, sweep
 from pages.compare_view.controls import Choice, Version
 from pages.widgets import charts, demo, markup, session, viewport
 
@@ -52,7 +50,6 @@ ABSENT = {
     "held_out": "It needs runs that hold out a domain (*Held-out domains* on the page New).",
 }
 PARTIAL = "Fields that only some methods have"
-FEW_LINES = 10  # curves that are shown at first where there are more
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
@@ -144,37 +141,6 @@ def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
         st.dataframe(heatmaps.panel_table(panel), hide_index=True)
 
 
-def curve_tab(store: Store, compared: Comparison) -> None:
-    """Draw mean and band over seeds against rounds, seconds or traffic."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        available = [m for m in SCORE_COLUMNS if m in compared.metrics]
-        metric = st.selectbox(
-            "Accuracy", available, format_func=METRICS.__getitem__, key="curve", bind="query-params"
-        )
-        axis = st.selectbox(
-            "Against", list(curves.AXES), format_func=curves.AXES.__getitem__, key="axis", bind="query-params"
-        )
-        best = best_lines(max(len(compared.groups_in(s)) for s in compared.settings))
-    for i, (setting, title) in enumerate(compared.settings.items()):
-        series = curves.mean_curves(store, compared, setting, metric, axis)
-        st.markdown(f"**{markup.md(title)}**")
-        chart = line_chart(series, session.theme(), curves.AXES[axis], METRICS[metric], height=460, best=best)
-        charts.draw(chart, f"compare_curves_{i}", series_table(series, curves.AXES[axis], "%"))
-    st.caption("Band: one sample standard deviation over seeds. No smoothing.")
-
-
-def best_lines(lines: int) -> int | None:
-    """Draw the number of lines to show where there are many, and return it; None: all of them."""
-    if lines <= FEW_LINES:
-        return None
-    return st.number_input(
-        "Best rows shown", min_value=1, max_value=lines, value=FEW_LINES, key="best_lines",
-        bind="query-params", width=160,
-        help="The rows with the highest last values. A click on a name in the legend shows or hides a row, a "
-        "double click shows it alone; the pointer over a line or a name brings it out.",
-    )  # fmt: skip
-
-
 def config_tab(compared: Comparison) -> None:
     """Draw the config fields that differ, and those that only some methods have."""
     differing, partial = config_differences(compared.groups), partial_fields(compared.groups)
@@ -253,7 +219,7 @@ def page() -> None:
             choice.layout,
         ),
         "Heatmaps": lambda: heatmap_tab(store, shown, choice),
-        "Curves": lambda: curve_tab(store, shown),
+        "Curves": lambda: curve_lines.draw(store, shown),
         "Cost": lambda: cost.draw(store, shown, choice.metric),
         "Sweep": lambda: sweep.draw(shown, experiments, choice.metric),
         "Published": lambda: published.draw(store, experiments, every),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil, inf
-from typing import Any
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
@@ -37,13 +37,15 @@ def line_chart(
     height: int = 380,
     name: str = "",
     best: int | None = None,
+    logarithmic: Collection[Literal["x", "y"]] = (),
 ) -> Chart:
-    """Draw a line per series, with a band of one standard deviation where there are several seeds.
+    """Draw a line per series, with the band of its spread where there are several seeds.
 
     Args:
         height: in pixels, without the toolbar and the rows of a long legend.
         name: title above the chart; without it the chart has none, and a legend as plotly decides.
         best: number of lines to show, the highest at their end; the legend offers the others.
+        logarithmic: axes with a logarithmic scale; values that are not positive have no place on them.
     """
     data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
     lines_of_method: dict[str, int] = {}
@@ -70,6 +72,10 @@ def line_chart(
     # not a range: where a chart is updated in place, one that had a range never finds its own again
     included = _range_of_constant([y for line in data for y in line["y"]], 105 if per_cent else None)
     y_axis["autorangeoptions"] = {"include": included}
+    for axis in (x_axis if side == "x" else y_axis for side in logarithmic):
+        axis.update(type="log", autorangeoptions=None, dtick=None)
+    if "y" in logarithmic:
+        _keep_positive(data)
     layout: dict[str, Any] = {
         **theme.layout,
         "height": height,
@@ -87,6 +93,14 @@ def line_chart(
         x_axis, y_axis = {**x_axis, **bare}, {**y_axis, **bare}
     figure = go.Figure({"data": data, "layout": {**layout, "xaxis": x_axis, "yaxis": y_axis}})
     return Chart(figure, _last_values(shown, y_title or name, " %" if per_cent else ""))
+
+
+def _keep_positive(traces: Sequence[dict[str, Any]]) -> None:
+    """End bands at the lowest positive value: on a logarithmic axis they have no place below it."""
+    lowest = min((y for trace in traces for y in trace["y"] if y > 0), default=1.0)
+    for trace in traces:
+        if "fill" in trace:
+            trace["y"] = [max(y, lowest) for y in trace["y"]]
 
 
 def best_at_end(series: Sequence[Series], count: int | None) -> list[Series]:
@@ -151,7 +165,13 @@ def _line(s: Series, theme: Theme, variant: int, with_range: bool, digits: str) 
         "customdata": _hover_texts(s, digits),
         "hovertemplate": f"%{{y:{digits}}}%{{customdata}}",
     }
-    return [*(_band(s, colour) if with_range or not s.low else []), line]
+    behind = _band(s, colour) if with_range or not s.low else []
+    if s.smooth:
+        thin = {"mode": "lines", "line": {"color": colour, "width": 1}, "opacity": 0.35, "showlegend": False}
+        behind.append({**line, **thin, "name": f"{escape(s.label)}, raw"})
+        hover: dict[str, Any] = {"customdata": None, "hovertemplate": f"%{{y:{digits}}} smoothed"}
+        line |= {"y": s.smooth, "mode": "lines", **hover}
+    return [*behind, line]
 
 
 def _band(s: Series, colour: str) -> list[dict[str, Any]]:
@@ -197,8 +217,14 @@ def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
     return f"{y_title} at the end: {'; '.join(texts)}."
 
 
-def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapping[str, list[object]]:
-    """Return the lines as a table: a row per value and line, with spread and range where they are known."""
+def series_table(
+    series: Sequence[Series], x_title: str, unit: str = "", spread: str = "std"
+) -> Mapping[str, list[object]]:
+    """Return the lines as a table: a row per value and line, with spread and range where they are known.
+
+    Args:
+        spread: name of the column of ``Series.std``.
+    """
     rows = [(s, i) for s in series for i in range(len(s.x))]
     mean = f"mean, {unit}" if unit else "mean"
     table: dict[str, list[object]] = {
@@ -207,7 +233,9 @@ def series_table(series: Sequence[Series], x_title: str, unit: str = "") -> Mapp
         mean: [_rounded(s.y[i]) for s, i in rows],
     }
     if any(d is not None for s in series for d in s.std):
-        table["std"] = [_rounded(s.std[i]) for s, i in rows]
+        table[spread] = [_rounded(s.std[i]) for s, i in rows]
+    if any(s.smooth for s in series):
+        table["smoothed"] = [_rounded(s.smooth[i]) if s.smooth else None for s, i in rows]
     if any(s.low for s in series):
         table["minimum"] = [_rounded(s.low[i]) if s.low else None for s, i in rows]
         table["maximum"] = [_rounded(s.high[i]) if s.high else None for s, i in rows]

@@ -38,6 +38,7 @@ class Series:
         std: spread over seeds at each x; None if there is one seed.
         n: number of seeds.
         low, high: minimum and maximum of the clients whose mean y is; empty where y is no such mean.
+        smooth: y smoothed, drawn before the faint raw line; empty: not smoothed.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Series:
     n: int
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    smooth: tuple[float, ...] = ()
 
 
 def show_ranges(series: Sequence[Series]) -> bool:
@@ -74,11 +76,16 @@ def accuracy_by_round(
 
 def loss_by_round(store: Store, until: Until) -> list[Series]:
     """Return the training loss of some runs by round."""
-    values: ByRound = {i: {} for i in until}
-    for row in store.rounds.of_runs(until):
+    return _series_per_run(store, until, _losses(store, until))
+
+
+def _losses(store: Store, run_ids: Iterable[int]) -> ByRound:
+    ids = list(run_ids)
+    values: ByRound = {i: {} for i in ids}
+    for row in store.rounds.of_runs(ids):
         if row.train_loss is not None:
             values[row.run_id][row.round] = row.train_loss
-    return _series_per_run(store, until, values)
+    return values
 
 
 def traffic_by_round(store: Store, until: Until) -> list[Series]:
@@ -117,16 +124,32 @@ def mean_curves(
     store: Store, comparison: Comparison, setting: str, metric: Metric, axis: Axis = "round"
 ) -> list[Series]:
     """Return mean and spread over complete seeds, at the rounds that every run of a row has."""
-    groups = comparison.groups_in(setting)
-    ids = [r.run.id for g in groups for r in g.runs]
-    scores, costs = _scores(store, ids, metric), cumulative_cost(store, ids, axis)
-    return [s for g in groups if (s := _mean_series(g, scores, costs)).x]
+    scores = _scores(store, _run_ids(comparison, setting), metric)
+    return mean_series(store, comparison, setting, scores, axis)
+
+
+def mean_loss(store: Store, comparison: Comparison, setting: str, axis: Axis = "round") -> list[Series]:
+    """Return the training loss as ``mean_curves`` returns an accuracy."""
+    return mean_series(store, comparison, setting, _losses(store, _run_ids(comparison, setting)), axis)
+
+
+def mean_series(
+    store: Store, comparison: Comparison, setting: str, values: ByRound, axis: Axis = "round"
+) -> list[Series]:
+    """Return mean and spread over complete seeds of any value by run and round."""
+    costs = cumulative_cost(store, _run_ids(comparison, setting), axis)
+    return [s for g in comparison.groups_in(setting) if (s := _mean_series(g, values, costs)).x]
+
+
+def _run_ids(comparison: Comparison, setting: str) -> list[int]:
+    return [r.run.id for g in comparison.groups_in(setting) for r in g.runs]
 
 
 def _mean_series(group: Group, scores: ByRound, costs: ByRound) -> Series:
     runs = [r.run for r in complete_seeds(group.runs)]
     seeds = group_by(runs, lambda r: r.seed)
-    common = set.intersection(*(set(scores[r.id]) & set(costs[r.id]) for r in runs)) if runs else set[int]()
+    known = [set(scores.get(r.id, {})) & set(costs[r.id]) for r in runs]
+    common = set.intersection(*known) if known else set[int]()
     x, y, std = [], [], []
     for round_ in sorted(common):
         stat = spread(mean_known(scores[r.id][round_] for r in same) for same in seeds.values())

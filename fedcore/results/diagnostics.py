@@ -12,7 +12,8 @@ from dataclasses import replace
 from fedcore.methods import registry
 from fedcore.methods.base import Method
 from fedcore.methods.presentation import DiagnosticChart, MatrixChart
-from fedcore.results.curves import Series, Until, run_labels, show_ranges
+from fedcore.results.comparison import Comparison
+from fedcore.results.curves import Axis, Series, Until, mean_series, run_labels, show_ranges
 from fedcore.results.statistics import group_by
 from fedcore.store import DiagnosticMean, RunRow, Store
 
@@ -96,6 +97,22 @@ def diagnostic_series(store: Store, until: Until, chart: DiagnosticChart) -> lis
         for run_id, rows in group_by(shown, lambda row: row.run_id).items():
             label = f"{labels[run_id]}, {text}" if text else labels[run_id]
             lines.append(_series(label, runs[run_id].method, rows, scale))
+    return lines
+
+
+def mean_diagnostics(
+    store: Store, comparison: Comparison, setting: str, chart: DiagnosticChart, axis: Axis = "round"
+) -> list[Series]:
+    """Return the lines of a chart for the rows of a comparison: mean over clients, then over seeds."""
+    scale, several = 100 if chart.unit == "%" else 1, len(chart.lines) > 1
+    ids = [v.run.id for g in comparison.groups_in(setting) for v in g.runs]
+    lines = []
+    for name, text in chart.lines.items():
+        values: dict[int, dict[int, float]] = {}
+        for row in store.diagnostics.means(ids, name):
+            values.setdefault(row.run_id, {})[row.round] = scale * row.mean
+        series = mean_series(store, comparison, setting, values, axis)
+        lines += [replace(s, label=f"{s.label}, {text}") if several and text else s for s in series]
     return lines
 
 

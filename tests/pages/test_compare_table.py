@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -137,3 +138,20 @@ def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: St
     assert "<i>" not in html(app)
     text = html(open_page("run", id=str(group.runs[0].run.id)))
     assert "★" in text and "&lt;i&gt;, b" in text and 'title="look"' in text
+
+
+def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: Opened, swept: Store) -> None:
+    app = open_page(
+        "compare", ids=["1"], tab="Curves", curve="Training loss", band="Standard error", log_y="true",
+        smoothing="0.5",
+    )  # fmt: skip
+    (chart,) = app.get("plotly_chart")
+    layout = json.loads(chart.proto.spec)["layout"]
+    assert layout["yaxis"]["type"] == "log" and layout["yaxis"]["title"]["text"] == "Training loss"
+    said = [c.value for c in app.caption]
+    assert any("one standard error" in text and "weight 0.5; faint: as measured" in text for text in said)
+    assert any("at the end" in text for text in said), "the finding stands below the chart"
+    value = next(s for s in app.selectbox if s.label == "Value")
+    recorded = next(o for o in value.options if o.startswith("Gradient conflict"))
+    app = open_page("compare", ids=["1"], tab="Curves", curve=recorded)
+    assert len(app.get("plotly_chart")) == 1 and not app.exception

@@ -2,17 +2,23 @@
 
 import itertools
 import math
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
+from scipy import stats
 
 from fedcore.plots.cost import NARROW_COST_PLOTS, PLOT_HEIGHT, WIDE_COST_PLOTS, Scale, cost_chart, cost_scale
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import TOOLBAR, Theme
-from fedcore.results import curves
+from fedcore.results import curves, diagnostics
+from fedcore.results.bands import smoothed, with_band
 from fedcore.results.comparison import compare
+from fedcore.results.curves import Series
 from fedcore.store import Recorder, Store
-from tests.support import markup
+from tests.support import fill, markup
 
 
 def test_costs_that_nobody_measured_are_unknown_not_zero(tmp_path):
@@ -192,3 +198,51 @@ def test_sixteen_variants_of_a_method_stay_apart_and_leave_the_plot_its_height()
     plot = many.layout.height - TOOLBAR - 130 - 20 * (rows - 1)
     assert plot >= 130
     assert many.layout.legend.y == -64 / plot
+
+
+def test_a_band_is_a_standard_deviation_an_error_or_an_interval() -> None:
+    line = Series("a", "fedot", (1.0, 2.0), (5.0, 6.0), (2.0, None), 4)
+    assert with_band(line, "std") == line
+    assert with_band(line, "se").std == (1.0, None)
+    values = np.array([3.0, 4.0, 6.0, 7.0])
+    line = replace(line, std=(float(values.std(ddof=1)), None))
+    low, high = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    assert with_band(line, "ci95").std[0] == pytest.approx((high - low) / 2)
+    assert with_band(replace(line, n=1), "ci95").std == line.std
+
+
+def test_smoothing_keeps_the_raw_values_and_begins_at_the_first() -> None:
+    line = Series("a", "fedot", (1.0, 2.0, 3.0), (10.0, 0.0, 4.0), (None,) * 3, 1)
+    calm = smoothed(line, 0.5)
+    assert calm.y == line.y and calm.smooth == pytest.approx((10.0, 10 / 3, (2.5 + 4) / 1.75))
+    assert smoothed(line, 0.0).smooth == ()
+    constant = smoothed(replace(line, y=(2.0, 2.0, 2.0)), 0.9)
+    assert constant.smooth == pytest.approx((2.0, 2.0, 2.0))
+    chart = line_chart([calm], Theme(), "Round", "Loss", per_cent=False, logarithmic=["y"])
+    raw, drawn = chart.figure.data
+    assert tuple(raw.y) == line.y and raw.opacity < 0.5 and tuple(drawn.y) == calm.smooth
+    assert chart.figure.layout.yaxis.type == "log" and chart.figure.layout.xaxis.type is None
+    assert "4" in chart.alt, "the last value as measured"
+    assert series_table([calm], "Round")["smoothed"][0] == 10.0
+
+
+def test_a_band_ends_where_a_logarithmic_axis_does() -> None:
+    line = Series("a", "fedot", (1.0, 2.0), (0.5, 1.0), (2.0, 0.1), 3)
+    band, _ = line_chart([line], Theme(), "Round", "Loss", per_cent=False, logarithmic=["y"]).figure.data
+    assert min(band.y) > 0
+
+
+def test_loss_and_recorded_values_of_rows_are_means_over_seeds(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    fill.done(store.path, fill.an_experiment(methods=("fedot", "zero-shot"), seeds=(1, 2), rounds=3))
+    compared = compare(store, [1])
+    (setting,) = compared.settings
+    runs = {r.id: r for r in store.runs.of_experiments([1]) if r.method == "fedot"}
+    loss = next(s for s in curves.mean_loss(store, compared, setting) if s.method == "fedot")
+    single = [s.y for s in curves.loss_by_round(store, dict.fromkeys(runs, 3))]
+    assert loss.n == 2 and loss.y == pytest.approx(np.mean(single, axis=0))
+    chart = diagnostics.recorded_charts(store, list(runs.values()))[0]
+    lines = diagnostics.mean_diagnostics(store, compared, setting, chart)
+    assert [(s.method, s.n) for s in lines] == [("fedot", 2), ("zero-shot", 2)]
+    each = diagnostics.diagnostic_series(store, dict.fromkeys(runs, 3), chart)
+    assert lines[0].y == pytest.approx(np.mean([s.y for s in each[:2]], axis=0))

@@ -1,0 +1,102 @@
+"""The tab Curves of the page Compare: accuracy, loss and recorded values by round, time or traffic."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import streamlit as st
+
+from fedcore.methods.presentation import DiagnosticChart
+from fedcore.plots.lines import line_chart, series_table
+from fedcore.results import curves, diagnostics
+from fedcore.results.bands import BANDS, Band, smoothed, with_band
+from fedcore.results.comparison import Comparison
+from fedcore.results.curves import Axis, Series
+from fedcore.results.metrics import METRICS, SCORE_COLUMNS, Metric
+from fedcore.store import Store
+from pages.widgets import charts, markup, session
+
+FEW_LINES = 10
+"""Rows up to which all lines of a chart are shown at first."""
+LOSS = "loss"
+Scale = Literal["x", "y"]
+
+
+def draw(store: Store, compared: Comparison) -> None:
+    """Draw the mean over seeds with its band, a chart per setting."""
+    recorded = {
+        c.key: c
+        for c in diagnostics.recorded_charts(store, [g.runs[0].run for g in compared.groups])
+        if c.key not in METRICS
+    }
+    titles: dict[str, str] = {m: METRICS[m] for m in SCORE_COLUMNS if m in compared.metrics}
+    titles |= {LOSS: "Training loss"} | {key: chart.heading for key, chart in recorded.items()}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        value = st.selectbox(
+            "Value", list(titles), format_func=titles.__getitem__, key="curve", bind="query-params"
+        )
+        axis = st.selectbox(
+            "Against", list(curves.AXES), format_func=curves.AXES.__getitem__, key="axis", bind="query-params"
+        )
+        band: Band = st.selectbox(
+            "Band", list(BANDS), format_func=BANDS.__getitem__, key="band", bind="query-params"
+        )
+        best = best_lines(max(len(compared.groups_in(s)) for s in compared.settings))
+        with st.popover("Axes and smoothing", icon=":material/show_chart:"):
+            scales: list[Scale] = []
+            scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []
+            scales += ["y"] if st.toggle("Logarithmic, vertical", key="log_y", bind="query-params") else []
+            weight = st.slider(
+                "Smoothing", 0.0, 0.95, 0.0, 0.05, key="smoothing", bind="query-params",
+                help="Exponential moving average; the raw line stays visible behind it.",
+            )  # fmt: skip
+    for i, (setting, title) in enumerate(compared.settings.items()):
+        st.markdown(f"**{markup.md(title)}**")
+        lines = _lines(store, compared, setting, value, recorded.get(value), axis)
+        lines = [smoothed(with_band(s, band), weight) for s in lines]
+        if not lines:
+            st.info("No row here has recorded this value.", icon=":material/hourglass_empty:")
+            continue
+        in_per_cent = value in METRICS or (value in recorded and recorded[value].unit == "%")
+        chart = line_chart(
+            lines, session.theme(), curves.AXES[axis], titles[value], height=460, best=best,
+            per_cent=in_per_cent, logarithmic=scales,
+        )  # fmt: skip
+        numbers = series_table(lines, curves.AXES[axis], "%" if in_per_cent else "", band)
+        charts.draw(chart, f"compare_curves_{i}", numbers)
+        st.caption(markup.md(chart.alt))
+    st.caption(_caption(band, weight, recorded.get(value)))
+
+
+def _lines(
+    store: Store, compared: Comparison, setting: str, value: str, chart: DiagnosticChart | None, axis: Axis
+) -> list[Series]:
+    if chart is not None:
+        return diagnostics.mean_diagnostics(store, compared, setting, chart, axis)
+    if value == LOSS:
+        return curves.mean_loss(store, compared, setting, axis)
+    metric: Metric = next(m for m in SCORE_COLUMNS if m == value)
+    return curves.mean_curves(store, compared, setting, metric, axis)
+
+
+def _caption(band: Band, weight: float, chart: DiagnosticChart | None) -> str:
+    """Say what the bands and lines are."""
+    said = {
+        "std": "Band: one sample standard deviation over seeds.",
+        "se": "Band: one standard error of the mean over seeds.",
+        "ci95": "Band: 95 % interval of the mean over seeds (Student's t).",
+    }[band]
+    said += f" Thick: smoothed with weight {weight:g}; faint: as measured." if weight else " No smoothing."
+    return f"{said} {markup.md(chart.explanation)}".strip() if chart else said
+
+
+def best_lines(lines: int) -> int | None:
+    """Draw the number of lines to show where there are many, and return it; None: all of them."""
+    if lines <= FEW_LINES:
+        return None
+    return st.number_input(
+        "Best rows shown", min_value=1, max_value=lines, value=FEW_LINES, key="best_lines",
+        bind="query-params", width=160,
+        help="The rows with the highest last values. A click on a name in the legend shows or hides a row, a "
+        "double click shows it alone; the pointer over a line or a name brings it out.",
+    )  # fmt: skip
