@@ -19,9 +19,13 @@ SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-"""Environment variables of every process that talks to Ray: tokens on, no usage reports, no warnings."""
+"""Environment variables of every process that talks to Ray.
+
+Tokens are on and usage reports off. Of what Ray prints in the supervisor (pages of text for a lost node),
+every line is left out, as ours say what happened in one.
+"""
 _TOKEN_FILE = Path(".ray") / "auth_token"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,9 @@ class RemoteEngine:
 
     Args:
         ray: the connected module.
-        artifacts_here: the node may use the supervisor's folder of encodings, being on its machine.
+        place: the node.
+        share: what the run asks of it.
+        key: name of the run in Ray's list of tasks and in the node's temporary files.
     """
 
     def __init__(self, ray: Any, place: Node, share: Share, key: str) -> None:
@@ -108,13 +110,14 @@ class RemoteEngine:
             artifacts=str(artifacts) if self._place.is_here else None,
             working_folder=os.getcwd(),
         )
-        for sent in self._stream(order, _content(resume_from), should_stop):
-            self._peak = max(self._peak, sent.peak_memory)
-            yield _arrived(sent, folder)
+        with closing(self._stream(order, _content(resume_from), should_stop)) as stream:
+            for sent in stream:
+                self._peak = max(self._peak, sent.peak_memory)
+                yield _arrived(sent, folder)
 
     def _stream(
         self, order: node.Order, content: tuple[str, np.ndarray] | None, should_stop: Callable[[], bool]
-    ) -> Iterator[node.Sent]:
+    ) -> Generator[node.Sent, None, None]:
         """Yield what the node sends until it has sent everything."""
         items = self._submit(order, content)
         ended = False

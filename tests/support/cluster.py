@@ -20,12 +20,16 @@ TOKEN = "a-token-of-the-tests-that-is-long-enough"
 
 
 @contextmanager
-def two_nodes(folder: Path) -> Iterator[Any]:
-    """Start a head and a node with one CPU each, and leave nothing behind."""
+def two_nodes(cache: Path) -> Iterator[Any]:
+    """Start a head and a node with one CPU each, and leave nothing behind.
+
+    Args:
+        cache: folder in which a node keeps its encodings.
+    """
     settings = {
         **SETTINGS,
         "RAY_AUTH_TOKEN": TOKEN,
-        "FEDLENS_CACHE": str(folder / "node"),
+        "FEDLENS_CACHE": str(cache),
         "PYTHONPATH": str(PROJECT),
     }
     before = {name: os.environ.get(name) for name in settings}
@@ -61,7 +65,7 @@ def supervisor_of(db: Path, watch: ClusterWatch) -> Iterator[Supervisor]:
         supervisor._end_children()
 
 
-def step_until(supervisor: Supervisor, condition: Any, seconds: float = 120.0) -> None:
+def step_until(supervisor: Supervisor, condition: Any, seconds: float = 400.0) -> None:
     """Let the supervisor work until a condition holds."""
 
     def stepped() -> object:
