@@ -32,6 +32,8 @@ VISITS: dict[str, tuple[str, dict[str, str | list[str]]]] = {
     "Compare, curves": ("compare", {"ids": ["1"], "tab": "Curves"}),
     "Compare, cost": ("compare", {"ids": ["1"], "tab": "Cost"}),
     "Leaderboard": ("leaderboard", {}),
+    "Papers, a table": ("papers", {"table": "fedot-1"}),
+    "Papers, map": ("papers", {"papers_view": "Map"}),
     "Data & models": ("data", {}),
     "Run": ("run", {"id": "2"}),
 }

@@ -26,7 +26,8 @@ WHAT_IT_MEANS = (
 )
 REHEARSAL = (
     "Rehearsal: a miniature model, trained for two rounds on drawings, fills the same table. It shows that "
-    "everything runs. No number on this page says anything about the paper."
+    "everything runs. No number of ours on this page says anything about the paper. Data sets that a "
+    "rehearsal cannot tell apart share its runs."
 )
 
 
@@ -83,7 +84,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
     by_value = known.cells(table)
     cells = [by_value[value] for value in table.values]
     st.markdown(
-        f"**{markup.md(chart.share_text([c.standing for c in cells]))}:** "
+        f"**{markup.md(chart.share_text([c.standing for c in cells], rehearsal))}:** "
         f"{markup.md(counts_text([c.standing for c in cells]))}."
     )
     with st.container(horizontal=True):
@@ -117,7 +118,7 @@ def watched_map(rehearsal: bool) -> None:
     known = state.now(session.store(), rehearsal)
     cells = state.every_cell(known)
     every = [cell.standing for own in cells.values() for cell in own]
-    st.markdown(f"**{markup.md(chart.share_text(every))}:** {markup.md(counts_text(every))}.")
+    st.markdown(f"**{markup.md(chart.share_text(every, rehearsal))}:** {markup.md(counts_text(every))}.")
     if st.session_state.get("as_tables"):
         rows = [
             {"paper": PAPERS[t.paper].title, "table": t.title, "values": len(t.values)}
@@ -128,7 +129,7 @@ def watched_map(rehearsal: bool) -> None:
         st.dataframe(rows, hide_index=True, key="papers_counts")
     else:
         dark = session.theme().dark
-        html = chart.legend_html(cells, dark) + chart.map_html(cells, dark)
+        html = chart.legend_html(cells, dark) + chart.map_html(cells, dark, rehearsal)
         chosen = grid.draw(html, "papers_map")
         if chosen is not None:
             name = chosen.partition(" ")[2]

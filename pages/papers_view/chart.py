@@ -33,25 +33,24 @@ MARKS: dict[Standing, tuple[str, str, str]] = {
 Cells = Mapping[str, Sequence[CellStanding]]
 
 
-def map_html(cells: Cells, dark: bool) -> str:
+def map_html(cells: Cells, dark: bool, rehearsal: bool) -> str:
     """Return the marks of all values, grouped by paper and table; each table is a button."""
     papers = []
     for book in BOOKS:
         own = [cell.standing for table in tables(book) for cell in cells[table.name]]
         drawn = "".join(_table(table, cells[table.name], dark) for table in tables(book))
         papers.append(
-            f"<section><h3>{esc(PAPERS[book].title)}: {esc(share_text(own))}</h3>"
+            f"<section><h3>{esc(PAPERS[book].title)}: {esc(share_text(own, rehearsal))}</h3>"
             f'<div class="map">{drawn}</div></section>'
         )
     return f'<div class="papers">{"".join(papers)}</div>'
 
 
-def share_text(standings: Sequence[Standing]) -> str:
-    """Return how many of some values have a number here, in words."""
+def share_text(standings: Sequence[Standing], rehearsal: bool) -> str:
+    """Return how many of some values were measured or rehearsed here, in words."""
     counts = Counter(standings)
-    rehearsed = counts["rehearsed"]
-    word = "rehearsed" if rehearsed else "measured"
-    return f"{rehearsed or sum(counts[s] for s in MEASURED):,} of {len(standings):,} {word}"
+    count = counts["rehearsed"] if rehearsal else sum(counts[s] for s in MEASURED)
+    return f"{count:,} of {len(standings):,} {'rehearsed' if rehearsal else 'measured'}"
 
 
 def legend_html(cells: Cells, dark: bool) -> str:

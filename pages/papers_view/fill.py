@@ -111,6 +111,11 @@ def _offer(cells: Sequence[CellStanding], known: Known) -> None:
     possible = [f for f in every if f.can_start]
     if not possible:
         if every:
+            missing = fillings.missing_parts(cells, seeds)
+            time_text = cost_text(fillings.seconds(known.past, missing))
+            st.markdown(
+                f"**{runs_text(fillings.run_count(every))}** missing; time on this machine: {time_text}."
+            )
             st.page_link("pages/data.py", label="Data & models", icon=":material/folder:")
         else:
             st.info("The runs of these seeds are done or queued.", icon=":material/check:")

@@ -23,6 +23,9 @@ VISITS = {
     "compare, heatmaps": "compare?ids=1&tab=Heatmaps",
     "compare, cost": "compare?ids=1&tab=Cost",
     "compare, export": "compare?ids=1&tab=Export",
+    "papers": "papers?table=fedot-1",
+    "papers, map of rehearsals": "papers?papers_view=Map&rehearsal=true",
+    "papers, fill a table": "papers?table=feddeap-5&rehearsal=true",
     "data": "data",
     "encodings": "data?section=Encodings",
     "run": "run?id=1",
@@ -32,7 +35,7 @@ VISITS = {
     "run, asked to stop": "run?id=8",
     "no such run": "run?id=999",
 }
-PRESSED = {"run, asked to stop": "Stop"}
+PRESSED = {"run, asked to stop": "Stop", "papers, fill a table": "Fill the table"}
 """What is pressed before a page is looked at: a dialog has its own focus, names and colours."""
 
 

@@ -62,7 +62,7 @@ def test_a_link_to_no_table_shows_the_first(open_page: Opened) -> None:
 
 def test_a_rehearsal_is_marked_on_every_cell(open_page: Opened, filled_table: Store) -> None:
     app = open_page("papers", table="feddeap-5", rehearsal="true")
-    assert "No number on this page says anything about the paper" in app.warning[0].value
+    assert "No number of ours on this page says anything about the paper" in app.warning[0].value
     html = grid(app)
     assert html.count("no evidence</span>") == len(TABLE.values)
     for cell in rehearsed(filled_table).values():
