@@ -12,7 +12,7 @@ from fedcore.errors import FedLensError
 from fedcore.plots.theme import STATUS
 from fedcore.results.runs.overview import matches, summaries_of
 from fedcore.store.experiments import UnreadableExperiment
-from pages.experiments_view import runs, table
+from pages.experiments_view import heatmap_key, runs, table
 from pages.widgets import demo, importing, markup, queue, session
 from pages.widgets import experiment_actions as actions
 
@@ -33,6 +33,7 @@ def welcome() -> None:
             "PromptFL on handwritten digits in six rotations. Everything it needs comes with FedLens; it "
             "takes about two minutes."
         )
+        st.html(heatmap_key.html())
         with st.container(horizontal=True):
             demo.buttons()
             if st.button("New experiment", icon=":material/add:", key="new_empty"):

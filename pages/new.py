@@ -31,6 +31,7 @@ from pages.forms import (
     fields,
     inputs,
     method_files,
+    method_table,
     own_data,
     planning,
     sweep_form,
@@ -122,11 +123,12 @@ def method_fields(data: Mapping[str, object], key: str, slots: Slots) -> list[di
             entry.is_open = False
             paper = inputs.paper_values(method.Config)
             differing = {k: v for k, v in entry.config.items() if k not in paper or paper[k] != v}
-            if differing:
+            if differing and not method_table.is_drawn(drafts.form().methods):
                 named = {f"methods.{entry.name}.{k}": v for k, v in differing.items()}
                 values = ", ".join(f"{field_phrase(k)} {value_text(k, v)}" for k, v in named.items())
                 st.caption(f"Changed from the paper: {markup.md(values)}")
         slots.place(f"methods.{i}")
+    method_table.draw(drafts.form().methods, known)
     return [e.content() for e in drafts.form().methods]
 
 

@@ -201,6 +201,8 @@ def test_archiving_everything_is_no_fresh_start(open_page: Opened, filled: Path)
 def test_an_empty_database_welcomes_even_with_a_filter_in_the_link(open_page: Opened) -> None:
     app = open_page(archived="true", find="x")
     assert button(app, "Try it")
+    (key,) = [e.proto.body for e in app.get("html") if "fl-key" in e.proto.body and "<table>" in e.proto.body]
+    assert key.count('class="own"') == 2, "the diagonal is framed"
 
 
 def test_deleting_offers_to_archive_and_asks_for_the_name(open_page: Opened, filled: Path) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from fedcore.config import dumps
+from fedcore.config import MethodEntry, dumps
+from fedcore.methods.fedot import FedOTConfig
 from fedcore.papers import guide
 from fedcore.papers.experiments import preset
 from fedcore.store import Store
+from pages.forms.inputs import default_of
 from pages.forms.slots import with_field_titles
 from tests.support import fill
 from tests.support.archives import pack
@@ -261,3 +263,17 @@ def test_the_checkpoints_kept_are_a_field_of_the_form(open_page: Opened) -> None
     assert field.value == "last"
     app = field.set_value("all").run()
     assert app.session_state["form"].typed.keep_checkpoints == "all"
+
+
+def test_one_table_has_the_hyper_parameters_of_all_methods_and_marks_what_differs(
+    open_page: Opened, filled: Path
+) -> None:
+    entries = (MethodEntry(name="fedot", config={"lr": 0.25}), MethodEntry(name="zero-shot"))
+    changed = fill.an_experiment().model_copy(update={"methods": entries})
+    number = Store(filled).experiments.create(changed).experiment_id
+    app = open_page("new", clone=str(number))
+    (drawn,) = [e.proto.body for e in app.get("html") if "Hyper-parameters of the methods" in e.proto.body]
+    assert drawn.count("<tr>") == 3
+    paper = default_of(FedOTConfig.model_fields["lr"])
+    assert f'title="paper: {paper}">0.25 *</b>' in drawn
+    assert drawn.count(" *</b>") == 1, "nothing else was changed"

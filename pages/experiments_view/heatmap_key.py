@@ -1,0 +1,32 @@
+"""A small picture of what a row, a column and a cell of the accuracy heatmaps are."""
+
+from __future__ import annotations
+
+COLUMNS = ("Photos", "Sketches")
+ROWS = (("Global model", (62, 58)), ("Model of Photos", (91, 34)), ("Model of Sketches", (41, 88)))
+SHADES = {34: "#434e6c", 41: "#575d6d", 58: "#868278", 62: "#948e77", 88: "#d9c55c", 91: "#e2cd54"}
+"""Cividis at the values of the picture, as the heatmaps of 0 to 100 % have it."""
+DARK_TEXT_FROM = 48
+TEXT = (
+    "Each <b>row</b> is a model: the global one, or that of one client. Each <b>column</b> is a set of test "
+    "images. A <b>cell</b> is the model's accuracy on these images in per cent. On the framed diagonal, "
+    "clients are tested on images like their own; elsewhere, on those of others."
+)
+
+
+def html() -> str:
+    """Return the picture, with its explanation, as HTML."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
+    rows = ""
+    for i, (name, values) in enumerate(ROWS):
+        cells = "".join(_cell(v, own=i == j + 1) for j, v in enumerate(values))
+        rows += f'<tr><th scope="row">{name}</th>{cells}</tr>'
+    caption = "<caption>test images of</caption>"
+    table = f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="fl-key">{table}<p>{TEXT}</p></div>'
+
+
+def _cell(value: int, own: bool) -> str:
+    ink = "#000000" if value >= DARK_TEXT_FROM else "#ffffff"
+    frame = ' class="own"' if own else ""
+    return f'<td{frame} style="background:{SHADES[value]};color:{ink}">{value}</td>'
