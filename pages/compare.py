@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from fedcore.config.field_names import field_title
 from fedcore.papers.printed import printed_values
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
@@ -14,8 +13,6 @@ from fedcore.reports.content import Choice as ReportChoice
 from fedcore.results import diagnostics
 from fedcore.results.comparison import (
     Comparison,
-    config_differences,
-    partial_fields,
     reason_not_comparable,
 )
 from fedcore.results.panels.comparison import (
@@ -30,11 +27,22 @@ from fedcore.results.panels.comparison import (
 from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.store import ExperimentRow, Store
-from pages.compare_view import controls, cost, curve_lines, exports, published, report, summary, sweep
+from pages.compare_view import (
+    config,
+    controls,
+    cost,
+    curve_lines,
+    exports,
+    published,
+    report,
+    summary,
+    sweep,
+    two_runs,
+)
 from pages.compare_view.controls import Choice, Version
 from pages.widgets import charts, demo, markup, session, viewport
 
-TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Export")
+TABS = ("Summary", "Heatmaps", "Curves", "Cost", "Sweep", "Published", "Config", "Two runs", "Export")
 VIEWS = {
     "models": "Model by test set",
     "methods": "Method by domain",
@@ -49,7 +57,6 @@ ABSENT = {
     "domains": "It needs clients that belong to domains.",
     "held_out": "It needs runs that hold out a domain (*Held-out domains* on the page New).",
 }
-PARTIAL = "Fields that only some methods have"
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
@@ -141,49 +148,6 @@ def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
         st.dataframe(heatmaps.panel_table(panel), hide_index=True)
 
 
-def config_tab(compared: Comparison) -> None:
-    """Draw the config fields that differ, and those that only some methods have."""
-    differing, partial = config_differences(compared.groups), partial_fields(compared.groups)
-    if not differing and not partial:
-        st.info("All rows have the same config.")
-        return
-    if differing:
-        several = len(compared.settings) > 1  # labels are unique within a setting only
-        where = {s: f" ({title})" if several else "" for s, title in compared.settings.items()}
-        names = [markup.clipped(g.label) + where[g.setting] for g in compared.groups]
-        header = [("Field", "name"), *((name, "wide") for name in names)]
-        rows = [[field_html(f), *(markup.esc(v) or "-" for v in row)] for f, row in differing.items()]
-        st.html(markup.table_html(header, rows, "Config fields that differ"))
-        if not all(all(row) for row in differing.values()):
-            unsaid = "" if all(g.trained_by_fedlens for g in compared.groups) else ", or it was not recorded"
-            st.caption(f"A dash: the method has no such field{unsaid}.")
-    if partial:
-        with st.expander(PARTIAL, icon=":material/tune:", expanded=not differing):
-            st.html(partial_table(compared, partial))
-    st.caption(
-        "Hyper-parameters left at their defaults are included. Hover over a field for its name in TOML files."
-    )
-
-
-def partial_table(compared: Comparison, partial: Mapping[tuple[str, ...], Mapping[str, str]]) -> str:
-    """Return the fields that only some rows have as an HTML table."""
-    labels = {g.key: g.label for g in compared.groups}
-    rows = []
-    for keys, fields in partial.items():
-        called = list(dict.fromkeys(markup.clipped(labels[k]) for k in keys))
-        named = ", ".join(called[:3]) + (f" and {len(called) - 3} more" if called[3:] else "")
-        names = [markup.esc(named), *[""] * (len(fields) - 1)]
-        rows += [
-            [name, field_html(f), markup.esc(v)] for name, (f, v) in zip(names, fields.items(), strict=True)
-        ]
-    return markup.table_html([("Method", "wide"), ("Field", "name"), ("Value", "wide")], rows, PARTIAL)
-
-
-def field_html(path: str) -> str:
-    """Return a field's title as HTML; its name in TOML files shows on hover."""
-    return f'<span title="{markup.esc(path)}">{markup.esc(field_title(path))}</span>'
-
-
 def page() -> None:
     """Draw the page."""
     store = session.store()
@@ -223,7 +187,8 @@ def page() -> None:
         "Cost": lambda: cost.draw(store, shown, choice.metric),
         "Sweep": lambda: sweep.draw(shown, experiments, choice.metric),
         "Published": lambda: published.draw(store, experiments, every),
-        "Config": lambda: config_tab(shown),
+        "Config": lambda: config.draw(shown),
+        "Two runs": lambda: two_runs.draw(store, shown),
         "Export": lambda: exports.draw(
             store,
             experiments,

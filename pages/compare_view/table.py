@@ -70,7 +70,7 @@ def choose_layout(compared: Comparison) -> Layout:
     columns = MARKS | titles
     standard = {m: METRIC_HEADINGS[m] for m in compared.metrics} | STANDARD
     fields = st.multiselect(
-        "More columns", list(columns), format_func=columns.__getitem__, key="columns",
+        "More columns", list(columns), format_func=columns.__getitem__, key="fields",
         bind="query-params", placeholder="none",
     )  # fmt: skip
     hidden_columns = st.multiselect(
@@ -83,7 +83,7 @@ def choose_layout(compared: Comparison) -> Layout:
         help="Hidden rows still count for the best value and for the correction of p.",
     )  # fmt: skip
     group = st.selectbox(
-        "Sections by", names, index=None, format_func=titles.__getitem__, key="group", bind="query-params",
+        "Sections by", names, index=None, format_func=titles.__getitem__, key="sections", bind="query-params",
         placeholder="none", help="Puts the rows of each value of a config field under a heading.",
     )  # fmt: skip
     return Layout(

@@ -312,15 +312,19 @@ def test_a_long_name_is_cut_in_cells(open_page: Opened, tmp_path: Path) -> None:
     assert f'title="{entry.label}"' in html(app)
 
 
+def latex_of(app: AppTest) -> str:
+    return next(c.value for c in app.code if c.language == "latex")
+
+
 def test_the_latex_table_has_printed_figures_unless_switched_off(open_page: Opened, tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     preset = papers.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
     papers.train(db, preset)
     app = show(open_page("compare", ids=["1"]), "Export")
     (switch,) = [t for t in app.toggle if t.key == "latex_printed"]
-    assert switch.value and "G, printed" in app.code[0].value and "94.68" in app.code[0].value
+    assert switch.value and "G, printed" in latex_of(app) and "94.68" in latex_of(app)
     app = switch.set_value(False).run()
-    assert "printed" not in app.code[0].value
+    assert "printed" not in latex_of(app)
 
 
 def test_no_published_figures_is_said(open_page: Opened, seeds: Path) -> None:

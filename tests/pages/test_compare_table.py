@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -16,6 +17,7 @@ from fedcore.config import parse
 from fedcore.results.comparison import compare, ranks
 from fedcore.results.exports import tables as files
 from fedcore.results.exports.latex import summary_latex
+from fedcore.results.statistics import signed
 from fedcore.store import Store
 from tests.support import fill
 from tests.support.markup import elements, tables
@@ -77,13 +79,13 @@ def test_rows_are_sorted_by_a_column(open_page: Opened, swept: Store) -> None:
         (heading,) = [e for e in elements(html(app)) if "aria-sort" in e.attributes]
         assert heading.attributes["aria-sort"] == ("descending" if falling else "ascending")
     assert names(open_page("compare", ids=["1", "2"], sort="label")) == sorted(means, key=str.lower)
-    rows = names(open_page("compare", ids=["1"], columns=["Blocks"], sort="-method.config.blocks"))
+    rows = names(open_page("compare", ids=["1"], fields=["Blocks"], sort="-method.config.blocks"))
     assert rows[:2] == ["FedOT (blocks 2)", "FedOT (blocks 1)"], "rows without the field stand last"
 
 
 def test_columns_and_rows_can_be_chosen(open_page: Opened, swept: Store) -> None:
     app = open_page(
-        "compare", ids=["1"], columns=["Blocks", "Rounds"], hidden_columns=["Worst client", "Rounds"],
+        "compare", ids=["1"], fields=["Blocks", "Rounds"], hidden_columns=["Worst client", "Rounds"],
         hidden_rows=["SDFed"],
     )  # fmt: skip
     head, *rows = summary(app)
@@ -94,7 +96,7 @@ def test_columns_and_rows_can_be_chosen(open_page: Opened, swept: Store) -> None
 
 
 def test_rows_stand_in_sections_by_a_config_field(open_page: Opened, swept: Store) -> None:
-    app = open_page("compare", ids=["1"], group="Blocks")
+    app = open_page("compare", ids=["1"], sections="Blocks")
     rows = [r for r in summary(app) if len(r) == 1]
     assert rows == [["Blocks: 1"], ["Blocks: 2"], ["Without Blocks"]]
 
@@ -132,7 +134,7 @@ def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) 
 def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: Store) -> None:
     group = next(g for g in compare(swept, [1]).groups if g.label == "SDFed")
     swept.runs.mark([v.run.id for v in group.runs], starred=True, tags=["<i>", "b"], notes="look")
-    app = open_page("compare", ids=["1"], columns=["Tags", "Notes"], where="tags = b")
+    app = open_page("compare", ids=["1"], fields=["Tags", "Notes"], where="tags = b")
     head, row = summary(app)
     assert row[0] == "SDFed ★" and row[head.index("Tags")] == "<i>, b" and row[head.index("Notes")] == "look"
     assert "<i>" not in html(app)
@@ -155,3 +157,23 @@ def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: O
     recorded = next(o for o in value.options if o.startswith("Gradient conflict"))
     app = open_page("compare", ids=["1"], tab="Curves", curve=recorded)
     assert len(app.get("plotly_chart")) == 1 and not app.exception
+
+
+def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> None:
+    app = open_page("compare", ids=["1"], tab="Two runs")
+    chosen = {s.label: s.value for s in app.selectbox if s.label in ("Run", "Beside")}
+    assert chosen["Run"].startswith("FedOT (blocks 1), seed 1") and "seed 1" in chosen["Beside"]
+    ids = [int(re.search(r"run (\d+)\)", name)[1]) for name in chosen.values()]
+    groups = {v.run.id: v for g in compare(swept, [1]).groups for v in g.runs}
+    found = {t.label: t.rows for t in tables(html(app))}
+    (row,) = [r for r in found["Values of both runs"] if r[0] == "Worst client, %"]
+    ours, theirs = (groups[i].values["worst"] for i in ids)
+    assert row[1:] == [f"{ours:.2f}", f"{theirs:.2f}", signed(ours - theirs, 2)]
+    differing = {r[0]: r[1:] for r in found["What differs between the runs"]}
+    assert differing["Blocks"] == ["1", "2"] and "Seed" not in differing
+    assert len(app.get("plotly_chart")) == 4, "accuracy, loss, cells of both, their difference"
+    other = next(o for o in next(s for s in app.selectbox if s.label == "Beside").options if "PromptFL" in o)
+    app = next(s for s in app.selectbox if s.label == "Beside").select(other).run()
+    assert not app.exception
+    app = next(t for t in app.toggle if t.label == "Show as table").set_value(True).run()
+    assert not app.get("plotly_chart") and len(app.dataframe) == 5
