@@ -7,7 +7,7 @@ import json
 import logging
 import warnings
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class Backbone:
         tag_content: hash of the file that a tag stood for; empty for other weights, whose hash is in the
             fingerprint. It is part of the feature cache's key only: a run identifies a tag by its name.
         files: the files that the weights were read from.
+        packs_texts: whether the padding behind shorter class names is left out where that saves time; runs of
+            earlier releases computed it.
     """
 
     spec: BackboneSpec
@@ -50,6 +52,7 @@ class Backbone:
     encode_dtype: torch.dtype
     tag_content: str = ""
     files: WeightsFiles = field(default_factory=WeightsFiles)
+    packs_texts: bool = True
 
     @property
     def facts(self) -> BackboneSpec:
@@ -87,9 +90,18 @@ class Backbone:
         Raises:
             FedLensError: for a text that CLIP would truncate.
         """
-        for too_long in filter(None, map(self.too_long, texts)):
-            raise FedLensError(f"{too_long}; shorten the class name or template", "data.template")
-        return self.tokenizer(texts)
+        return self._tokenized(tuple(texts)).clone()
+
+    @cached_property
+    def _tokenized(self) -> Callable[[tuple[str, ...]], Tensor]:
+        """The tokenizer with a memory: methods ask for the same texts in every step."""
+
+        def tokenized(texts: tuple[str, ...]) -> Tensor:
+            for too_long in filter(None, map(self.too_long, texts)):
+                raise FedLensError(f"{too_long}; shorten the class name or template", "data.template")
+            return self.tokenizer(list(texts))
+
+        return lru_cache(maxsize=64)(tokenized)
 
     def too_long(self, text: str) -> str:
         """Return why CLIP would truncate a text; empty if it fits, or if the tokenizer cannot tell."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fedcore.clip.towers import Packing
 from fedcore.errors import FedLensError
 from fedcore.lazy import functional as F
 from fedcore.lazy import torch
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from fedcore.clip.lora import Lora
     from fedcore.clip.specs import BackboneSpec
 
+_PACKED_SHARE, _PACKED_TOKENS = 0.9, 256
+"""Padding is left out where at most this share of the tokens is real, and of so many real ones on: fewer save
+nothing, and their products are added up in another order."""
 INIT_STD = 0.02
 """Standard deviation of a fresh context vector (CoOp, Section 4.1)."""
 
@@ -33,6 +37,13 @@ class Suffix:
     embeddings: Tensor
     eot: Tensor
     classes: tuple[str, ...]
+    _packings: dict[int, Packing] = field(default_factory=dict, repr=False, compare=False)
+
+    def packing(self, context: int = 0) -> Packing:
+        """Return which tokens are real, behind contexts of this length in every sequence; made once."""
+        if context not in self._packings:
+            self._packings[context] = Packing(self.eot + context, self.embeddings.shape[1] + context)
+        return self._packings[context]
 
 
 def spoken(name: str) -> str:
@@ -111,13 +122,13 @@ def encode_context(
     context: Tensor,
     suffix: Suffix,
     lengths: Tensor | None = None,
-    packed: bool = False,
+    packed: bool | None = None,
     deep: Tensor | None = None,
 ) -> Tensor:
     """Return unnormalised text features of [SOS] context[c] suffix[k] for contexts shared by all classes.
 
     Args:
-        packed: leave out the padding of shorter class names, for many contexts at once.
+        packed: whether to leave out the padding of shorter class names; default: where that pays.
         deep: contexts that replace the first one at the entry of layers 1, 2, ....
 
     Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all),
@@ -127,9 +138,19 @@ def encode_context(
     sos = _sos(backbone).expand(context.shape[0], 1, -1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1
+    packing = suffix.packing() if packed else None
+    if packed is None:
+        packing = _packing_that_pays(backbone, suffix, len(context))
     return backbone.text.encode(
-        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, packed=packed, deep=deep
+        torch.cat([sos, context], 1), suffix.embeddings[None], suffix.eot, lengths, packing=packing, deep=deep
     )
+
+
+def _packing_that_pays(backbone: Backbone, suffix: Suffix, clients: int, context: int = 0) -> Packing | None:
+    """Return the packing of some clients' suffixes if it saves enough and the run may use it."""
+    packing = suffix.packing(context)
+    pays = packing.share <= _PACKED_SHARE and packing.tokens * clients >= _PACKED_TOKENS
+    return packing if pays and backbone.packs_texts else None
 
 
 def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) -> Tensor:
@@ -141,7 +162,8 @@ def encode_class_context(backbone: Backbone, context: Tensor, suffix: Suffix) ->
     check_room(backbone, length, suffix, "context")
     sos = _sos(backbone).expand(clients, 1, -1)
     after = torch.cat([context, suffix.embeddings.expand(clients, -1, -1, -1)], dim=2)
-    return backbone.text.encode(sos, after, suffix.eot + length)
+    packing = _packing_that_pays(backbone, suffix, clients, length)
+    return backbone.text.encode(sos, after, suffix.eot + length, packing=packing)
 
 
 def encode_texts(

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from fedcore.clip.lora import Lora
 
 
-def _project(block: Any, layer: int, x: Tensor, lora: Lora | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the q, k and v of one layer.
+def _project(
+    block: Any, layer: int, x: Tensor, lora: Lora | None, packing: Packing | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the q, k and v of one layer, unpacked where x is packed.
 
     Shape: x (clients, sequences, tokens, width) -> three (..., tokens, heads, width/heads).
     """
@@ -27,6 +29,7 @@ def _project(block: Any, layer: int, x: Tensor, lora: Lora | None) -> tuple[Tens
     delta = lora.delta(layer, x) if lora is not None else None
     if delta is not None:
         qkv = qkv + delta
+    qkv = packing.unpack(qkv) if packing else qkv
     q, k, v = qkv.unflatten(-1, (3, block.attn.num_heads, -1)).unbind(-3)
     return q, k, v
 
@@ -175,7 +178,7 @@ class TextTower:
         lengths: Tensor | None = None,
         lora: Lora | None = None,
         positions: Tensor | None = None,
-        packed: bool = False,
+        packing: Packing | None = None,
         deep: Tensor | None = None,
     ) -> Tensor:
         """Return unnormalised text features of the sequences prefix[c] + suffix[c, k], pooled at [EOT].
@@ -183,8 +186,8 @@ class TextTower:
         Every class of a client has the same prefix, which the causal mask allows to be computed once.
         Position embeddings count each client's own prefix length; prefix rows from lengths[c] on get
         attention weight exactly 0, so that clients of different lengths share a batch without padding inside
-        any sequence. ``packed`` leaves out the padding behind shorter classes everywhere but in attention,
-        which pays where there are many sequences. ``deep`` replaces the prefix behind [SOS] at the entry of
+        any sequence. ``packing`` leaves out the padding behind shorter classes everywhere but in attention.
+        ``deep`` replaces the prefix behind [SOS] at the entry of
         layers 1, 2, ... by learned tokens.
 
         Shape: prefix (clients, P, m), suffix (clients or 1, classes, S, m), eot (classes,) index
@@ -204,18 +207,15 @@ class TextTower:
         s = suffix.expand(clients, -1, -1, -1) + position[places][:, None]
         masks = self._masks(lengths, width_p, steps, p.dtype)
         rows = torch.arange(classes, device=eot.device)
-        packing = _Packing(eot, steps) if packed else None
         s = packing.pack(s) if packing else s
         last = len(self.blocks) - 1
         for layer, block in enumerate(self.blocks):
             if deep is not None and 0 < layer <= deep.shape[1]:
                 p = torch.cat([p[:, :, :1], deep[:, layer - 1, None]], 2)
             qp, kp, vp = _project(block, layer, block.ln_1(p), lora)
-            qs, ks, vs = _project(block, layer, block.ln_1(s), lora)
-            if packing:
-                qs, ks, vs = (packing.unpack(t) for t in (qs, ks, vs))
-                s = packing.unpack(s) if layer == last else s
+            qs, ks, vs = _project(block, layer, block.ln_1(s), lora, packing)
             if layer == last:  # only [EOT] is pooled
+                s = packing.unpack(s) if packing else s
                 qs, s = qs[:, rows, eot][:, :, None], s[:, rows, eot][:, :, None]
                 masks = (masks[0], masks[1][eot][:, None])
             else:
@@ -246,22 +246,34 @@ class TextTower:
         )
 
 
-class _Packing:
-    """The real tokens of sequences of different lengths in one row, so that padding costs nothing."""
+class Packing:
+    """The real tokens of sequences of different lengths in one row, so that padding costs nothing.
+
+    Attributes:
+        tokens: the number of real tokens.
+        share: the share of them among all, padding included.
+    """
 
     def __init__(self, eot: Tensor, steps: int) -> None:
         self.sizes = (len(eot), steps)
         real = torch.arange(steps, device=eot.device) <= eot[:, None]
         self.index = real.flatten().nonzero()[:, 0]
+        self._place = real.flatten().cumsum(0) - 1
+        self.tokens = len(self.index)
+        self.share = self.tokens / max(1, len(eot) * steps)
 
     def pack(self, x: Tensor) -> Tensor:
         """Shape: (clients, classes, S, ...) -> (clients, 1, real tokens, ...)."""
         return x.flatten(1, 2)[:, None, self.index]
 
     def unpack(self, x: Tensor) -> Tensor:
-        """Shape: (clients, 1, real tokens, ...) -> (clients, classes, S, ...), zero on padding."""
-        padded = x.new_zeros(len(x), self.sizes[0] * self.sizes[1], *x.shape[3:])
-        return padded.index_copy(1, self.index, x[:, 0]).unflatten(1, self.sizes)
+        """Repeat the last real token as padding, which no real token attends to.
+
+        A copy into zeros would keep ``x`` for the backward pass.
+
+        Shape: (clients, 1, real tokens, ...) -> (clients, classes, S, ...).
+        """
+        return x[:, 0].index_select(1, self._place).unflatten(1, self.sizes)
 
 
 def _attend(

@@ -56,6 +56,7 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         "chunkwise": bool(earlier.get("chunkwise")) if earlier else True,
         "precision": "+".join(dict.fromkeys(b.precision for b in backbones(run))),
         "tf32": False,
+        "text_padding": earlier.get("text_padding", "computed" if earlier else "left out"),
         "device": device,
         "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else processor(),
         "processor_features": torch.backends.cpu.get_cpu_capability(),
@@ -64,9 +65,14 @@ def resolve_environment(run: RunConfig, device: str, earlier: Mapping[str, Any] 
         **user_commits(run.method.file),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **{name: metadata.version(name) for name in _PACKAGES},
+        **{name: _version(name) for name in _PACKAGES},
         "torch": str(torch.__version__),  # with its build for CPU or CUDA
     }
+
+
+def packs_texts(resolved: Mapping[str, Any]) -> bool:
+    """Return whether learned prompts leave out padding; runs of earlier releases compute it."""
+    return bool(resolved["text_padding"] == "left out")
 
 
 def _wanted_threads() -> int | None:
@@ -79,6 +85,9 @@ def _wanted_threads() -> int | None:
     if given and not re.fullmatch(r"[1-9][0-9]{0,3}", given):
         raise FedLensError(f"{THREADS} is '{given[:40]}'; give a number of CPU threads, e.g. 4")
     return int(given) if given else None
+
+
+_version = cache(metadata.version)
 
 
 @cache

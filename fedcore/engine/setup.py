@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +85,13 @@ def set_up(
     device: str,
     should_stop: Callable[[], bool] = lambda: False,
     before: Mapping[str, Any] | None = None,
+    packs_texts: bool = True,
 ) -> Generator[Progress | Notice, None, RunSetup]:
     """Load, split, partition and encode the data of a run, and make its method.
 
     Args:
         before: environment of the attempt that is continued, whose content must be here still.
+        packs_texts: see ``Backbone``.
 
     Raises:
         FedLensError: when the data, the weights or the method of the config are not available, or are not
@@ -116,6 +118,8 @@ def set_up(
         yield from (Notice(line) for line in cls.plan_warnings(config, inputs.context))
     yield Progress("loading " + backbone_names(run), 0, 1)
     loaded = load_backbones(backbones(run), device)
+    if not packs_texts:
+        loaded = {wanted: replace(backbone, packs_texts=False) for wanted, backbone in loaded.items()}
     content["weights"] = "+".join(b.fingerprint for b in loaded.values())
     digest = "+".join(b.files.digest for b in loaded.values())
     check_content(before, {"weights": content["weights"], "weights_digest": digest})

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.grouping import stable_config
-from fedcore.engine.environment import environment_differences, resolve_environment
+from fedcore.engine.environment import environment_differences, packs_texts, resolve_environment
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.loop import CHUNK, Loop
 from fedcore.engine.memory import clients_at_once
@@ -43,7 +43,7 @@ def train(
     """
     resolved = resolve_environment(run, device, environment)
     before = environment if resume_from is not None else None
-    setup = yield from set_up(run, artifacts, device, should_stop, before)
+    setup = yield from set_up(run, artifacts, device, should_stop, before, packs_texts=packs_texts(resolved))
     loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
     loop.chunkwise = resolved["chunkwise"]
     if resume_from is not None:

@@ -1,11 +1,13 @@
 """Our towers against open_clip's own forward passes, in float64."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fedcore.clip.lora import Lora, init_lora
 from fedcore.clip.prompts import class_suffix, encode_class_context, encode_context, encode_texts
-from fedcore.clip.towers import resnet_regions
+from fedcore.clip.towers import TextTower, resnet_regions
 from fedcore.errors import FedLensError
 from fedcore.seeds import torch_generator
 
@@ -174,6 +176,32 @@ def test_packed_texts_equal_padded_ones_with_their_gradients(tiny_backbone):
     gradients = [torch.autograd.grad((f * weights).sum(), context)[0] for f in found]
     torch.testing.assert_close(found[0], found[1], atol=1e-12, rtol=0)
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-11, rtol=0)
+
+
+def test_padding_is_left_out_where_that_pays(tiny_backbone, monkeypatch):
+    backbone = tiny_backbone()
+    suffix = class_suffix(backbone, ("x", "a much longer name of a class", "snow owl"))
+    earlier = replace(backbone, packs_texts=False)
+    encode, packed = TextTower.encode, []
+
+    def recorded(*args, packing=None, **rest):
+        packed.append(packing)
+        return encode(*args, packing=packing, **rest)
+
+    monkeypatch.setattr(TextTower, "encode", recorded)
+    context, of_class = torch.randn(60, 3, 16).double(), torch.randn(60, 3, 3, 16).double()
+    for function, value in ((encode_context, context), (encode_class_context, of_class)):
+        value.requires_grad_()
+        found = [function(b, value, suffix) for b in (backbone, earlier)]
+        assert packed[-2] is not None and packed[-1] is None
+        torch.testing.assert_close(found[0], found[1], atol=1e-12, rtol=0)
+        weights = torch.randn_like(found[0])
+        gradients = [torch.autograd.grad((f * weights).sum(), value)[0] for f in found]
+        torch.testing.assert_close(gradients[0], gradients[1], atol=1e-11, rtol=0)
+    encode_context(backbone, context[:1], suffix)
+    assert packed[-1] is None  # too few tokens to gain by it
+    encode_context(backbone, context, class_suffix(backbone, ("cat", "dog", "owl")))
+    assert packed[-1] is None  # no padding
 
 
 def test_regions_of_a_vit_are_the_projected_tokens_of_open_clip(tiny_backbone):

@@ -272,3 +272,13 @@ def test_the_commits_of_the_users_checkouts_are_recorded(repository, tmp_path, m
     monkeypatch.setattr(environment, "PROJECT", tmp_path)
     monkeypatch.setattr(environment, "IN_CHECKOUT", True)
     assert environment.user_commits(None) == {}, "FedLens' own commit is recorded already"
+
+
+def test_a_run_of_an_earlier_release_computes_padding_as_it_did():
+    (run,) = config.expand(config.loads(TOML))
+    begun = environment.resolve_environment(run, "cpu", None)
+    assert environment.packs_texts(begun)
+    assert environment.packs_texts(environment.resolve_environment(run, "cpu", begun))
+    assert not environment.packs_texts(
+        environment.resolve_environment(run, "cpu", {"threads": 1, "chunk": 8})
+    )

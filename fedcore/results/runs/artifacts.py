@@ -35,6 +35,7 @@ _ENVIRONMENT_TITLES = {
     "open_clip_torch": "open_clip",
     "pillow": "Pillow",
     "processor_features": "Vector instructions of the processor",
+    "text_padding": "Padding behind class names",
     "weights": "Weights and preprocessing",
     "weights_digest": "Digest of the weights' files",
     "data": "Data set's fingerprint",
