@@ -82,7 +82,7 @@ def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_pa
     file.write_text(OWN_METHOD)
     registry.load_file(file)
     run = planned(methods=[{"name": "sent-bias", "file": str(file)}])
-    content = stream._method_file(run)
+    content = stream.method_file(run)
     assert content == OWN_METHOD.encode()
     file.unlink()  # the node has no such file
     assert len(rounds(node.train(order(run, tmp_path, content)))) == 3
@@ -91,7 +91,7 @@ def test_a_method_file_travels_by_its_content_and_needs_the_users_consent(tmp_pa
     monkeypatch.setattr(consent, "is_agreed", lambda file, sha256: False)
     file.write_text(OWN_METHOD)
     with pytest.raises(consent.NotAgreed):
-        stream._method_file(run)
+        stream.method_file(run)
 
 
 def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):
