@@ -24,6 +24,7 @@ from fedcore.results.panels.comparison import (
     mean_panels,
     method_by_domain_panel,
 )
+from fedcore.results.panels.order import ORDERS, ordered_panels
 from fedcore.results.panels.panel import Panel
 from fedcore.results.printed import PrintedValues
 from fedcore.store import ExperimentRow, Store
@@ -99,6 +100,10 @@ def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:
         fitted = st.toggle(
             "Fit colours to the values", key="compare_fitted", bind="query-params", disabled=view in own
         )
+        order = st.selectbox(
+            "Order of rows", list(ORDERS), format_func=ORDERS.__getitem__, key="rows", bind="query-params",
+            width=220,
+        )  # fmt: skip
     columns, shown = (1 if viewport.is_narrow() else 3), False
     for i, (setting, title) in enumerate(compared.settings.items()):
         by_key = {
@@ -109,6 +114,7 @@ def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:
         if not by_key:
             continue
         shown = True
+        by_key = dict(zip(by_key, ordered_panels(list(by_key.values()), order), strict=True))
         st.markdown(f"**{markup.md(title)}**")
         drawn = list(by_key.values())
         wide = 1 if view == "methods" else columns

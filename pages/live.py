@@ -19,6 +19,7 @@ from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
 from fedcore.results import curves, diagnostics
 from fedcore.results.metrics import Metric
+from fedcore.results.panels.order import ordered_panels
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.runs import run_panels
 from fedcore.results.runs import progress
@@ -59,10 +60,11 @@ def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, byte
     """Return the heatmaps of a snapshot; equal snapshots give equal bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
     panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.point, until)
+    panels = ordered_panels(panels, settings.order)
     chart = heatmaps.heatmap_grid(
         panels, settings.theme, settings.columns, settings.fitted, width=settings.width
     )
-    return chart, live_chart.payload(chart, f"{list(until)} {settings.view}"), panels
+    return chart, live_chart.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)

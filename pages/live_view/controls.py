@@ -13,6 +13,7 @@ from fedcore.data.split_codes import TEST, VALIDATION
 from fedcore.errors import FedLensError
 from fedcore.plots.theme import Theme
 from fedcore.results import diagnostics
+from fedcore.results.panels.order import ORDERS, Order
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
@@ -39,6 +40,7 @@ class Settings:
     split: int
     point: int
     fitted: bool
+    order: Order
     columns: int
     charts: tuple[str, ...]
     until: int | None
@@ -140,6 +142,10 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             help="Colours span the values shown instead of 0 to 100 %",
             bind="query-params",
         )
+        order = st.selectbox(
+            "Order of rows", list(ORDERS), format_func=ORDERS.__getitem__, key="live_rows",
+            bind="query-params",
+        )  # fmt: skip
         described = diagnostics.recorded_charts(store, runs)
         titles = {**CHARTS, **{c.key: c.heading for c in described}}
         charts = st.multiselect(
@@ -156,7 +162,16 @@ def choose_settings(runs: list[RunRow]) -> Settings:
     in_a_row = _columns(len(runs)) if columns == AUTOMATIC else int(columns)
     until = _until(runs, split, point)
     return Settings(
-        view, split, point, fitted, in_a_row, tuple(charts), until, session.theme(), session.figure_width()
+        view=view,
+        split=split,
+        point=point,
+        fitted=fitted,
+        order=order,
+        columns=in_a_row,
+        charts=tuple(charts),
+        until=until,
+        theme=session.theme(),
+        width=session.figure_width(),
     )
 
 

@@ -309,3 +309,15 @@ def test_a_failed_run_shows_its_error_and_the_log_of_others_opens_on_a_click(
     widget(app.selectbox, "live_log").set_value(2)
     app = button(app.run(), "Open run").click().run()
     assert app.title[0].value == "PromptFL, seed 1"
+
+
+def test_rows_can_stand_beside_those_they_are_like(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="1", live_rows="mean")
+    app = next(t for t in app.toggle if t.key == "as_tables").set_value(True).run()
+    table, other = (drawn.value for drawn in app.dataframe[:2])
+    means = [(t.iloc[1:, 1:].mean(axis=1)).tolist() for t in (table, other)]
+    assert table.iloc[0, 0] == "global"
+    assert sorted(table.iloc[1:, 0]) == sorted(fill.CLIENTS)
+    assert list(table.columns[1:7]) == list(table.iloc[1:, 0]), "own accuracies stay on the diagonal"
+    both = [a + b for a, b in zip(*means, strict=True)]
+    assert both == sorted(both, reverse=True), "one order for all panels"

@@ -1,0 +1,53 @@
+"""Rows of heatmaps in an order that shows more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcore.results.panels.order import ordered_panels
+from fedcore.results.panels.panel import Panel
+
+
+def a_panel(values: list[list[float]], names: str, own: tuple[int, ...], title: str = "FedOT") -> Panel:
+    array = np.array(values)
+    total = np.full(array.shape, 100)
+    correct = np.nan_to_num(array).astype(int)
+    columns = tuple(n for n in names if n != "g")[: array.shape[1]]
+    return Panel(title, "fedot", tuple(names), columns, array, correct, total, own)
+
+
+TWO_KINDS = [[50, 50, 50, 50], [90, 10, 80, 20], [10, 95, 20, 85], [80, 20, 90, 10], [20, 85, 10, np.nan]]
+
+
+def test_alike_rows_stand_together_and_the_diagonal_stays() -> None:
+    panel = a_panel(TWO_KINDS, "gabcd", (-1, 0, 1, 2, 3))
+    (found,) = ordered_panels([panel], "alike")
+    assert found.rows[0] == "g"
+    assert {frozenset(found.rows[1:3]), frozenset(found.rows[3:])} == {frozenset("ac"), frozenset("bd")}
+    for row, own in zip(found.rows[1:], found.own_columns[1:], strict=True):
+        assert found.columns[own] == row
+    for i, row in enumerate(found.rows):
+        for j, column in enumerate(found.columns):
+            before = panel.rows.index(row), panel.columns.index(column)
+            assert np.array_equal(found.values[i, j], panel.values[before], equal_nan=True)
+            assert found.correct[i, j] == panel.correct[before]
+
+
+def test_the_highest_mean_comes_first_the_same_in_all_panels() -> None:
+    low = a_panel([[10, 10], [90, 90]], "ab", (0, 1))
+    high = a_panel([[60, 60], [20, 20]], "ab", (0, 1), "SDFed")
+    found = ordered_panels([low, high], "mean")
+    assert [p.rows for p in found] == [("b", "a"), ("b", "a")], "means of 35 and 55 over both"
+    assert found[1].values.tolist() == [[20, 20], [60, 60]]
+    assert ordered_panels([low], "recorded") == [low]
+
+
+def test_rounds_stay_in_time() -> None:
+    clients = a_panel([[10, 20], [30, 40]], "ab", (1, 1))
+    (found,) = ordered_panels([clients], "mean")
+    assert (found.rows, found.columns, found.own_columns) == (("b", "a"), ("a", "b"), (1, 1))
+
+
+def test_a_panel_without_values_is_left_alone() -> None:
+    empty = Panel("FedOT", "fedot", (), (), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)))
+    assert ordered_panels([empty], "alike")[0].values.size == 0
