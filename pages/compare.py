@@ -34,6 +34,7 @@ from pages.compare_view import (
     cost,
     curve_lines,
     exports,
+    pictures,
     published,
     report,
     summary,
@@ -137,6 +138,9 @@ def heatmap_tab(store: Store, compared: Comparison, choice: Choice) -> None:
                     list(gaps.values()), session.theme(), columns, session.figure_width()
                 )
                 grid(chart, gaps, f"compare_gap_{view}_{i}")
+                if view == "models":
+                    rows = compared.groups_in(setting)
+                    pictures.draw(store, rows, reference, gaps, f"compare_gap_{view}_{i}")
     if not shown:
         why = ABSENT.get(view) or f"{diagnostics.recording_methods(view)} can record it."
         st.info(f"None of these runs has this matrix. {why}", icon=":material/grid_off:")

@@ -262,7 +262,11 @@ def evidence(snapshot: Snapshot, model: int, test_set: int, count: int = 8) -> W
     Raises:
         FedLensError: for image towers without a map of positions.
     """
-    rows = snapshot.test_rows(test_set)[0, :count]
+    return (yield from evidence_for(snapshot, model, snapshot.test_rows(test_set)[0, :count]))
+
+
+def evidence_for(snapshot: Snapshot, model: int, rows: Tensor) -> Work[Arrays]:
+    """Compute the maps of ``evidence`` for certain samples. Shape: rows (images,) of the pool."""
     inspected = snapshot.model(model)
     backbone, method = inspected.federation.problem.backbone, inspected.method
     yield Progress("reading images", 0, 2)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedcore.engine.checkpoint import newest_intact
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.progress import Work
 from fedcore.store import Store, TaskRow
+
+if TYPE_CHECKING:
+    from fedcore.engine.inspect import Snapshot
 
 AnalysisKind = Literal["predictions", "feature_space", "evidence", "nearest_words"]
 
@@ -39,6 +42,41 @@ def key(store: Store, run_id: int, what: AnalysisKind, model: int, test_set: int
     return f"run {run_id} round {run.rounds_done} {what} {model} {test_set}"
 
 
+def submit_disagreement(
+    store: Store, run_id: int, against: int, model: int, test_set: int, *, again: bool = False
+) -> int:
+    """Queue the search for the images on which one run's model is right and the other's is not.
+
+    Args:
+        against: the other run.
+        model, test_set: entity codes, equal in both runs.
+        again: compute it although it is there.
+
+    Returns: the task's id.
+    """
+    asked = disagreement_key(store, run_id, against, model, test_set)
+    args = {
+        "run": run_id,
+        "what": "disagreement",
+        "model": model,
+        "test_set": test_set,
+        "against": against,
+    }
+    return store.tasks.submit("analyse", asked, args, run_id, again=again)
+
+
+def find_disagreement(store: Store, run_id: int, against: int, model: int, test_set: int) -> TaskRow | None:
+    """Return the task of ``submit_disagreement``, None if it was never submitted."""
+    return store.tasks.find("analyse", disagreement_key(store, run_id, against, model, test_set))
+
+
+def disagreement_key(store: Store, run_id: int, against: int, model: int, test_set: int) -> str:
+    """Name the comparison of two runs' predictions by all that it depends on."""
+    rounds = {run.id: run.rounds_done for run in store.runs.get([run_id, against])}
+    first, second = (f"run {i} round {rounds[i]}" for i in (run_id, against))
+    return f"{first} against {second} disagreement {model} {test_set}"
+
+
 def why_no_checkpoint(store: Store, run_id: int) -> str:
     """Say why a run has no checkpoint on this machine."""
     if store.runs.config(run_id).keep_checkpoints == "none":
@@ -53,8 +91,38 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
         FedLensError: when the run has no checkpoint, or there is nothing of that kind to see.
     """
     from fedcore.engine import inspect
+    from fedcore.engine.disagreement import disagreement
 
-    run_id, runs = job.args["run"], job.store.runs
+    snapshot = yield from _restored(job, job.args["run"])
+    result: dict[str, Any] = {
+        "round": snapshot.round,
+        "classes": list(snapshot.federation.problem.classes),
+    }
+    what, model, test_set = (job.args[name] for name in ("what", "model", "test_set"))
+    if what == "nearest_words":
+        return result | {"rows": inspect.nearest_words(snapshot, model)}
+    if what == "disagreement":
+        other = yield from _restored(job, job.args["against"])
+        job.write_arrays(**(yield from disagreement(snapshot, other, model, test_set)))
+        return result | {"other_round": other.round}
+    analyses = {
+        "predictions": lambda: inspect.predictions(snapshot),
+        "feature_space": lambda: inspect.feature_space(snapshot, model, test_set),
+        "evidence": lambda: inspect.evidence(snapshot, model, test_set),
+    }
+    job.write_arrays(**(yield from analyses[what]()))
+    return result
+
+
+def _restored(job: Job, run_id: int) -> Work[Snapshot]:
+    """Restore a run from its newest intact checkpoint; damaged ones are named in the log.
+
+    Raises:
+        FedLensError: when it has none.
+    """
+    from fedcore.engine import inspect
+
+    runs = job.store.runs
     checkpoint, damaged = newest_intact(runs.checkpoints(run_id))
     if checkpoint is None:
         why = "; ".join(damaged) or why_no_checkpoint(job.store, run_id)
@@ -65,15 +133,4 @@ def analyse(job: Job) -> Work[dict[str, Any]]:
         job.log(finding)
     _, path = checkpoint
     config, environment = runs.config(run_id), runs.environment(run_id)
-    snapshot = yield from inspect.restore(config, path, job.store.artifacts, job.device, environment)
-    result = {"round": snapshot.round, "classes": list(snapshot.federation.problem.classes)}
-    what, model, test_set = (job.args[name] for name in ("what", "model", "test_set"))
-    if what == "nearest_words":
-        return result | {"rows": inspect.nearest_words(snapshot, model)}
-    analyses = {
-        "predictions": lambda: inspect.predictions(snapshot),
-        "feature_space": lambda: inspect.feature_space(snapshot, model, test_set),
-        "evidence": lambda: inspect.evidence(snapshot, model, test_set),
-    }
-    job.write_arrays(**(yield from analyses[what]()))
-    return result
+    return (yield from inspect.restore(config, path, job.store.artifacts, job.device, environment))

@@ -12,8 +12,8 @@ from pages.live_view import pulse
 SECONDS = 5
 """Between two looks; a browser looks at hidden tabs less often."""
 CSS = """
-button { font: inherit; color: inherit; background: none; cursor: pointer; min-height: 2.5rem;
-  padding: 0.25rem 0.75rem; white-space: nowrap;
+button { font: inherit; font-size: 0.875rem; color: inherit; background: none; cursor: pointer;
+  min-height: 2.5rem; padding: 0.25rem 0.75rem; white-space: nowrap;
   border: 1px solid color-mix(in srgb, currentColor 25%, transparent); border-radius: 0.5rem; }
 button:disabled { cursor: default; opacity: 0.75; }
 button:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }

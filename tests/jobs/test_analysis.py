@@ -11,6 +11,7 @@ from fedcore.config import parse
 from fedcore.engine.plan import plan
 from fedcore.jobs import analysis, job
 from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.results.disagreement import count_disagreement
 from fedcore.store import Store, TaskRow
 from fedcore.store.jobs import TASKS
 from fedcore.store.liveness import new_owner
@@ -84,3 +85,28 @@ def test_a_run_that_has_gone_on_is_asked_anew(db, trained):
     with writing(db) as database:
         database.execute("UPDATE runs SET rounds_done = 2 WHERE id=?", [trained])
     assert analysis.find(Store(db), trained, "predictions") is None
+
+
+def test_the_images_on_which_two_runs_disagree_follow_from_the_recorded_cells(db):
+    data = {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2}
+    methods = [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}]
+    experiment = parse({**EXPERIMENT, "methods": methods, "data": data, "rounds": 2})
+    first, second = Store(db).experiments.create(experiment, plan(experiment).runs).run_ids
+    owner = new_owner()
+    with Heartbeat(Store(db)) as heartbeat:
+        for _ in range(2):
+            assert job.execute(Store(db).jobs.claim(owner, "cpu"), heartbeat) == "done"
+    analysis.submit_disagreement(Store(db), first, second, 1, 2)
+    assert analysis.find_disagreement(Store(db), second, first, 1, 2) is None
+    task = do(db)
+    assert (task.status, task.error) == ("done", None)
+    arrays = task.arrays()
+    found = count_disagreement(arrays)
+    for run_id, right in ((first, found.only_first), (second, found.only_second)):
+        last = Store(db).runs.get([run_id])[0].rounds_done
+        cell = next(c for c in Store(db).cells.heatmap(run_id, last) if (c.model, c.test_set) == (1, 2))
+        assert (cell.correct, cell.total) == (found.both_right + right, found.total)
+    shown = arrays["shown"]
+    assert shown.size == min(6, found.only_first) + min(6, found.only_second) > 0
+    assert arrays["first/pixels"].shape[0] == arrays["second/map"].shape[0] == shown.size
+    assert ((arrays["first"] == arrays["label"]) != (arrays["second"] == arrays["label"]))[shown].all()

@@ -1,0 +1,66 @@
+"""From a cell of the difference heatmap to the test images that only one of two methods gets right."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from fedcore.config import parse
+from fedcore.engine.plan import plan
+from fedcore.jobs import analysis, job
+from fedcore.jobs.heartbeat import Heartbeat
+from fedcore.results.disagreement import count_disagreement
+from fedcore.store import Store
+from fedcore.store.liveness import new_owner
+from tests.support.browser import Server, Tab, settle
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+EXPERIMENT = {
+    "name": "To look behind",
+    "methods": [{"name": "promptfl", "config": {"context_length": 2}}, {"name": "zero-shot"}],
+    "data": {"name": "rotated-digits", "domains": ["rot0", "rot75"], "shots": 2},
+    "rounds": 2,
+}
+
+
+@pytest.fixture
+def trained(server: Server) -> tuple[int, int, int]:
+    """An experiment of two trained runs, with its id and theirs."""
+    store, experiment = Store(server.db), parse(EXPERIMENT)
+    store.prepare()
+    owner = new_owner()
+    created, claims = store.experiments.create_claimed(experiment, plan(experiment).runs, owner, "cpu")
+    with Heartbeat(store) as heartbeat:
+        assert [job.execute(claim, heartbeat) for claim in claims] == ["done", "done"]
+    first, second = created.run_ids
+    return created.experiment_id, first, second
+
+
+def test_a_click_on_a_difference_shows_its_pictures(
+    server: Server, tab: Tab, trained: tuple[int, int, int]
+) -> None:
+    page, (experiment, first, second) = tab.page, trained
+    page.goto(f"{server.url}/compare?ids={experiment}&baseline=Zero-shot CLIP&tab=Heatmaps")
+    chart = page.locator(".st-key-compare_gap_models_0 .js-plotly-plot")
+    chart.scroll_into_view_if_needed()
+    settle(page)
+    box = chart.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    x, y = box["x"] + 0.9 * box["width"], box["y"] + 0.9 * box["height"]
+    page.mouse.move(x - 20, y - 10)
+    page.mouse.move(x, y)
+    page.mouse.click(x, y)  # the last client's model on the last client's samples
+    page.get_by_role("button", name="Find the pictures").click()
+    expect(page.get_by_text(re.compile("McNemar's p"))).to_be_visible()
+
+    task = analysis.find_disagreement(Store(server.db), first, second, 2, 2)
+    assert task is not None, "the cell that was clicked is the one that is answered"
+    found = count_disagreement(task.arrays())
+    said = f"Of {found.total} test images, {found.only_first} are right with PromptFL only"
+    expect(page.get_by_text(said)).to_be_visible()
+    shown = len(task.arrays()["shown"])
+    assert shown > 0
+    for name in ("test image, class", "Grad-CAM of PromptFL", "Grad-CAM of Zero-shot CLIP"):
+        expect(page.get_by_role("img", name=name)).to_have_count(shown)
