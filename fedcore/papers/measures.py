@@ -36,6 +36,7 @@ class RunReader:
         self._prefetched: dict[tuple[int, int, int], list[NamedCell]] = {}
         self.cells = cache(self._cells)
         self.diagnostics = cache(lambda run, name: store.diagnostics.of_run(run, name))
+        self.last_diagnostics = cache(lambda run, name, rounds: store.diagnostics.at_round(run, name, rounds))
 
     def domain(self, dataset: str, printed: str) -> str:
         """Return a domain as the runs name it."""
@@ -182,7 +183,7 @@ def _comprehensive(reader: RunReader, published: PublishedValue, result: RunResu
 
 def _condition_number(reader: RunReader, published: PublishedValue, result: RunResult) -> float | None:
     """Return the condition number of the clients' transforms in the last round, averaged over clients."""
-    rows = reader.store.diagnostics.at_round(result.run.id, "condition_number", result.run.rounds_total)
+    rows = reader.last_diagnostics(result.run.id, "condition_number", result.run.rounds_total)
     return mean_known(r.value for r in rows)
 
 

@@ -362,7 +362,12 @@ def run_folder(db: str | Path, run_id: int) -> Path:
         ).fetchone()
     if row is None:
         raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
-    return artifacts_folder(db) / f"run-{run_id}-{row['uuid'][:8]}"
+    return artifacts_folder(db) / run_folder_name(run_id, row["uuid"])
+
+
+def run_folder_name(run_id: int, experiment_uuid: str) -> str:
+    """Return the name of a run's folder among the artifacts."""
+    return f"run-{run_id}-{experiment_uuid[:8]}"
 
 
 def task_folder(db: str | Path, kind: str, key: str, run_id: int | None = None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import streamlit as st
@@ -14,10 +13,12 @@ from fedcore.papers.tables.filling import seconds
 from fedcore.papers.tables.here import Here, look
 from fedcore.papers.tables.layout import PrintedTable, all_tables
 from fedcore.papers.tables.recorded import Recorded
-from fedcore.papers.tables.standing import CellStanding, Measurement, Standing, count, measure, standings
+from fedcore.papers.tables.standing import CellStanding, Memory, measure, standings
 from fedcore.results.runs import forecast, progress
 from fedcore.store import Store
+from pages.forms import planning
 
+MEMORY_SECONDS = 3600
 SECONDS = 20
 """For so long what is not in the runs is not looked at again: folders, weights, processes that died."""
 
@@ -35,7 +36,7 @@ class Known:
 
     def cells(self, table: PrintedTable) -> dict[PublishedValue, CellStanding]:
         """Return the standing of each value of a table."""
-        measured = _measured(self.store, self.recorded.done_version, table.name, self.rehearsal, self, table)
+        measured = measure(self.recorded, table.values, self.rehearsal, _memory(self.store))
         return standings(self.recorded, table.values, measured, self.here, self.rehearsal)
 
     def cost(self, cell: CellStanding) -> float | None:
@@ -54,20 +55,13 @@ def now(store: Store, rehearsal: bool) -> Known:
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
 def _read(store: Store, digest: str, rehearsal: bool) -> tuple[Recorded, Here, forecast.Precedents]:
     data = {rehearsals.DATA} if rehearsal else set(CATALOG.values())
-    return Recorded(store, data), look(store), forecast.precedents(store.path)
+    return Recorded(store, data), look(store), planning.precedents(store)
 
 
-@st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner="Reading the recorded runs…")
-def _measured(
-    store: Store, version: str, table: str, rehearsal: bool, _known: Known, _table: PrintedTable
-) -> dict[PublishedValue, Measurement]:
-    """Return what finished runs gave for a table, computed again when a run has finished."""
-    return measure(_known.recorded, _table.values, rehearsal)
-
-
-def counts(known: Known) -> dict[str, Counter[Standing]]:
-    """Return the number of values of each standing, by table."""
-    return {name: count(cells) for name, cells in every_cell(known).items()}
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=2, ttl=MEMORY_SECONDS, show_spinner=False)
+def _memory(store: Store) -> Memory:
+    """Return the memory of a store, which all sessions share and which is forgotten from time to time."""
+    return {}
 
 
 def every_cell(known: Known) -> dict[str, list[CellStanding]]:

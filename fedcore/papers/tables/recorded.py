@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 
 from fedcore.config import RunConfig
 from fedcore.errors import FedLensError
@@ -43,6 +42,7 @@ class Recorded:
                 self._runs.setdefault(key, []).extend(runs)
                 self._configs.setdefault(key, config)
         self._results: dict[tuple[str, Rule, bool], list[RunResult]] = {}
+        self._versions: dict[str, str] = {}
         self._readers: dict[tuple[tuple[str, str], ...], RunReader] = {}
 
     def has(self, key: str) -> bool:
@@ -86,11 +86,11 @@ class Recorded:
         """Return how the runs of this content depart from their config; empty if they do not."""
         return result_caveat(self._configs[key])
 
-    @cached_property
-    def done_version(self) -> str:
-        """A text that changes when a run has finished, or one that had finished is gone."""
-        done = sorted((r.id, r.attempt) for key in self._runs for r in self.done(key).values())
-        return repr(done)
+    def version(self, key: str) -> str:
+        """Return a text that changes when a run of this content has finished, or one is gone."""
+        if key not in self._versions:
+            self._versions[key] = repr(sorted((r.id, r.attempt) for r in self.done(key).values()))
+        return self._versions[key]
 
 
 def _key(config: RunConfig) -> str | None:

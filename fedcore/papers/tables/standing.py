@@ -69,6 +69,10 @@ class Measurement:
     reason: str = ""
 
 
+Memory: TypeAlias = dict[tuple[PublishedValue, bool, str], Measurement]
+"""What was read of a store: a value, whether of rehearsals, and which finished runs there were."""
+
+
 @dataclass(frozen=True)
 class CellStanding:
     """A published value with all that is known of it here.
@@ -126,19 +130,32 @@ class CellStanding:
 
 
 def measure(
-    recorded: Recorded, values: Iterable[PublishedValue], rehearsal: bool = False
+    recorded: Recorded,
+    values: Iterable[PublishedValue],
+    rehearsal: bool = False,
+    memory: Memory | None = None,
 ) -> dict[PublishedValue, Measurement]:
-    """Read what finished runs give for published values; those without runs are left out."""
+    """Read what finished runs give for published values; those without runs are left out.
+
+    Args:
+        memory: what earlier calls for the same store read, which is not read again; it is added to.
+    """
     found: dict[PublishedValue, Measurement] = {}
+    known = {} if memory is None else memory
     for value in dict.fromkeys(values):
         source = source_of(value, rehearsal)
         if not isinstance(source, Source) or not recorded.has(source.key):
+            continue
+        place = value, rehearsal, recorded.version(source.key)
+        if place in known:
+            found[value] = known[place]
             continue
         results = recorded.results(source.key, value.rule)
         if results:
             reader = recorded.reader(source.domains)
             reader.prefetch(results)
-            found[value] = _measurement(reader, value, source, results, recorded.caveat(source.key))
+            caveat = recorded.caveat(source.key)
+            found[value] = known[place] = _measurement(reader, value, source, results, caveat)
     return found
 
 

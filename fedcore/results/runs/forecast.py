@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from fedcore.cache import arrays
 from fedcore.config import RunConfig, backbone_names
 from fedcore.engine.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
-from fedcore.errors import FedLensError
 from fedcore.results.runs.artifacts import size_text
 from fedcore.results.runs.progress import elapsed
 from fedcore.store import Store
-from fedcore.store.database import artifacts_folder, run_folder
+from fedcore.store.database import artifacts_folder, run_folder_name
 from fedcore.system_errors import disk_usage, lacks_room
 
 if TYPE_CHECKING:
@@ -55,8 +54,11 @@ class Disk:
 
 def precedents(db: str | Path) -> Precedents:
     """Read what finished runs took; with many runs it takes 0.1 s, so a page caches it."""
-    done = [r for e in Store(db).experiments.all(include_archived=True) for r in e.runs if r.state == "done"]
-    finished = sorted(done, key=lambda r: -r.id)[:NEWEST]
+    experiments = Store(db).experiments.all(include_archived=True)
+    done = [(r, e.uuid) for e in experiments for r in e.runs if r.state == "done"]
+    newest = sorted(done, key=lambda pair: -pair[0].id)[:NEWEST]
+    finished, artifacts = [run for run, _ in newest], artifacts_folder(db)
+    folders = {run.id: artifacts / run_folder_name(run.id, uuid) for run, uuid in newest}
     measured = Store(db).runs.peak_memory(NEWEST)
     configs = Store(db).runs.configs({r.id for r in finished} | set(measured), skip_damaged=True)
     kinds = {run_id: _kind(config) for run_id, config in configs.items()}
@@ -69,7 +71,8 @@ def precedents(db: str | Path) -> Precedents:
         kind, seconds = kinds[run.id], elapsed(run)
         if seconds is not None and run.rounds_total:
             paces.setdefault(kind, []).append(seconds / run.rounds_total)
-        if kind not in checkpoint and (sizes := _written(db, run.id)):  # runs from elsewhere have no files
+        sizes = {} if kind in checkpoint else _written(folders[run.id])
+        if sizes:  # runs from elsewhere have no files
             states = [size for name, size in sizes.items() if name.startswith("round-")]
             written.setdefault(kind, sum(sizes.values()) - sum(states))
             checkpoint |= {kind: max(states)} if states else {}  # it may keep none
@@ -78,11 +81,11 @@ def precedents(db: str | Path) -> Precedents:
     return Precedents({k: sum(v) / len(v) for k, v in paces.items()}, memory, written, checkpoint)
 
 
-def _written(db: str | Path, run_id: int) -> dict[str, int]:
+def _written(folder: Path) -> dict[str, int]:
     """Return the bytes of a run's files by name; empty if it has none, or was deleted a moment ago."""
     try:
-        return {f.name: f.stat().st_size for f in run_folder(db, run_id).glob("*") if f.is_file()}
-    except (FedLensError, FileNotFoundError):
+        return {f.name: f.stat().st_size for f in folder.glob("*") if f.is_file()}
+    except FileNotFoundError:
         return {}
 
 
