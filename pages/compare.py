@@ -161,9 +161,9 @@ def grid(chart: Chart, shown: dict[str, Panel], key: str) -> None:
 def page() -> None:
     """Draw the page."""
     store = session.store()
-    title, chosen = st.columns([1, 4], vertical_alignment="center")
-    title.title("Compare")
-    with chosen.container(horizontal=True, vertical_alignment="bottom"):
+    row = st.container(horizontal=not viewport.is_narrow(), vertical_alignment="center", gap="medium")
+    row.title("Compare", width="content")
+    with row.container(horizontal=True, vertical_alignment="bottom"):
         with st.container(width="stretch"):
             experiments = controls.choose_experiments(store)
         beside = st.container(width="content")
