@@ -121,11 +121,11 @@ def report(folders: tuple[str, ...] = (), working_folder: str = "") -> NodeRepor
     return NodeReport(tuple(devices.list_devices()), versions(), missing)
 
 
-def train(order: Order, checkpoint: tuple[str, np.ndarray] | None = None) -> Iterator[Sent | Failed]:
+def train(order: Order, checkpoint: list[tuple[str, np.ndarray]] | None = None) -> Iterator[Sent | Failed]:
     """Train a run on this node, and yield its events as they happen; an error is the last item.
 
     Args:
-        checkpoint: name and bytes of the file from which the run goes on.
+        checkpoint: name and bytes of the files from which the run goes on.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"fedlens-{order.key}-"))
     try:
@@ -160,14 +160,15 @@ def prepare(order: Order) -> Path:
     return Path(order.artifacts) if order.artifacts else cache_folder()
 
 
-def _train(order: Order, folder: Path, checkpoint: tuple[str, np.ndarray] | None) -> Iterator[Sent]:
+def _train(order: Order, folder: Path, checkpoint: list[tuple[str, np.ndarray]] | None) -> Iterator[Sent]:
     artifacts = prepare(order)
     from fedcore.engine.train import train as engine
 
     resume_from = None
     if checkpoint is not None:
-        resume_from = folder / checkpoint[0]
-        checkpoint[1].tofile(resume_from)
+        resume_from = folder / checkpoint[0][0]
+        for name, file in checkpoint:
+            file.tofile(folder / name)
     next_progress = 0.0
     events = engine(
         order.config,
@@ -176,6 +177,7 @@ def _train(order: Order, folder: Path, checkpoint: tuple[str, np.ndarray] | None
         device=order.device,
         resume_from=None if resume_from is None else str(resume_from),
         environment=order.environment or None,
+        whole_checkpoints=True,
     )
     with closing(events):  # type: ignore[type-var]  # a generator, as every engine is
         for event in events:

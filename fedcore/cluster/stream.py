@@ -116,7 +116,7 @@ class RemoteEngine:
                 yield _arrived(sent, folder)
 
     def _stream(
-        self, order: node.Order, content: tuple[str, np.ndarray] | None, should_stop: Callable[[], bool]
+        self, order: node.Order, content: list[tuple[str, np.ndarray]] | None, should_stop: Callable[[], bool]
     ) -> Generator[node.Sent, None, None]:
         """Yield what the node sends until it has sent everything."""
         items = self._submit(order, content)
@@ -145,7 +145,7 @@ class RemoteEngine:
             if not ended:
                 self._cancel(items)
 
-    def _submit(self, order: node.Order, content: tuple[str, np.ndarray] | None) -> Any:
+    def _submit(self, order: node.Order, content: list[tuple[str, np.ndarray]] | None) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         task = self._ray.remote(node.train).options(
@@ -178,8 +178,11 @@ def method_file(run: RunConfig) -> bytes | None:
     return registry.agreed_content(run.method.file, run.method.sha256) if run.method.file else None
 
 
-def _content(path: str | None) -> tuple[str, np.ndarray] | None:
-    return None if path is None else (Path(path).name, np.fromfile(path, dtype=np.uint8))
+def _content(path: str | None) -> list[tuple[str, np.ndarray]] | None:
+    """Return the name and the bytes of a checkpoint and of the files that it needs."""
+    if path is None:
+        return None
+    return [(file.name, np.fromfile(file, dtype=np.uint8)) for file in checkpoint.files_of(Path(path))]
 
 
 def _arrived(sent: node.Sent, folder: Path) -> Event:

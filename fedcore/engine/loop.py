@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcore.engine import checkpoint
+from fedcore.engine import checkpoint, row_files
 from fedcore.engine.averages import needs_only_means
 from fedcore.engine.cohorts import Cohort, is_mixed, without_samples
 from fedcore.engine.evaluate import evaluated_clients
@@ -57,6 +57,7 @@ class Loop:
         chunkwise: whether a chunk's models are evaluated where they were trained, and its uploads summed as
             they arrive where a mean is all that is needed. Runs of earlier releases keep the models of all
             participants until then, and go on with that: last bits differ.
+        whole_checkpoints: whether a checkpoint is always one file, as it travels between machines.
         executor: where chunks are trained; at first in this process.
         run_key: identity of the run's config, kept in checkpoints.
     """
@@ -73,7 +74,9 @@ class Loop:
     should_stop: Callable[[], bool] = lambda: False
     cohorts: tuple[Cohort, ...] = ()
     chunkwise: bool = True
+    whole_checkpoints: bool = False
     mixed: bool = field(init=False)
+    written: Tensor = field(init=False)
     state: State = field(init=False)
     optimiser: ClientOptimiser = field(init=False)
     evaluated: Tensor = field(init=False)
@@ -92,6 +95,7 @@ class Loop:
         taken = torch.zeros(len(problem.clients), dtype=torch.int64)
         self.state = replace(state, local=local, rounds_trained=taken)
         self.optimiser = ClientOptimiser(self.method.config, len(problem.clients))
+        self.written = torch.full_like(taken, -1)
         self.mixed = is_mixed(self.cohorts)
         self.worker = Worker(self.cohorts)
         self.executor = InProcess(self.worker)
@@ -104,9 +108,17 @@ class Loop:
             FedLensError: when the checkpoint cannot be used.
         """
         device = self.federation.problem.device
-        state, self.optimiser.slots, self.done = checkpoint.load(path, self.run_key, device)
-        self.state = replace(state, local=own_rows(state.local, self.folder))
-        self.resumed = True
+        loaded = checkpoint.load(path, self.run_key, device)
+        local = loaded.state.local
+        if loaded.written is not None:
+            with torch.no_grad():
+                local = self.method.init(self.federation.problem.generator).local
+        self.state = replace(loaded.state, local=own_rows(local, self.folder))
+        self.optimiser.slots, self.done, self.resumed = loaded.slots, loaded.round, True
+        self.written.fill_(-1)
+        if loaded.written is not None:
+            row_files.put_rows(loaded.rows, loaded.written, self.state.local, self.optimiser)
+            self.written.copy_(loaded.written)
 
     def events(self) -> Iterator[Event]:
         """Run round 0 (the evaluation before training) unless resumed, then every round.
@@ -173,6 +185,7 @@ class Loop:
         diagnostics = self._diagnostics(before, trained, uploads, data)
         if self.method.trains:
             write_rows(after.local, clients, trained.params)  # in place: from here on ``before`` is gone
+            self.written[clients] = -1
         cells = [*self._evaluate(after, received, trained, clients, round_), *gathered.cells]
         self.state, self.done = after, round_
         path = self._save(round_)
@@ -315,7 +328,9 @@ class Loop:
     def _save(self, round_: int) -> str | None:
         if self.folder is None:
             return None
-        return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key))
+        in_files = not self.whole_checkpoints and row_files.are_needed(self.state, self.optimiser)
+        written = self.written if in_files else None
+        return str(checkpoint.save(self.folder, self.state, self.optimiser, round_, self.run_key, written))
 
 
 def _client_rounds(clients: Tensor, trained: Trained, down: Traffic, up: Traffic) -> tuple[ClientRound, ...]:

@@ -27,6 +27,7 @@ def train(
     environment: Mapping[str, Any] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     spread: Spread | None = None,
+    whole_checkpoints: bool = False,
 ) -> Iterator[Event]:
     """Train one run from its beginning, or from a checkpoint.
 
@@ -45,7 +46,7 @@ def train(
     before = environment if resume_from is not None else None
     setup = yield from set_up(run, artifacts, device, should_stop, before, packs_texts=packs_texts(resolved))
     loop = make_loop(run, setup, int(resolved["chunk"]), folder, should_stop)
-    loop.chunkwise = resolved["chunkwise"]
+    loop.chunkwise, loop.whole_checkpoints = resolved["chunkwise"], whole_checkpoints
     if resume_from is not None:
         loop.resume(resume_from)
     if not (environment or {}).get("chunk"):

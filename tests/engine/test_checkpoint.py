@@ -38,7 +38,8 @@ def file(state, tmp_path) -> Path:
 
 
 def test_what_is_loaded_is_what_was_saved(state, file):
-    loaded, slots, round_ = checkpoint.load(file, RUN, CPU)
+    content = checkpoint.load(file, RUN, CPU)
+    loaded, slots, round_ = content.state, content.slots, content.round
     assert round_ == 7 and torch.equal(loaded.rounds_trained, state.rounds_trained)
     for part in checkpoint.PARTS:
         mine, theirs = getattr(state, part), getattr(loaded, part)
@@ -77,7 +78,7 @@ def test_a_file_of_an_earlier_release_is_accepted_unless_it_is_cut(file):
     content = save({"taken": torch.tensor([1])}, {"round": "7", "run": RUN})
     file.write_bytes(content)
     assert checkpoint.verify(file) == [] and not checkpoint.has_digest(file)
-    assert checkpoint.load(file, RUN, CPU)[2] == 7
+    assert checkpoint.load(file, RUN, CPU).round == 7
     file.write_bytes(content[:-1])
     assert "bytes instead of" in checkpoint.verify(file)[0]
 
