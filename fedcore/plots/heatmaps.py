@@ -312,7 +312,13 @@ def _accuracy_alt(panels: Sequence[Panel]) -> str:
             beside = [v for i, j in enumerate(p.own_columns) for c, v in enumerate(p.values[i]) if c != j]
             parts.append(f"{p.title}, G {mean:.1f} %, P {np.nanmean(beside):.1f} %")
             continue
-        parts.append(f"{p.title}, no data yet" if mean is None else f"{p.title}, own accuracy {mean:.1f} %")
+        known = p.values[~np.isnan(p.values)]
+        if mean is not None:
+            parts.append(f"{p.title}, own accuracy {mean:.1f} %")
+        elif known.size:  # rows that have no column of their own, as methods by domain
+            parts.append(f"{p.title}, from {known.min():.1f} to {known.max():.1f} %")
+        else:
+            parts.append(f"{p.title}, no data yet")
     return "Accuracy heatmaps. " + "; ".join(parts) + "." if parts else "No heatmaps yet."
 
 

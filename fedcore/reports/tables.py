@@ -138,6 +138,7 @@ def _summary_notes(report: Report, section: Section) -> list[str]:
         "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
     )
     notes = [f"Test accuracy, {spread}; reported round: {RULES[report.comparison.rule]}."]
+    notes.append("Bold: best; underlined: second best. A cell's seeds and reasons show under the pointer.")
     notes += [f"{METRIC_HEADINGS[m]}: {METRIC_HELP[m]}." for m in section.metrics]
     if section.baseline is not None:
         notes.append(

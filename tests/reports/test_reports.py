@@ -19,7 +19,7 @@ from fedcore.errors import FedLensError
 from fedcore.reports.content import Choice, Report, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
-from fedcore.reports.page import report_html
+from fedcore.reports.page import draw, report_html
 from fedcore.reports.tables import notices
 from fedcore.results.comparison import compare
 from fedcore.results.exports import tables
@@ -251,3 +251,11 @@ def test_a_report_says_which_runs_did_not_finish(filled: Path) -> None:
     assert [g.label for g in report.comparison.groups] == [g.label for g in rows]
     listed = Page(report_html(report)).tables["All runs"][1:]
     assert [int(row[0].text) for row in listed] == [r.id for r in Store(filled).runs.of_experiments([2])]
+
+
+def test_every_chart_says_what_it_shows(filled: Path) -> None:
+    drawings = [draw(shown) for section in content(filled).sections for shown in section.figures]
+    assert len(drawings) >= 7
+    for drawing in drawings:
+        assert drawing.chart.alt.endswith(".") and "no data yet" not in drawing.chart.alt, drawing.title
+        assert all(table.rows for table in drawing.numbers), drawing.title
