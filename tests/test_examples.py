@@ -47,7 +47,11 @@ def test_its_experiment_file_is_valid(text_shift):
     assert "text-shift" in [entry.name for entry in experiment.methods]
 
 
-def test_the_ablations_plan_their_runs() -> None:
-    found = plan(config.load(EXAMPLES / "ablations.toml"))
-    assert len(found.runs) == 54
-    assert len({group_hash(run) for run in found.runs}) == 18
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("ablations/*.toml")), ids=lambda path: path.stem)
+def test_the_ablations_plan_their_runs(path: Path) -> None:
+    experiment = config.load(path)
+    found = plan(experiment)
+    assert len(experiment.seeds) >= 5
+    assert len({group_hash(run) for run in found.runs}) == len(experiment.methods)
+    each = len(experiment.seeds) * max(1, len(experiment.held_out))
+    assert len(found.runs) == each * len(experiment.methods)

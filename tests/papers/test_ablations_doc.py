@@ -14,23 +14,25 @@ from fedcore.store.liveness import new_owner
 from fedcore.store.run_writer import RunWriter
 from scripts.docs import ablations as ablations_doc
 from scripts.docs import blocks
+from scripts.docs.paired import MOST_SEEDS, detectable, paired, seeds_needed
 from tests.support import fill
 
 SMALL = """
 name = "Small"
 rounds = 1
-seeds = [1, 2]
+seeds = [1, 2, 3]
 [data]
 name = "rotated-digits"
+shots = 4
 [backbone]
 name = "mini-vit"
 [[methods]]
 name = "fedot"
+label = "FedOT"
+[[methods]]
+name = "fedot"
 label = "FedOT, linear"
 config = { local_transform = "linear" }
-[[methods]]
-name = "promptfl"
-label = "PromptFL, plain"
 """
 PAGE = """Kept above.
 
@@ -38,10 +40,10 @@ PAGE = """Kept above.
 old
 <!-- end -->
 
-<!-- table: fedot -->
+<!-- setting: small -->
 <!-- end -->
-Kept between.
-<!-- table: promptfl -->
+
+<!-- table: small -->
 | old |
 <!-- end -->
 Kept below.
@@ -49,43 +51,81 @@ Kept below.
 WRITTEN = """Kept above.
 
 <!-- runs -->
-4 runs: rotated-digits, mini-vit, 1 rounds, seeds 1, 2; CPU, 1 thread, torch 2.
+6 runs; CPU, 1 thread; torch 2.
 <!-- end -->
 
-<!-- table: fedot -->
-| FedOT | personal | worst client | global | condition number | degrees of freedom | gradient conflict | n |
-| --- | --- | --- | --- | --- | --- | --- | --- |
-| FedOT, linear | 65.0 ± 7.1 | 50.0 ± 14.1 | 30.0 ± 0.0 | 3.00 ± 1.41 | 1,500 | 0.25 ± 0.00 | 2 |
+<!-- setting: small -->
+`OMP_NUM_THREADS=1 fedlens run examples/ablations/small.toml --db ablations.db`
+
+6 runs: rotated-digits, 4 training images of a class and client, 200 test images, 1 rounds.
 <!-- end -->
-Kept between.
-<!-- table: promptfl -->
-| PromptFL | personal | worst client | global | n |
-| --- | --- | --- | --- | --- |
-| PromptFL, plain | 65.0 ± 7.1 | 50.0 ± 14.1 | 30.0 ± 0.0 | 2 |
+
+<!-- table: small -->
+**Personal accuracy**
+
+HEADER
+| FedOT | 55.0 ± 5.0 |  |  |  | 4.00 ± 2.00 | 0.25 ± 0.00 | 3 |
+| FedOT, linear | 59.0 ± 6.0 | **+4.0 (+1.5 to +6.5)** | 3.1 | 34 | 4.00 ± 2.00 | 0.25 ± 0.00 | 3 |
+
+| pair | difference (95 % interval) | could have seen | seeds for half a point |
+| --- | --- | --- | --- |
+| FedOT, linear, minus FedOT | **+4.0 (+1.5 to +6.5)** | 3.1 | 34 |
+
+**Personal accuracy, before aggregation**
+
+| variant | accuracy | difference (95 % interval) | could have seen | seeds for half a point | n |
+| --- | --- | --- | --- | --- | --- |
+| FedOT | 50.0 ± 5.0 |  |  |  | 3 |
+| FedOT, linear | 54.0 ± 6.0 | **+4.0 (+1.5 to +6.5)** | 3.1 | 34 | 3 |
+
+| pair | difference (95 % interval) | could have seen | seeds for half a point |
+| --- | --- | --- | --- |
+| FedOT, linear, minus FedOT | **+4.0 (+1.5 to +6.5)** | 3.1 | 34 |
+
+**Global model**
+
+| variant | accuracy | difference (95 % interval) | could have seen | seeds for half a point | n |
+| --- | --- | --- | --- | --- | --- |
+| FedOT | 30.0 ± 0.0 |  |  |  | 3 |
+| FedOT, linear | 30.0 ± 0.0 | 0.0 (0.0 to 0.0) |  |  | 3 |
+
+| pair | difference (95 % interval) | could have seen | seeds for half a point |
+| --- | --- | --- | --- |
+| FedOT, linear, minus FedOT | 0.0 (0.0 to 0.0) |  |  |
 <!-- end -->
 Kept below.
-"""
-"""Seed 1: clients 40 and 80 of 100, condition numbers 2 and 1; seed 2: 60 and 80, 4 and 1."""
+""".replace(
+    "HEADER",
+    "| variant | accuracy | difference (95 % interval) | could have seen | seeds for half a point "
+    "| condition number | gradient conflict | n |\n| --- | --- | --- | --- | --- | --- | --- | --- |",
+)
+"""Client 1 of FedOT has 20, 30 and 40 of 100, that of FedOT, linear 26, 38 and 50; client 2 has 80 always."""
 
 
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> Path:
-    file = tmp_path / "ablations.toml"
-    file.write_text(SMALL, encoding="utf-8")
-    monkeypatch.setattr(ablations_doc, "EXPERIMENT", file)
-    return file
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    (folder / "small.toml").write_text(SMALL, encoding="utf-8")
+    monkeypatch.setattr(ablations_doc, "EXAMPLES", folder)
+    measure = ablations_doc.Measure
+    measures = (measure("personal"), measure("personal", before=True), measure("global"))
+    monkeypatch.setattr(ablations_doc, "MEASURES", {"small": measures})
+    monkeypatch.setattr(ablations_doc, "PAIRS", {"small": (("FedOT, linear", "FedOT"),)})
+    return folder
 
 
-def own_round(method: str, seed: int) -> RoundFinished:
-    own = [20 + 20 * seed, 80]
+def own_round(label: str, seed: int) -> RoundFinished:
+    own = [10 + 10 * seed + ((4 + 2 * seed) if "linear" in label else 0), 80]
     cells = [fill.cell(c, c, own[c - 1], 100) for c in (1, 2)]
     cells += [fill.cell(0, c, 30, 100) for c in (1, 2)]
-    figures = [
+    trained = [own[0] - 10, own[1]]
+    cells += [fill.cell(c, c, trained[c - 1], 100, stage="before_aggregation") for c in (1, 2)]
+    recorded = [
         Diagnostic("condition_number", 2.0 * seed, client_a=1),
         Diagnostic("condition_number", 1.0, client_a=2),
+        Diagnostic("gradient_conflict", 0.25),
     ]
-    figures += [Diagnostic("degrees_of_freedom", 1500.0), Diagnostic("gradient_conflict", 0.25)]
-    found = figures if method == "fedot" else []
     return RoundFinished(
         round=1,
         train_loss=1.0,
@@ -98,7 +138,7 @@ def own_round(method: str, seed: int) -> RoundFinished:
         bytes_down=0,
         clients=(),
         cells=tuple(cells),
-        diagnostics=tuple(found),
+        diagnostics=tuple(recorded),
         checkpoint=None,
     )
 
@@ -110,11 +150,12 @@ def recorded(db: Path, text: str = SMALL, threads: tuple[int, ...] = (1,), runs:
     for i in range(len(created.run_ids) if runs is None else runs):
         writer = RunWriter(Store(db).jobs.claim(new_owner(), "cpu", experiment_id=created.experiment_id))
         writer.claim.begin()
-        names = [(0, "global", "global"), (1, "client", "a"), (2, "client", "b")]
+        clients = [Entity(i + 1, "client", name, domain=name) for i, name in enumerate("ab")]
+        entities = (Entity(0, "global", "global"), *clients)
         place = {"device": "cpu", "threads": threads[i % len(threads)], "torch": "2", "platform": "Linux"}
-        writer.started(Started(entities=tuple(Entity(*n) for n in names), rounds_total=1, environment=place))
+        writer.started(Started(entities=entities, rounds_total=1, environment=place))
         run = fill.config_of(writer)
-        writer.write_round(own_round(run.method.name, run.seed))
+        writer.write_round(own_round(run.method.label, run.seed))
         writer.claim.finish("done")
     return db
 
@@ -138,22 +179,22 @@ def test_the_newest_runs_of_the_file_count(small, tmp_path):
     db = recorded(tmp_path / "runs.db", threads=(2,))
     recorded(db)
     recorded(db, SMALL.replace('"Small"', '"Another"'), threads=(3,))
-    assert "CPU, 1 thread, " in ablations_doc.render(PAGE, Store(db))
+    assert "CPU, 1 thread; " in ablations_doc.render(PAGE, Store(db))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threads": (1, 2)}, "the runs differ in device, threads, torch or platform"),
-        ({"runs": 3}, "is incomplete: 1 run is not finished and left out"),
-        ({"text": SMALL.replace("linear", "none")}, "ablations.toml has changed since it was run"),
-        ({"text": SMALL.replace("[1, 2]", "[1, 3]")}, "ablations.toml has changed since it was run"),
+        ({"threads": (1, 2)}, "the runs differ in device, threads, platform or versions"),
+        ({"runs": 5}, "is incomplete: it lacks FedOT"),
+        ({"text": SMALL.replace("linear", "none")}, "small.toml has changed since it was run"),
+        ({"text": SMALL.replace("[1, 2, 3]", "[1, 2, 4]")}, "small.toml has changed since it was run"),
         (
             {"text": SMALL.replace("rounds = 1", "rounds = 2")},
-            "ablations.toml has changed since it was run",
+            "small.toml has changed since it was run",
         ),
-        ({"text": SMALL.replace("mini-vit", "mini-rn")}, "ablations.toml has changed since it was run"),
-        ({"text": SMALL.replace('"Small"', '"Another"')}, "no experiment 'Small'; run ablations.toml"),
+        ({"text": SMALL.replace("mini-vit", "mini-rn")}, "small.toml has changed since it was run"),
+        ({"text": SMALL.replace('"Small"', '"Another"')}, "no experiment 'Small'; make it with"),
     ],
     ids=[
         "threads",
@@ -175,15 +216,31 @@ def test_a_missing_database_and_a_wrong_marker_are_named(small, tmp_path):
     with pytest.raises(FedLensError, match="no database at .*none.db; make it with"):
         ablations_doc.render(PAGE, Store(tmp_path / "none.db"))
     db = recorded(tmp_path / "runs.db")
-    with pytest.raises(FedLensError, match="names 'sdfed'; the runs are of fedot, promptfl"):
+    with pytest.raises(FedLensError, match="names 'sdfed'; there are small"):
         ablations_doc.render("<!-- table: sdfed -->\n<!-- end -->", Store(db))
 
 
-def test_the_page_has_a_table_for_every_method_of_the_experiment():
-    wanted = dict.fromkeys(entry.name for entry in config.load(ablations_doc.EXPERIMENT).methods)
-    found = []
+def test_every_table_of_the_page_has_its_setting_and_its_experiment():
+    names = sorted(path.stem for path in ablations_doc.EXAMPLES.glob("*.toml"))
+    found: dict[str, list[str]] = {"setting": [], "table": [], "runs": []}
     blocks.fill(
         ablations_doc.PAGE.read_text("utf-8"),
-        {"runs": lambda _: found.append("runs") or "", "table": lambda name: found.append(name) or ""},
+        {kind: lambda name, kind=kind: found[kind].append(name) or "" for kind in found},
     )
-    assert found == ["runs", *wanted]
+    assert found["runs"] == [""]
+    assert found["setting"] == found["table"]
+    assert found["table"] and set(found["table"]) <= set(names)
+    assert sorted(ablations_doc.MEASURES) == names
+
+
+def test_differences_and_what_they_could_have_seen():
+    """Checked with a table of Student's t: t(0.975, 4) = 2.776, t(0.8, 4) = 0.941."""
+    found = paired([1.0, 2.0, 3.0, 4.0, 5.0])
+    half = 2.7764 * 2.5**0.5 / 5**0.5
+    assert (found.mean, found.n) == (3.0, 5)
+    assert (found.low, found.high) == (pytest.approx(3 - half, abs=1e-3), pytest.approx(3 + half, abs=1e-3))
+    assert found.detectable == pytest.approx((2.7764 + 0.9410) * 0.5**0.5, abs=1e-3)
+    assert paired([1.0]) is None
+    n = seeds_needed(1.0, 0.5)
+    assert detectable(1.0, n) <= 0.5 < detectable(1.0, n - 1)
+    assert seeds_needed(100.0, 0.5) == MOST_SEEDS
