@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from fedcore import jobs
-from fedcore.papers.published import PAPERS
+from fedcore.papers.published import PAPERS, PublishedValue
 from fedcore.papers.tables import export
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
-from fedcore.papers.tables.standing import CellStanding, counts_text
+from fedcore.papers.tables.standing import counts_text
 from pages.live_view import clock
 from pages.papers_view import chart, fill, grid, state
 from pages.papers_view.table import runs_text, table_html
@@ -55,26 +55,19 @@ def choose_table() -> PrintedTable:
     return named[chosen]
 
 
-def chosen_cells(
-    table: PrintedTable, cells: Sequence[CellStanding], choice: str
-) -> tuple[str, list[CellStanding]]:
-    """Return title and cells of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
+def chosen_values(table: PrintedTable, choice: str) -> tuple[str, list[PublishedValue]]:
+    """Return title and values of a click: ``cell 12``, ``row 0 3`` (panel and row) or ``all``."""
     kind, *numbers = choice.split()
     if kind == "cell":
-        cell = cells[int(numbers[0])]
-        value = cell.value
-        parts = (
-            value.dataset,
-            value.setting,
-            value.method,
-            "mean" if value.target == "avg" else value.target,
-        )
-        return f"{value.source}: {', '.join(filter(None, parts))}", [cell]
+        value = table.values[int(numbers[0])]
+        target = "mean" if value.target == "avg" else value.target
+        parts = (value.dataset, value.setting, value.method, target)
+        return f"{value.source}: {', '.join(filter(None, parts))}", [value]
     if kind == "row":
         row = table.panels[int(numbers[0])].rows[int(numbers[1])]
-        own = [cells[i] for i in row.cells if i is not None]
+        own = [table.values[i] for i in row.cells if i is not None]
         return f"{table.title}: {', '.join(row.heads)}", own
-    return f"{PAPERS[table.paper].title}, {table.title}", list(cells)
+    return f"{PAPERS[table.paper].title}, {table.title}", list(table.values)
 
 
 @markup.fragment
@@ -99,7 +92,7 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         st.session_state[fill.OPEN] = (table.name, chosen)
     about = st.session_state.get(fill.OPEN)
     if about is not None and about[0] == table.name:
-        fill.open_dialog(*chosen_cells(table, cells, about[1]), known)
+        fill.open_dialog(*chosen_values(table, about[1]), rehearsal)
     else:
         follow(known, [c for c in cells if c.active])
 

@@ -13,6 +13,7 @@ from fedcore import jobs
 from fedcore.engine.plan import Plan
 from fedcore.engine.planner import PlanResult
 from fedcore.errors import FedLensError
+from fedcore.papers.published import PublishedValue
 from fedcore.papers.tables import filling as fillings
 from fedcore.papers.tables.filling import Filling
 from fedcore.papers.tables.standing import STANDINGS, CellStanding, counts_text
@@ -22,6 +23,7 @@ from fedcore.results.runs import forecast
 from fedcore.results.runs.artifacts import size_text
 from fedcore.store import RunRow
 from pages.forms import planning
+from pages.papers_view import state
 from pages.papers_view.state import Known
 from pages.papers_view.table import cost_text, runs_text
 from pages.widgets import markup, session
@@ -38,10 +40,16 @@ def closed() -> None:
 
 
 @st.dialog("Fill the table", width="large", on_dismiss=closed)
-def open_dialog(title: str, cells: Sequence[CellStanding], known: Known) -> None:
-    """Show what is known of some cells, and offer to queue the runs that they miss."""
+def open_dialog(title: str, values: Sequence[PublishedValue], rehearsal: bool) -> None:
+    """Show what is known of some cells, and offer to queue the runs that they miss.
+
+    What is known is read again at each click, so that another tab's runs are not queued a second time.
+    """
     st.subheader(markup.md(title), anchor=False)
     try:
+        known = state.now(session.store(), rehearsal)
+        by_value = known.standings(values)
+        cells = [by_value[value] for value in values]
         if len(cells) == 1:
             _describe(cells[0], known)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -36,8 +37,12 @@ class Known:
 
     def cells(self, table: PrintedTable) -> dict[PublishedValue, CellStanding]:
         """Return the standing of each value of a table."""
-        measured = measure(self.recorded, table.values, self.rehearsal, _memory(self.store))
-        return standings(self.recorded, table.values, measured, self.here, self.rehearsal)
+        return self.standings(table.values)
+
+    def standings(self, values: Sequence[PublishedValue]) -> dict[PublishedValue, CellStanding]:
+        """Return the standings of some values."""
+        measured = measure(self.recorded, values, self.rehearsal, _memory(self.store))
+        return standings(self.recorded, values, measured, self.here, self.rehearsal)
 
     def cost(self, cell: CellStanding) -> float | None:
         """Return the seconds that a cell's missing runs take; None while this machine has no pace of them."""

@@ -85,6 +85,17 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
     assert button(app, "Queue 2 runs")
 
 
+def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened, tmp_path: Path) -> None:
+    first, second = (open_page("papers", table="feddeap-5", rehearsal="true") for _ in range(2))
+    for app in (first, second):
+        app.session_state[fill.OPEN] = ("feddeap-5", "all")
+        app.run()
+    button(first, "Queue 3 runs").click().run()
+    button(second, "Queue 3 runs").click().run()
+    assert not second.exception
+    assert len(Store(tmp_path / "runs.db").experiments.all()) == 1
+
+
 def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
     app = open_page("papers", table="fedot-1")
     app.session_state[fill.OPEN] = ("fedot-1", "cell 1")
