@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedcore.clip.towers import Packing
@@ -38,6 +39,13 @@ class Suffix:
     eot: Tensor
     classes: tuple[str, ...]
     _packings: dict[int, Packing] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def longest(self) -> tuple[str, int]:
+        """The class whose name takes the most tokens, and their number with [SOS] and [EOT]."""
+        used = self.eot + 2
+        worst = int(used.argmax())
+        return self.classes[worst], int(used[worst])
 
     def packing(self, context: int = 0) -> Packing:
         """Return which tokens are real, behind contexts of this length in every sequence; made once."""
@@ -106,13 +114,12 @@ def check_room(backbone: Backbone, longest: int, suffix: Suffix, field: str) -> 
     Raises:
         FedLensError: naming the class that does not fit and the longest context that would.
     """
-    used = suffix.eot + 2  # [SOS] and the tokens up to [EOT]
-    worst = int(used.argmax())
+    name, used = suffix.longest
     limit = backbone.spec.context_length
-    if longest + int(used[worst]) > limit:
+    if longest + used > limit:
         raise FedLensError(
-            f"a context of {longest} leaves no room for class '{suffix.classes[worst]}' "
-            f"({longest} + {int(used[worst])} tokens > {limit}); use at most {limit - int(used[worst])}",
+            f"a context of {longest} leaves no room for class '{name}' "
+            f"({longest} + {used} tokens > {limit}); use at most {limit - used}",
             field,
         )
 
@@ -134,7 +141,10 @@ def encode_context(
     Shape: context (clients, L, m), lengths (clients,) how many rows of each context are used (default: all),
     deep (clients, layers, L, m) -> (clients, classes, d).
     """
-    check_room(backbone, context.shape[1] if lengths is None else int(lengths.max()), suffix, "context")
+    longest = context.shape[1]
+    if lengths is not None and longest + suffix.longest[1] > backbone.spec.context_length:
+        longest = int(lengths.max())  # read from the device only where it matters
+    check_room(backbone, longest, suffix, "context")
     sos = _sos(backbone).expand(context.shape[0], 1, -1)
     if lengths is not None:
         lengths = lengths.to(context.device) + 1

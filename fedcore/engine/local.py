@@ -192,7 +192,8 @@ class _RoundSums:
             total = self.terms.setdefault(name, torch.zeros_like(self.loss))
             total[on_device] += value.detach().double()
         for name, value in step.record.items() if keep.any() else ():
-            kept = value.detach() if keep.all() else value.detach()[keep.to(value.device)]
+            chosen = keep.nonzero()[:, 0].to(value.device)
+            kept = value.detach() if keep.all() else value.detach()[chosen]
             self._keep(name, kept, rows[keep], index[rows[keep]])
 
     def _keep(self, name: str, value: Tensor, rows: Tensor, slots: Tensor) -> None:
@@ -200,9 +201,11 @@ class _RoundSums:
         slots = slots[:, : value.shape[1]]
         shape = (*self.data.rows.index.shape, *value.shape[2:])
         kept = self.record.setdefault(name, value.new_zeros(shape))
-        mask = slots >= 0
-        owner = rows[:, None].expand_as(slots)[mask]
-        kept[owner.to(kept.device), slots[mask].to(kept.device)] = value[mask.to(value.device)]
+        row, place = (slots >= 0).nonzero(
+            as_tuple=True
+        )  # counted here: a mask would be counted on the device
+        to = (rows[row].to(kept.device), slots[row, place].to(kept.device))
+        kept[to] = value[row.to(value.device), place.to(value.device)]
 
     def result(self, params: Params, round_: int) -> Trained:
         count = self.steps.clamp(min=1).to(self.loss.device)

@@ -117,6 +117,7 @@ class SDFed(Method[SDFedConfig]):
         check_room(backbone, config.global_length, self.suffix, "global_length")
         self.has_local = config.components != "none"
         self.lengths = client_lengths(config.local_length, problem)
+        self.equal_lengths = bool((self.lengths == self.lengths.max()).all())
         if self.has_local:
             check_room(backbone, int(self.lengths.max()), self.suffix, "local_length")
         width = backbone.spec.token_width
@@ -222,7 +223,7 @@ class SDFed(Method[SDFedConfig]):
         longest = max(prompt.shape[1] for prompt, _ in contexts)
         prompts = torch.cat([F.pad(p, (0, 0, 0, longest - p.shape[1])) for p, _ in contexts])
         lengths = torch.cat([n for _, n in contexts])
-        full = bool((lengths == longest).all())
+        full = self.equal_lengths and all(prompt.shape[1] == longest for prompt, _ in contexts)
         text = encode_context(self.problem.backbone, prompts, self.suffix, None if full else lengths)
         return F.normalize(text, dim=-1).chunk(len(contexts))
 
