@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.cluster`` starts a cluster of two nodes here, each pinned to one core, and prints one
 line per value: a round's way from a node to the database, the start of a run on a warm node, 24 short runs on
-one and on two nodes, and the rounds per second that one supervisor records. From these, ``--simulate`` makes
-the table of docs/cluster.md.
+one and on two nodes (runs that wait, whatever else the machine does, and runs that train, for which it must
+be quiet), and the rounds per second that one supervisor records. ``--simulate`` makes the table of
+docs/cluster.md from such costs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import psutil
 import typer
 
+from fedcore.cluster import node
 from fedcore.cluster.stream import RemoteEngine, Share
 from fedcore.config import Experiment, parse
 from fedcore.data.split_codes import TEST, TRAIN, VALIDATION
@@ -41,6 +43,7 @@ CLIENTS = 6
 MEGABYTE = 1_000_000
 ROUNDS = 100
 SHORT_RUNS, SHORT_ROUNDS = 24, 3
+WAITING_SECONDS = 0.5
 
 
 def cells() -> tuple[Cell, ...]:
@@ -122,13 +125,27 @@ def experiment(seeds: int, rounds: int) -> tuple[Experiment, Any]:
     return chosen, plan(chosen).runs
 
 
-def short_runs(folder: Path, watch: ClusterWatch, nodes: int) -> float:
+def wait_through(order: node.Order, checkpoint: object = None) -> Iterator[node.Sent]:
+    """Yield the events of a run that waits, as a process does whose GPU computes."""
+    for event in rounds(order.config.rounds):
+        if isinstance(event, RoundFinished):
+            time.sleep(WAITING_SECONDS)
+        yield node.Sent(event, None, 0)
+
+
+class Waiting(RemoteEngine):
+    """A run that waits on its node instead of training."""
+
+    task = staticmethod(wait_through)
+
+
+def short_runs(folder: Path, watch: ClusterWatch, nodes: int, engine: type[RemoteEngine]) -> float:
     """Return the seconds of 24 short runs on one or both nodes, after one run has warmed each node."""
-    store = Store(folder / f"{nodes}-nodes.db")
+    store = Store(folder / f"{nodes}-{engine.__name__}.db")
     store.prepare()
     device = "auto" if nodes == 2 else "beta"
     chosen, runs = experiment(SHORT_RUNS, SHORT_ROUNDS)
-    with supervisor_of(store.path, watch) as supervisor:
+    with supervisor_of(store.path, watch, engine) as supervisor:
         for name in ("alpha", "beta"):
             store.experiments.create(chosen, runs[:1], device=name)
         wait_until_done(supervisor, store)
@@ -249,8 +266,10 @@ def measure_cluster(folder: Path, watch: ClusterWatch) -> None:
     first_event(train, config, folder)
     here = first_event(train, config, folder)
     print(f"start of a run: {cold:.1f} s on a cold node, {warm:.2f} s on a warm one, {here:.2f} s here")
-    one, two = (short_runs(folder, watch, nodes) for nodes in (1, 2))
-    print(f"{SHORT_RUNS} runs: {one:.0f} s on one node, {two:.0f} s on two, {one / two:.2f} times as fast")
+    for engine, what in ((Waiting, "wait"), (RemoteEngine, "train")):
+        one, two = (short_runs(folder, watch, nodes, engine) for nodes in (1, 2))
+        times = f"{one:.0f} s on one node, {two:.0f} s on two, {one / two:.2f} times as fast"
+        print(f"{SHORT_RUNS} runs that {what}: {times}")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,9 @@ class RemoteEngine:
         key: name of the run in Ray's list of tasks and in the node's temporary files.
     """
 
+    task = staticmethod(node.train)
+    """What runs on the node."""
+
     def __init__(self, ray: Any, place: Node, share: Share, key: str) -> None:
         self._ray, self._place, self._share, self._key = ray, place, share, key
         self._peak = 0
@@ -148,7 +151,7 @@ class RemoteEngine:
     def _submit(self, order: node.Order, content: list[tuple[str, np.ndarray]] | None) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        task = self._ray.remote(node.train).options(
+        task = self._ray.remote(self.task).options(
             name=f"fedlens {order.key}",
             num_returns="streaming",
             max_retries=0,  # Ray would train the rounds again from the first one

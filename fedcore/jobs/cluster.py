@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from fedcore.cluster.connection import Node, list_nodes
 from fedcore.cluster.stream import RemoteEngine, Share
 from fedcore.jobs import cluster_view, training
 from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
-from fedcore.jobs.handlers import Handler
 from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.jobs.lanes import NODE_KINDS, TASK_LANE, claim_next, fits
@@ -126,7 +125,7 @@ class ClusterLauncher:
 
     Args:
         ray: the connected module.
-        handler: makes the handler of a run from its remote engine.
+        engine: trains a run on a node.
     """
 
     def __init__(
@@ -134,9 +133,9 @@ class ClusterLauncher:
         lanes: ClusterLanes,
         ray: Any,
         local: LocalLauncher | None = None,
-        handler: Callable[[RemoteEngine], Handler] = lambda engine: partial(training.train, engine=engine),
+        engine: type[RemoteEngine] = RemoteEngine,
     ) -> None:
-        self._lanes, self._ray, self._handler = lanes, ray, handler
+        self._lanes, self._ray, self._engine = lanes, ray, engine
         self._local = local or LocalLauncher()
 
     def launch(self, claim: Claim, lane: str) -> LaunchedJob:
@@ -152,8 +151,8 @@ class ClusterLauncher:
             raise ConnectionResetError(f"the node of {lane} has left")
         store = Store(claim.db)
         share = found.share(store.queue.slots(), store.queue.needed_memory(claim.id) or 0)
-        engine = RemoteEngine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}")
-        return ClusterJob(claim, found, engine, self._handler(engine))
+        engine = self._engine(self._ray, found.node, share, f"run-{claim.id}-{claim.attempt}")
+        return ClusterJob(claim, found, engine)
 
     def adopt(self, store: Store, row: Mapping[str, Any]) -> LaunchedJob:
         """Take over a job of this machine; runs on nodes end with the supervisor that recorded them."""
@@ -163,8 +162,8 @@ class ClusterLauncher:
 class ClusterJob:
     """A run on a node: the thread that records what it sends."""
 
-    def __init__(self, claim: Claim, lane: Lane, engine: RemoteEngine, handler: Handler) -> None:
-        self._claim, self._lane, self._engine, self._handler = claim, lane, engine, handler
+    def __init__(self, claim: Claim, lane: Lane, engine: RemoteEngine) -> None:
+        self._claim, self._lane, self._engine = claim, lane, engine
         self._ending = threading.Event()
         hold(claim.db, claim.owner)
         self._thread = threading.Thread(target=self._record, name=f"run {claim.id}", daemon=True)
@@ -191,7 +190,7 @@ class ClusterJob:
                 outcome = execute(
                     claim,
                     heartbeat,
-                    handler=self._handler,
+                    handler=partial(training.train, engine=self._engine),
                     device=devices.CPU if self._lane.kind == CPU else self._lane.name,
                     terminated=self._ending.is_set,
                     remote_memory=self._engine.peak_memory,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.cluster.connection import SETTINGS
+from fedcore.cluster.stream import RemoteEngine
 from fedcore.jobs.cluster import ClusterLanes, ClusterLauncher
 from fedcore.jobs.cluster_watch import ClusterWatch
 from fedcore.jobs.supervisor import Supervisor
@@ -53,11 +54,13 @@ def two_nodes(cache: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def supervisor_of(db: Path, watch: ClusterWatch) -> Iterator[Supervisor]:
+def supervisor_of(
+    db: Path, watch: ClusterWatch, engine: type[RemoteEngine] = RemoteEngine
+) -> Iterator[Supervisor]:
     """A supervisor in this process, whose runs start on the nodes."""
     lanes = ClusterLanes(watch)
     supervisor = Supervisor(
-        Store(db), lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray), device_ids=["cpu"]
+        Store(db), lanes=lanes, launcher=ClusterLauncher(lanes, watch.ray, engine=engine), device_ids=["cpu"]
     )
     try:
         yield supervisor
