@@ -312,7 +312,7 @@ def test_a_failed_run_shows_its_error_and_the_log_of_others_opens_on_a_click(
 
 
 def test_rows_can_stand_beside_those_they_are_like(open_page: Opened, filled: Path) -> None:
-    app = open_page("live", id="1", live_rows="mean")
+    app = open_page("live", id="1", live_rows="Highest mean first")
     app = next(t for t in app.toggle if t.key == "as_tables").set_value(True).run()
     table, other = (drawn.value for drawn in app.dataframe[:2])
     means = [(t.iloc[1:, 1:].mean(axis=1)).tolist() for t in (table, other)]
