@@ -15,10 +15,12 @@ from fedcore.config.field_names import data_title
 from fedcore.errors import FedLensError
 from fedcore.plots import heatmaps
 from fedcore.plots.chart import Chart
+from fedcore.plots.helps import help_graphs
 from fedcore.plots.lines import line_chart, series_table
 from fedcore.plots.theme import STATUS, Theme
 from fedcore.results import curves, diagnostics
 from fedcore.results.metrics import Metric
+from fedcore.results.panels.helps import findings
 from fedcore.results.panels.order import ordered_panels
 from fedcore.results.panels.panel import Panel
 from fedcore.results.panels.runs import run_panels
@@ -44,6 +46,11 @@ CAPTIONS = {
     "held_out": "Each row is the run that held out its domain. On the diagonal, in bold: the global model on "
     "the held-out domain (G). Elsewhere: the own models of each remaining domain on that domain (P).",
 }
+HELPS = "helps"
+ABOUT_HELPS = (
+    "An arrow runs from a client to the one on whose test samples its model gains most over that client's "
+    "own start (the first evaluated round); a red one to whom it harms most. Its width is the gain or loss."
+)
 # Streamlit fades what a tick draws again: needless here, and paid for by the browser.
 NO_FADE = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
@@ -60,10 +67,13 @@ def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, byte
     """Return the heatmaps of a snapshot; equal snapshots give equal bytes, which are not drawn again."""
     until = {t[0]: t[1] for t in token}
     panels = run_panels(store, store.runs.get(until), settings.view, settings.split, settings.point, until)
-    panels = ordered_panels(panels, settings.order)
-    chart = heatmaps.heatmap_grid(
-        panels, settings.theme, settings.columns, settings.fitted, width=settings.width
-    )
+    if settings.view == HELPS:
+        chart = help_graphs(panels, settings.theme, settings.columns)
+    else:
+        panels = ordered_panels(panels, settings.order)
+        chart = heatmaps.heatmap_grid(
+            panels, settings.theme, settings.columns, settings.fitted, width=settings.width
+        )
     return chart, live_chart.payload(chart, f"{list(until)} {settings.view} {settings.order}"), panels
 
 
@@ -213,8 +223,13 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
         live_chart.draw(chart, content, "live_grid")
         own = next((p.matrix.note for p in drawn if p.matrix), None)
         about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if own is None else own
-        st.caption(f"{about} All heatmaps share one colour scale.".strip())
-        spread = None if settings.fitted else heatmaps.narrow_spread(drawn)
+        graph = settings.view == HELPS
+        if graph:
+            about = "\n".join(f"- {markup.md(text)}" for text in findings(drawn))
+            st.caption(f"{ABOUT_HELPS}\n\n{about}")
+        else:
+            st.caption(f"{about} All heatmaps share one colour scale.".strip())
+        spread = None if settings.fitted or graph else heatmaps.narrow_spread(drawn)
         if spread is not None:
             st.button(
                 f"Fit colours to the values, {spread}",

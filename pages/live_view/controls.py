@@ -143,9 +143,8 @@ def choose_settings(runs: list[RunRow]) -> Settings:
             bind="query-params",
         )
         order = st.selectbox(
-            "Order of rows", list(ORDERS), format_func=ORDERS.__getitem__, key="live_rows",
-            bind="query-params",
-        )  # fmt: skip
+            "Order of rows", list(ORDERS), 0, ORDERS.__getitem__, "live_rows", bind="query-params"
+        )
         described = diagnostics.recorded_charts(store, runs)
         titles = {**CHARTS, **{c.key: c.heading for c in described}}
         charts = st.multiselect(
@@ -184,7 +183,7 @@ def _view(runs: list[RunRow]) -> View:
     """Let the reader choose among the heatmaps that these runs have."""
     store = session.store()
     clients = [[e for e in store.cells.entities(r.id) if e.kind == "client"] for r in runs]
-    views: list[View] = ["matrix", "clients"]
+    views: list[View] = ["matrix", "clients", "helps"]
     if any(e.domain for each in clients for e in each):
         views.append("domains")
     if any(r.held_out is not None for r in runs):

@@ -321,3 +321,14 @@ def test_rows_can_stand_beside_those_they_are_like(open_page: Opened, filled: Pa
     assert list(table.columns[1:7]) == list(table.iloc[1:, 0]), "own accuracies stay on the diagonal"
     both = [a + b for a, b in zip(*means, strict=True)]
     assert both == sorted(both, reverse=True), "one order for all panels"
+
+
+def test_who_helps_whom_is_drawn_said_and_moves_with_the_replay(open_page: Opened, filled: Path) -> None:
+    app = open_page("live", id="1", live_view="Who helps whom")
+    said = [c.value for c in app.caption if "start, on average" in c.value]
+    assert len(said) == 1 and "FedOT" in said[0] and "PromptFL" in said[0]
+    earlier = app.select_slider(key="live_until").set_value(1).run()
+    (before,) = [c.value for c in earlier.caption if "start, on average" in c.value]
+    assert "round 1/4" in before and before != said[0]
+    table = next(t for t in app.toggle if t.key == "as_tables").set_value(True).run().dataframe[0].value
+    assert list(table.columns) == ["model of", *fill.CLIENTS]

@@ -9,6 +9,7 @@ from fedcore.data.split_codes import TEST
 from fedcore.engine.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results import diagnostics
+from fedcore.results.panels.helps import gains_panel
 from fedcore.results.panels.panel import (
     Panel,
     accuracy_panel,
@@ -30,6 +31,7 @@ VIEWS: dict[View, str] = {
     "clients": "Client by round",
     "domains": "Domain of the model by domain of the images",
     "held_out": "Held-out domain by domain",
+    "helps": "Who helps whom",
 }
 
 
@@ -88,6 +90,10 @@ def run_panel(
         return _matrix_panel(store, run, diagnostics.matrix_charts([run])[view], entities, last)
     if view == "clients":
         return _clients_panel(store, run, entities, split, stage, rounds)
+    if view == "helps":
+        start = rounds[0] if rounds else None
+        now, began = (run_panel(store, run, "matrix", split, stage, r) for r in (last, start))
+        return gains_panel(now, began)
     title = round_title(run, last)
     if view == "domains":
         cells = store.cells.at_rounds({run.id: last}, split, stage) if last is not None else []

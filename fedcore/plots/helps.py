@@ -1,0 +1,143 @@
+"""The client graph: an arrow runs from a client to the one whose samples its model helps or harms on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from fedcore.plots.chart import Chart, escape, short_name
+from fedcore.plots.theme import TOOLBAR, Theme
+from fedcore.results.panels.helps import Edge, findings, main_edges
+from fedcore.results.panels.panel import Panel
+
+HELPS, HARMS = ("#1F5FA8", "#7DB5E8"), ("#B3261E", "#FF8A80")
+"""Colours of an arrow on the light and on the dark page."""
+PANEL_HEIGHT, TITLE_SPACE = 330, 28  # pixels
+REACH = 1.55  # of the axes, where clients stand on a circle of radius 1: room for their names
+ARROW_GAP, BESIDE = 0.16, 0.06
+"""Space between a client and an arrow, and from the middle of a pair to each of its two arrows."""
+THINNEST, THICKEST = 1.0, 5.0  # pixels of an arrow
+
+
+def help_graphs(panels: Sequence[Panel], theme: Theme, columns: int = 3) -> Chart:
+    """Draw a graph per panel of gains: for each client who helps it most, and in red who harms it most.
+
+    The width of an arrow is its gain or loss in points, on one scale for all panels.
+    """
+    columns = max(1, min(columns, len(panels)))
+    rows = max(1, ceil(len(panels) / columns))
+    shown = [main_edges(p) for p in panels]
+    most = max((abs(e.gain) for edges in shown for e in edges), default=0.0) or 1.0
+    data: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {}
+    texts: list[dict[str, Any]] = []
+    height = rows * (PANEL_HEIGHT + TITLE_SPACE)
+    for i, (panel, edges) in enumerate(zip(panels, shown, strict=True)):
+        row, column = divmod(i, columns)
+        nth = str(i + 1) if i else ""
+        top = 1 - row * (PANEL_HEIGHT + TITLE_SPACE) / height - TITLE_SPACE / height
+        hidden = {"visible": False, "range": [-REACH, REACH], "fixedrange": True}
+        layout[f"xaxis{nth}"] = {
+            **hidden, "domain": [column / columns, (column + 1) / columns], "anchor": f"y{nth}",
+        }  # fmt: skip
+        layout[f"yaxis{nth}"] = {
+            **hidden, "domain": [max(0.0, top - PANEL_HEIGHT / height), top], "anchor": f"x{nth}",
+            "scaleanchor": f"x{nth}",
+        }  # fmt: skip
+        texts.append(_title(panel.title, (column + 0.5) / columns, top, theme))
+        if not panel.values.size:
+            texts.append(_empty(panel.empty_text, nth, theme))
+            continue
+        places = _places(panel.columns)
+        for edge in edges:
+            arrow, label = _arrow(edge, places, most, nth, theme)
+            texts.append(arrow)
+            data.append(label)
+        data.append(_clients(places, nth, theme))
+    figure = go.Figure(
+        {
+            "data": data,
+            "layout": {
+                **theme.layout,
+                **layout,
+                "annotations": texts,
+                "height": height + TOOLBAR,
+                "margin": {"l": 8, "r": 8, "t": TOOLBAR, "b": 0},
+                "showlegend": False,
+                "hovermode": "closest",
+                "uirevision": "helps",
+            },
+        }
+    )
+    return Chart(figure, " ".join(findings(panels)))
+
+
+def _places(names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return clients on a circle, the first at the top. Shape of each place: (2,)."""
+    angles = np.pi / 2 - 2 * np.pi * np.arange(len(names)) / max(1, len(names))
+    return {n: np.array([np.cos(a), np.sin(a)]) for n, a in zip(names, angles, strict=True)}
+
+
+def _clients(places: dict[str, np.ndarray], nth: str, theme: Theme) -> dict[str, Any]:
+    """Return the trace of the clients with their names, outside the circle."""
+    points = np.array(list(places.values()))
+    sides = np.where(points[:, 0] > 0.3, "right", np.where(points[:, 0] < -0.3, "left", "center"))
+    heights = np.where(points[:, 1] > 0.3, "top", np.where(points[:, 1] < -0.3, "bottom", "middle"))
+    return {
+        "type": "scatter",
+        "x": points[:, 0],
+        "y": points[:, 1],
+        "xaxis": f"x{nth}",
+        "yaxis": f"y{nth}",
+        "mode": "markers+text",
+        "marker": {"size": 12, "color": theme.paper, "line": {"width": 2, "color": theme.ink}},
+        "text": [short_name(n) for n in places],
+        "textposition": [f"{h} {s}" for h, s in zip(heights, sides, strict=True)],
+        "textfont": {"size": 11, "color": theme.ink},
+        "hoverinfo": "skip",
+        "cliponaxis": False,
+    }
+
+
+def _arrow(
+    edge: Edge, places: dict[str, np.ndarray], most: float, nth: str, theme: Theme
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arrow of an edge, and the invisible mark at its middle that has the hover text."""
+    begin, end = places[edge.giver], places[edge.taker]
+    along = (end - begin) / np.linalg.norm(end - begin)
+    aside = BESIDE * np.array([-along[1], along[0]])  # the way back runs beside it
+    begin, end = begin + ARROW_GAP * along + aside, end - ARROW_GAP * along + aside
+    middle = (begin + end) / 2
+    colour = (HELPS if edge.gain >= 0 else HARMS)[theme.dark]
+    axes = {"xref": f"x{nth}", "yref": f"y{nth}", "axref": f"x{nth}", "ayref": f"y{nth}"}
+    arrow = {
+        **axes, "x": end[0], "y": end[1], "ax": begin[0], "ay": begin[1], "text": "", "showarrow": True,
+        "arrowhead": 2, "arrowsize": 1, "arrowcolor": colour, "opacity": 0.85,
+        "arrowwidth": THINNEST + (THICKEST - THINNEST) * abs(edge.gain) / most,
+    }  # fmt: skip
+    label = {
+        "type": "scatter", "x": [middle[0]], "y": [middle[1]], "xaxis": f"x{nth}", "yaxis": f"y{nth}",
+        "mode": "markers", "marker": {"size": 18, "opacity": 0, "color": colour},
+        "hovertemplate": f"{escape(edge.giver)}'s model on {escape(edge.taker)}<br>"
+        f"<b>{edge.gain:+.1f} points</b><extra></extra>",
+    }  # fmt: skip
+    return arrow, label
+
+
+def _title(text: str, x: float, y: float, theme: Theme) -> dict[str, Any]:
+    return {
+        "text": f"<b>{escape(text)}</b>", "x": x, "y": y, "xref": "paper", "yref": "paper",
+        "showarrow": False, "xanchor": "center", "yanchor": "bottom",
+        "font": {"size": 14, "color": theme.ink},
+    }  # fmt: skip
+
+
+def _empty(text: str, nth: str, theme: Theme) -> dict[str, Any]:
+    return {
+        "text": "<br>".join(text.split(" in ")), "x": 0, "y": 0, "xref": f"x{nth}", "yref": f"y{nth}",
+        "showarrow": False, "font": {"color": theme.ink},
+    }  # fmt: skip
