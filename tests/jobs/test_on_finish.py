@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import FedLensError
-from fedcore.jobs import on_finish
+from fedcore.jobs import on_finish, supervisor
 from fedcore.jobs.on_finish import FinishWatch, finished, sender
 from fedcore.store import Store
 from tests.support import fill
@@ -114,3 +114,11 @@ def test_a_target_that_is_none_is_refused(target):
     with pytest.raises(FedLensError) as refused:
         sender(target)
     assert refused.value.field == "on-finish" and "\n" not in str(refused.value)
+
+
+def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, monkeypatch, caplog):
+    monkeypatch.setenv(on_finish.VARIABLE, "no-such-program-here")
+    assert supervisor.serve(db, idle=0.0, tick=0.01, device_ids=("cpu",)) == 0
+    assert "FEDLENS_ON_FINISH is ignored" in caplog.text
+    with pytest.raises(FedLensError):
+        supervisor.serve(db, on_finish="no-such-program-here")
