@@ -37,7 +37,7 @@ class Measure:
     """An accuracy, which has a table of its own.
 
     Attributes:
-        before: of the models as local training left them, before aggregation.
+        before: of the models as local training left them, before aggregation; for personal accuracy.
     """
 
     metric: Metric
@@ -67,7 +67,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
     "fedot-held-out": (Measure("generalisation"), Measure("personalisation")),
     "fedot-personal": (Measure("personal"), Measure("global")),
     "sdfed": (Measure("personal"), Measure("global")),
-    "fedalign": (Measure("classes", before=True), Measure("classes"), Measure("whole")),
+    "fedalign": (Measure("personal", before=True), Measure("personal"), Measure("whole")),
     "feddeap": (Measure("personal"), Measure("global")),
 }
 """Name of an experiment's file -> the accuracies that are compared."""
@@ -213,7 +213,7 @@ def _per_seed(store: Store, group: Group, measure: Measure) -> dict[int, float]:
         return value_per_seed(group.runs, measure.metric)
     last = {r.run.id: r.rounds[-1] for r in group.runs}
     shares = {
-        row.run_id: row.classes_mean if measure.metric == "classes" else row.personal_mean
+        row.run_id: row.personal_mean
         for row in store.rounds.mean_accuracy(last, stage=BEFORE_AGGREGATION)
         if row.round == last[row.run_id]
     }
