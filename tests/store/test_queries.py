@@ -26,11 +26,11 @@ QUERIES: dict[str, Callable[[Store], object]] = {
     "experiments.get": lambda store: store.experiments.get(1),
     "experiments.to_json": lambda store: experiments_json(DatabaseFile(store.path), [1]),  # without its check
     "runs.get": lambda store: store.runs.get([1, 2]),
+    "runs.active_experiments": lambda store: store.runs.active_experiments(),
     "runs.states": lambda store: store.runs.states([1, 2]),
     "runs.of_experiments": lambda store: store.runs.of_experiments([1]),
     "runs.newest_id": lambda store: store.runs.newest_id(),
     "runs.count_after": lambda store: store.runs.count_after(1),
-    "runs.active_experiments": lambda store: store.runs.active_experiments(),
     "runs.versions": lambda store: store.runs.versions([1, 2]),
     "runs.versions_in_experiment": lambda store: store.runs.versions_in_experiment(1),
     "runs.config": lambda store: store.runs.config(1),
