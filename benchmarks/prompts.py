@@ -14,8 +14,8 @@ import torch
 import typer
 
 from benchmarks import drawn
-from fedcore.engine.local import train_clients
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.clients.local import train_clients
+from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.federation import Federation
 from fedcore.paths import ASSETS
 

@@ -19,10 +19,10 @@ import typer
 
 from benchmarks import drawn
 from fedcore.devices import CPU, environment_for
+from fedcore.engine.clients.executor import Worker
+from fedcore.engine.clients.parallel import processes
 from fedcore.engine.events import RoundFinished
-from fedcore.engine.executor import Worker
 from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import processes
 
 
 def make_loop(

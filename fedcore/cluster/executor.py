@@ -14,8 +14,8 @@ from fedcore.cluster.connection import Node, connect, list_nodes
 from fedcore.cluster.stream import method_file
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
-from fedcore.engine.executor import Worker
-from fedcore.engine.parallel import Parallel, Serving, Spread, worker_of
+from fedcore.engine.clients.executor import Worker
+from fedcore.engine.clients.parallel import Parallel, Serving, Spread, worker_of
 from fedcore.errors import FedLensError
 
 if TYPE_CHECKING:

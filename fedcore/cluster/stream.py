@@ -18,8 +18,8 @@ from fedcore.cluster.connection import Node
 from fedcore.config import RunConfig
 from fedcore.devices import CPU
 from fedcore.engine import checkpoint
+from fedcore.engine.clients.local import Stopped
 from fedcore.engine.events import Event, Finished, RoundFinished
-from fedcore.engine.local import Stopped
 from fedcore.errors import FedLensError, first_line
 from fedcore.methods import registry
 from fedcore.system_errors import SystemFault, Transient

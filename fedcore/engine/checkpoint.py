@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.cache.durable import make_folder, publish
 from fedcore.cache.integrity import new_digest
 from fedcore.engine import row_files
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError, first_line
 from fedcore.methods.base import State
 

@@ -19,7 +19,7 @@ from fedcore.clip.features import parse_reads
 from fedcore.clip.towers import resnet_map, resnet_regions
 from fedcore.config import RunConfig
 from fedcore.data.images import ImageSet
-from fedcore.engine.cohorts import Cohort
+from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.environment import packs_texts, resolve_environment
 from fedcore.engine.evaluate import Evaluator, samples_at_once
 from fedcore.engine.events import GLOBAL

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcore.engine import checkpoint, row_files
-from fedcore.engine.averages import needs_only_means
-from fedcore.engine.cohorts import Cohort, is_mixed, without_samples
+from fedcore.engine.clients.averages import needs_only_means
+from fedcore.engine.clients.cohorts import Cohort, is_mixed, without_samples
+from fedcore.engine.clients.executor import Chunk, Executor, InProcess, Worker
+from fedcore.engine.clients.gathering import Gathered, gather
+from fedcore.engine.clients.local import Trained
+from fedcore.engine.clients.local_state import own_rows, write_rows
+from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
+from fedcore.engine.clients.transport import Traffic, Transport, traffic
 from fedcore.engine.evaluate import evaluated_clients
 from fedcore.engine.events import (
     FULL_MATRIX_CLIENTS,
@@ -25,12 +31,6 @@ from fedcore.engine.events import (
     Notice,
     RoundFinished,
 )
-from fedcore.engine.executor import Chunk, Executor, InProcess, Worker
-from fedcore.engine.gathering import Gathered, gather
-from fedcore.engine.local import Trained
-from fedcore.engine.local_state import own_rows, write_rows
-from fedcore.engine.optimisers import ClientOptimiser, learning_rate
-from fedcore.engine.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State, Uploads
 from fedcore.methods.optional import RoundLog

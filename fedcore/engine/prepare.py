@@ -17,7 +17,7 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet, with_draft_decoding
 from fedcore.data.partition import Assignment, partition
 from fedcore.data.splits import split
-from fedcore.engine.cohorts import check_backbones, check_cohorts
+from fedcore.engine.clients.cohorts import check_backbones, check_cohorts
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.base import Method, MethodConfig, RunContext

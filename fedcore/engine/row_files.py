@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.engine.local_state import size_of
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.clients.local_state import size_of
+from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.methods.base import Params, State
 
 if TYPE_CHECKING:

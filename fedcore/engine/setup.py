@@ -19,10 +19,10 @@ from fedcore.data.descriptions import LazyDescriptions
 from fedcore.data.images import ImageSet
 from fedcore.data.partition import Assignment
 from fedcore.data.slow_work import prepare_then
-from fedcore.engine.cohorts import Cohort, cohort_config
+from fedcore.engine.clients.cohorts import Cohort, cohort_config
+from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import check_content
 from fedcore.engine.events import GLOBAL, Entity, Notice
-from fedcore.engine.local import Stopped
 from fedcore.engine.prepare import load_images, prepare_inputs, resolve
 from fedcore.errors import FedLensError
 from fedcore.federation import ClassSets, Federation, Pool, Problem, Rows, TestSet

@@ -9,11 +9,11 @@ from typing import Any
 
 from fedcore.config import RunConfig, backbone_names
 from fedcore.config.grouping import stable_config
+from fedcore.engine.clients.memory import clients_at_once
+from fedcore.engine.clients.parallel import Spread
 from fedcore.engine.environment import environment_differences, packs_texts, resolve_environment
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
 from fedcore.engine.loop import CHUNK, Loop
-from fedcore.engine.memory import clients_at_once
-from fedcore.engine.parallel import Spread
 from fedcore.engine.setup import RunSetup, set_up
 
 

@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 
 from fedcore.devices import CPU, accepts, list_devices, peak_memory, torch_name
+from fedcore.engine.clients.local import Stopped
 from fedcore.engine.events import Event, Notice, RoundFinished, Started
-from fedcore.engine.local import Stopped
 from fedcore.errors import FedLensError, first_line
 from fedcore.jobs.handlers import Handler, Job, load_handler
 from fedcore.jobs.heartbeat import BEAT_SECONDS, Heartbeat

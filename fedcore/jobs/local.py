@@ -94,7 +94,7 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
     Raises:
         FedLensError: when there are not so many.
     """
-    from fedcore.engine.parallel import over_devices
+    from fedcore.engine.clients.parallel import over_devices
 
     if ray is not None:
         from fedcore.cluster.executor import over_nodes

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedcore.config.models import KeepCheckpoints
 from fedcore.engine.checkpoint import has_digest, newest_intact, prune
+from fedcore.engine.clients.local import Stopped
 from fedcore.engine.events import Event, Finished, Notice, RoundFinished
-from fedcore.engine.local import Stopped
 from fedcore.errors import FedLensError
 from fedcore.jobs.handlers import Job
 from fedcore.store.run_writer import RunWriter

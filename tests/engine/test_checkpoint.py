@@ -10,7 +10,7 @@ from safetensors.torch import save
 
 from fedcore.cache import durable
 from fedcore.engine import checkpoint
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError
 from fedcore.methods.base import MethodConfig, State
 from tests.support.damage import flip_bit, zero_block

@@ -3,10 +3,10 @@ import time
 import pytest
 import torch
 
+from fedcore.engine.clients.local import Stopped
+from fedcore.engine.clients.transport import Transport, traffic
 from fedcore.engine.events import Finished, RoundFinished
-from fedcore.engine.local import Stopped
 from fedcore.engine.loop import Loop
-from fedcore.engine.transport import Transport, traffic
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Ragged
 from tests.support.own_methods import BiasConfig, BiasMethod

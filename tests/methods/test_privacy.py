@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcore.engine.cohorts import Cohort
+from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.transport import Transport
 from fedcore.engine.events import RoundFinished
 from fedcore.engine.loop import Loop
-from fedcore.engine.transport import Transport
 from fedcore.federation import Federation
 from fedcore.methods import registry
 from fedcore.methods.base import Method, Params, Ragged

@@ -20,6 +20,7 @@ from safetensors.numpy import save
 
 from fedcore.config import RunConfig
 from fedcore.engine import checkpoint
+from fedcore.engine.clients.local import Stopped
 from fedcore.engine.events import (
     Cell,
     ClientRound,
@@ -32,7 +33,6 @@ from fedcore.engine.events import (
     RoundFinished,
     Started,
 )
-from fedcore.engine.local import Stopped
 from fedcore.jobs import job, launcher
 from fedcore.jobs import supervisor as worker
 from fedcore.jobs import training as job_training

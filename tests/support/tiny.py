@@ -12,7 +12,7 @@ import torch
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.features import parse_reads
 from fedcore.clip.specs import BackboneSpec
-from fedcore.engine.cohorts import Cohort
+from fedcore.engine.clients.cohorts import Cohort
 from fedcore.engine.events import RoundFinished
 from fedcore.engine.loop import Loop
 from fedcore.federation import Federation, Pool, Problem, Rows, TestSet

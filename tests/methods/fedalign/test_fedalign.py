@@ -7,7 +7,7 @@ import torch
 
 from fedcore.clip.lora import first_adapted_layer, scaled_layer
 from fedcore.clip.specs import backbone_spec
-from fedcore.engine.transport import Transport, traffic
+from fedcore.engine.clients.transport import Transport, traffic
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, RunContext, Uploads
 from fedcore.methods.fedalign import method as fedalign

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedcore.clip.specs import backbone_spec
-from fedcore.engine.transport import Transport
+from fedcore.engine.clients.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, RunContext, Uploads
 from fedcore.methods.feddeap.config import FedDEAPConfig

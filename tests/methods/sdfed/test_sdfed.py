@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcore.engine.transport import Transport
+from fedcore.engine.clients.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods.base import Batch, State
 from fedcore.methods.registry import build_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine.cohorts import is_mixed, without_samples
+from fedcore.engine.clients.cohorts import is_mixed, without_samples
 from fedcore.engine.loop import Loop
 from fedcore.methods.base import FedLensMethodError, State
 from fedcore.methods.baselines.coop import CoOp, CoOpConfig

@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from fedcore.engine import local
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.clients import local
+from fedcore.engine.clients.optimisers import ClientOptimiser
 from tests.support.against import build
 
 READS = {"item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine import local_state
+from fedcore.engine.clients import local_state
 from fedcore.methods import tensors
 from fedcore.methods.fedot import FedOT, FedOTConfig
 from fedcore.methods.tensors import compared

@@ -11,11 +11,11 @@ from functools import partial
 import pytest
 import torch
 
-from fedcore.engine import parallel
-from fedcore.engine.executor import Worker
-from fedcore.engine.local import Stopped
+from fedcore.engine.clients import parallel
+from fedcore.engine.clients.executor import Worker
+from fedcore.engine.clients.local import Stopped
+from fedcore.engine.clients.parallel import Parallel, Serving, pack, processes, unpack
 from fedcore.engine.loop import Loop
-from fedcore.engine.parallel import Parallel, Serving, pack, processes, unpack
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.system_errors import SystemFault

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
+from fedcore.engine.clients.executor import Chunk, ChunkResult, Worker
+from fedcore.engine.clients.local import Stopped
 from fedcore.engine.environment import resolve_environment
-from fedcore.engine.executor import Chunk, ChunkResult, Worker
-from fedcore.engine.local import Stopped
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.lazy import torch
 from fedcore.methods.base import Params

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from fedcore.config import loads
-from fedcore.engine.cohorts import Cohort
+from fedcore.engine.clients.cohorts import Cohort
+from fedcore.engine.clients.transport import Transport
 from fedcore.engine.events import GLOBAL, RoundFinished, Started
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
-from fedcore.engine.transport import Transport
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.methods.baselines.promptfl import PromptFL, PromptFLConfig

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from fedcore.engine.cohorts import Cohort, is_mixed
+from fedcore.engine.clients.cohorts import Cohort, is_mixed
+from fedcore.engine.clients.local import Trained, train_clients
+from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.engine.evaluate import Evaluator, evaluated_clients
 from fedcore.engine.events import Cell
-from fedcore.engine.local import Trained, train_clients
-from fedcore.engine.optimisers import ClientOptimiser
 from fedcore.lazy import torch
 from fedcore.methods.base import Params, Ragged
 from fedcore.methods.optional import LearningRates, LocalModels

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcore.engine import memory
+from fedcore.engine.clients import memory
+from fedcore.engine.clients.memory import bytes_of_client, clients_at_once
 from fedcore.engine.loop import Loop
-from fedcore.engine.memory import bytes_of_client, clients_at_once
 from fedcore.engine.train import _choose_chunk
 from fedcore.methods import registry
 from fedcore.methods.fedot import FedOT, FedOTConfig

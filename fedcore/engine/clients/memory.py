@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from fedcore.engine.local import batch_slots, make_batch
+from fedcore.engine.clients.local import batch_slots, make_batch
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, State
 from fedcore.methods.optional import RoundConstants

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedcore.engine.averages import MeanUploads, RunningMeans
+from fedcore.engine.clients.averages import MeanUploads, RunningMeans
+from fedcore.engine.clients.executor import ChunkResult
+from fedcore.engine.clients.local import Trained
+from fedcore.engine.clients.transport import Traffic, Transport, traffic
 from fedcore.engine.events import Cell
-from fedcore.engine.executor import ChunkResult
-from fedcore.engine.local import Trained
-from fedcore.engine.transport import Traffic, Transport, traffic
 from fedcore.lazy import torch
 from fedcore.methods.base import Method, Params, Ragged, Uploads
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedcore.engine.optimisers import ClientOptimiser, learning_rate
+from fedcore.engine.clients.optimisers import ClientOptimiser, learning_rate
 from fedcore.methods.base import MethodConfig
 from fedcore.seeds import torch_generator
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedcore.engine.optimisers import ClientOptimiser
+from fedcore.engine.clients.optimisers import ClientOptimiser
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
 from fedcore.methods.base import Batch, Method, Params, Phase, Step
