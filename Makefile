@@ -32,7 +32,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(PY)
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt requirements-cluster.txt $(VENV)/.installed
-	$(PIP) install -r requirements-dev.txt
+	$(PIP) install -r requirements-dev.txt -r requirements-cluster.txt
 	@touch $@
 
 run: $(VENV)/.installed ## the dashboard (makes .venv and installs at the first time)
