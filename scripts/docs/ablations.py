@@ -73,7 +73,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
 """Name of an experiment's file -> the accuracies that are compared."""
 COLUMNS = {
     "fedot": (
-        Column("condition number", "condition_number", 2, "high"),
+        Column("largest condition number", "condition_number", 2, "high"),
         Column("gradient conflict", "gradient_conflict", 2),
     ),
     "sdfed": (Column("subspace overlap", "subspace_overlap", 2),),
@@ -223,10 +223,15 @@ def _per_seed(store: Store, group: Group, measure: Measure) -> dict[int, float]:
 
 
 def _stat(store: Store, group: Group, column: Column) -> Stat | None:
-    """Return mean and spread over runs in the last round; None if the method does not record it."""
+    """Return mean and spread over seeds in the last round; None if the method does not record it.
+
+    Held-out domains of a seed are averaged first: how they differ is no spread over seeds.
+    """
     last = {v.run.id: v.rounds[-1] for v in group.runs}
     rows = store.diagnostics.means(last, column.name)
-    return spread(getattr(r, column.of_clients) for r in rows if r.round == last[r.run_id])
+    known = {r.run_id: getattr(r, column.of_clients) for r in rows if r.round == last[r.run_id]}
+    by_seed = group_by(group.runs, lambda v: v.run.seed).values()
+    return spread(mean_known(known.get(v.run.id) for v in same) for same in by_seed)
 
 
 def _text(column: Column, stat: Stat | None) -> str:
