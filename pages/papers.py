@@ -11,6 +11,7 @@ from fedcore.papers.published import PAPERS, PublishedValue
 from fedcore.papers.tables import export
 from fedcore.papers.tables.layout import BOOKS, PrintedTable, tables
 from fedcore.papers.tables.standing import counts_text
+from fedcore.results.metrics import RULES
 from pages.live_view import clock
 from pages.papers_view import chart, fill, grid, state
 from pages.papers_view.table import runs_text, table_html
@@ -156,8 +157,10 @@ def page() -> None:
         watched_map(rehearsal)
         return
     table = choose_table()
+    paper = PAPERS[table.paper]
     st.caption(
-        f"{markup.md(PAPERS[table.paper].title)}, {markup.md(table.title)}: {markup.md(table.caption)}."
+        f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
+        f"Accuracies are of the paper's reported round: {RULES[paper.rule]}."
     )
     watched_table(table, rehearsal)
     st.caption(WHAT_IT_MEANS)

@@ -38,6 +38,7 @@ def line_chart(
     name: str = "",
     best: int | None = None,
     logarithmic: Collection[Literal["x", "y"]] = (),
+    lower_is_better: bool = False,
 ) -> Chart:
     """Draw a line per series, with the band of its spread where there are several seeds.
 
@@ -46,10 +47,11 @@ def line_chart(
         name: title above the chart; without it the chart has none, and a legend as plotly decides.
         best: number of lines to show, the highest at their end; the legend offers the others.
         logarithmic: axes with a logarithmic scale; values that are not positive have no place on them.
+        lower_is_better: the lowest lines are the best, as of a loss.
     """
     data: list[dict[str, Any]] = []  # plain dicts: plotly then checks each of them once
     lines_of_method: dict[str, int] = {}
-    with_range, shown = show_ranges(series), best_at_end(series, best)
+    with_range, shown = show_ranges(series), best_at_end(series, best, lower_is_better)
     small = 0 < max((abs(y) for s in series for y in (*s.y, *s.low, *s.high)), default=0) < SMALL_VALUE
     for s in series:
         variant = lines_of_method.setdefault(s.method, 0)
@@ -103,11 +105,12 @@ def _keep_positive(traces: Sequence[dict[str, Any]]) -> None:
             trace["y"] = [max(y, lowest) for y in trace["y"]]
 
 
-def best_at_end(series: Sequence[Series], count: int | None) -> list[Series]:
-    """Return the ``count`` lines with the highest last values, in the order given; None: all of them."""
+def best_at_end(series: Sequence[Series], count: int | None, lower_is_better: bool = False) -> list[Series]:
+    """Return the ``count`` lines with the best last values, in the order given; None: all of them."""
     if count is None or len(series) <= count:
         return list(series)
-    order = sorted(range(len(series)), key=lambda i: series[i].y[-1] if series[i].y else -inf, reverse=True)
+    sign = 1 if lower_is_better else -1
+    order = sorted(range(len(series)), key=lambda i: sign * series[i].y[-1] if series[i].y else inf)
     return [series[i] for i in sorted(order[:count])]
 
 

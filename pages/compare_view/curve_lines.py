@@ -41,7 +41,8 @@ def draw(store: Store, compared: Comparison) -> None:
         band: Band = st.selectbox(
             "Band", list(BANDS), format_func=BANDS.__getitem__, key="band", bind="query-params"
         )
-        best = best_lines(max(len(compared.groups_in(s)) for s in compared.settings))
+        end = "lowest" if value == LOSS else "highest"
+        best = best_lines(max(len(compared.groups_in(s)) for s in compared.settings), end)
         with st.popover("Axes and smoothing", icon=":material/show_chart:"):
             scales: list[Scale] = []
             scales += ["x"] if st.toggle("Logarithmic, horizontal", key="log_x", bind="query-params") else []
@@ -60,7 +61,7 @@ def draw(store: Store, compared: Comparison) -> None:
         in_per_cent = value in METRICS or (value in recorded and recorded[value].unit == "%")
         chart = line_chart(
             lines, session.theme(), curves.AXES[axis], titles[value], height=460, best=best,
-            per_cent=in_per_cent, logarithmic=scales,
+            per_cent=in_per_cent, logarithmic=scales, lower_is_better=value == LOSS,
         )  # fmt: skip
         numbers = series_table(lines, curves.AXES[axis], "%" if in_per_cent else "", band)
         charts.draw(chart, f"compare_curves_{i}", numbers)
@@ -90,13 +91,17 @@ def _caption(band: Band, weight: float, chart: DiagnosticChart | None) -> str:
     return f"{said} {markup.md(chart.explanation)}".strip() if chart else said
 
 
-def best_lines(lines: int) -> int | None:
-    """Draw the number of lines to show where there are many, and return it; None: all of them."""
+def best_lines(lines: int, end: str) -> int | None:
+    """Draw the number of lines to show where there are many, and return it; None: all of them.
+
+    Args:
+        end: which last values are the best, ``highest`` or ``lowest``.
+    """
     if lines <= FEW_LINES:
         return None
     return st.number_input(
         "Best rows shown", min_value=1, max_value=lines, value=FEW_LINES, key="best_lines",
         bind="query-params", width=160,
-        help="The rows with the highest last values. A click on a name in the legend shows or hides a row, a "
+        help=f"The rows with the {end} last values. A click on a name in the legend shows or hides a row, a "
         "double click shows it alone; the pointer over a line or a name brings it out.",
     )  # fmt: skip

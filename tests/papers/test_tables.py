@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,7 @@ def test_a_rehearsal_is_no_evidence_in_the_export(tmp_path: Path) -> None:
     assert not any(cell.gap_text for cell in after.values())
     lines = export.csv_text(table, [after[v] for v in table.values], lambda cell: None).splitlines()
     assert all("none (rehearsal)" in line for line in lines[1:])
+    assert {line["rule"] for line in csv.DictReader(lines)} == {"last"}, "FedDEAP reports the last round"
     assert export.file_name(table, rehearsal=True).endswith("-rehearsal.csv")
     assert {c.standing for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
 

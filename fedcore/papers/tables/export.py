@@ -12,10 +12,10 @@ from fedcore.papers.tables.standing import STANDINGS, CellStanding, Standing
 
 COLUMNS = (
     "paper", "table", "dataset", "setting", "backbone", "method", "target", "metric",
-    "printed", "printed_std", "ours", "ours_std", "n", "difference", "standing", "reasons",
+    "printed", "printed_std", "rule", "ours", "ours_std", "n", "difference", "standing", "reasons",
     "evidence", "missing_runs", "seconds", "lacks",
 )  # fmt: skip
-"""Columns of the CSV file. Empty cells: there is no such number."""
+"""Columns of the CSV file. Empty cells: there is no such number. ``rule`` is a key of ``RULES``."""
 
 
 def csv_text(
@@ -51,6 +51,7 @@ def _line(cell: CellStanding, seconds: float | None) -> list[object]:
         value.metric,
         value.value,
         "" if value.std is None else value.std,
+        value.rule,
         "" if stat is None else stat.mean,
         "" if stat is None or stat.std is None else stat.std,
         "" if stat is None else stat.n,
