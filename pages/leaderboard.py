@@ -33,8 +33,7 @@ def board_of(
 ) -> tuple[Board, list[Cost]]:
     """Return a board and the cost of its rows; made again when a run has finished."""
     made = board(store, setting, metric, rule, where)
-    key = setting.key.rsplit("-", 2)[0]
-    return made, curves.row_costs(store, made.comparison, key, metric)
+    return made, curves.row_costs(store, made.comparison, setting.key, metric)
 
 
 def page() -> None:

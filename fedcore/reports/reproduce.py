@@ -54,6 +54,12 @@ def _comments(report: Report, others: list[str]) -> list[str]:
         ),
         *_machines(report.environments),
     ]
+    unfinished = [r for g in report.comparison.groups for r in g.runs if r.run.state != "done"]
+    if unfinished:
+        said.append(
+            f"These runs were not finished when the report was made, but are trained to their end here: "
+            f"run {', '.join(str(i) for i in sorted(r.run.id for r in unfinished))}"
+        )
     if others:
         said.append(f"Recorded by a script or imported, so not trained here: run {', '.join(others)}")
     return [f"# {' '.join(text.split())}" for text in said]
@@ -72,9 +78,11 @@ def _machines(environments: Mapping[int, Mapping[str, object]]) -> list[str]:
 def _report_again(report: Report, runs: int) -> list[str]:
     """Return the commands that make the same report of the new runs, whose experiments count from 1."""
     options = ["--rule", report.choice.rule]
-    if report.choice.baseline is not None:
+    trained = [g for g in report.comparison.groups if g.trained_by_fedlens]  # others are not made again
+    if report.choice.baseline in {g.label for g in trained}:
         options += ["--baseline", report.choice.baseline, "--test", report.choice.test]
-    if report.choice.metric is not None:
-        options += ["--metric", report.choice.metric]
+    metric = report.choice.metric
+    if metric is not None and any(metric in g.stats for g in trained):
+        options += ["--metric", metric]
     # the filter is left out: it may name what the new database does not have, and it has no other runs
     return [f'fedlens report $(seq 1 {runs}) {shlex.join(options)} --db "$database" -o reproduced']

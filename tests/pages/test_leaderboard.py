@@ -40,7 +40,7 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
     assert len(app.get("plotly_chart")) == 1
     costs = {r[1]: float(r[head.index("MB")]) for r in rows}
     cheapest = min(costs, key=costs.__getitem__)
-    least = min(c.megabytes for c in row_costs(store, made.comparison, setting.key[:12]))
+    least = min(c.megabytes for c in row_costs(store, made.comparison, setting.key))
     app = app.select_slider[0].set_value(round(least, 3)).run()
     assert any(m.value.startswith(f"**Best within {costs[cheapest]:.3g}") for m in app.markdown)
     over = {r[1].removesuffix(", over the budget") for r in ranking(app)[1:] if "over" in r[1]}

@@ -20,10 +20,11 @@ from fedcore.reports.content import Choice, Report, read_report
 from fedcore.reports.figures import figure_files
 from fedcore.reports.folder import report_files, write_folder, zipped
 from fedcore.reports.page import draw, report_html
+from fedcore.reports.reproduce import reproduction_files
 from fedcore.reports.tables import notices
 from fedcore.results.comparison import compare
 from fedcore.results.exports import tables
-from fedcore.store import Store
+from fedcore.store import Recorder, Store
 from fedcore.store.database import writing
 from tests.support import fill
 
@@ -226,6 +227,22 @@ def test_the_script_trains_every_run_again(files: dict[str, bytes], tmp_path: Pa
     assert not list(tmp_path.rglob("owned")), "a text of the database was run"
     again = load(folder / "runs" / "run-1.toml")
     assert again.methods[0].label == HOSTILE and again.seeds == (1,)
+
+
+def test_the_script_asks_for_nothing_that_it_does_not_train(tmp_path: Path) -> None:
+    """A baseline that another script recorded is no row of the new runs; an unfinished run is finished."""
+    db = tmp_path / "runs.db"
+    number = fill.done(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1))
+    run = Recorder(db, method="fedot", label="Mine", seed=1, experiment=number, rounds_total=1)
+    run.round(1, {(client, client): (1, 10) for client in fill.CLIENTS})
+    run.finish()
+    script = reproduction_files(Store(db), content(db, baseline="Mine"))["reproduce.sh"]
+    assert "fedlens report $(seq 1 1)" in script and "--baseline" not in script
+    assert "not trained here: run 2" in script and "to their end" not in script
+    with writing(db) as database:
+        database.execute("UPDATE runs SET status='stopped' WHERE id = 1")
+    script = reproduction_files(Store(db), content(db, unfinished=True))["reproduce.sh"]
+    assert "trained to their end here: run 1" in script
 
 
 def test_a_damaged_database_gives_no_report(hostile: Path, tmp_path: Path) -> None:

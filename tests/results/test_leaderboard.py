@@ -115,6 +115,19 @@ def test_a_board_holds_all_experiments_of_one_protocol(store: Store) -> None:
     assert shown.finding
 
 
+def test_any_share_of_clients_has_a_board_of_its_own(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    shares = (1e-5, 1 / 3, 0.333333)
+    for share in shares:
+        experiment = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2)
+        fill.done(store.path, experiment.model_copy(update={"participation": share}))
+    settings = boards.board_settings(store, store.runs.of_experiments([1, 2, 3]))
+    assert sorted(s.participation for s in settings) == sorted(shares)
+    for setting in settings:
+        rows = boards.board(store, setting, "personal").rows
+        assert {g.config.participation for g in rows} == {setting.participation} and len(rows) == 2
+
+
 def test_just_the_missing_runs_are_queued_and_only_once(store: Store) -> None:
     fedot, promptfl, _ = the_board(store).rows
     plans = boards.missing_runs(store, fedot, promptfl, 6)

@@ -29,10 +29,13 @@ class Setting:
     """Rows that can be ranked together: one setting, with equal rounds and participation.
 
     Attributes:
+        key: of the setting, as in a comparison.
         experiments: those that have runs in it.
     """
 
     key: str
+    rounds: int
+    participation: float
     title: str
     experiments: tuple[int, ...]
 
@@ -87,7 +90,7 @@ def board_settings(store: Store, runs: Sequence[RunRow]) -> list[Setting]:
         name = f"{title} · {rounds} round{'s' * (rounds != 1)}{extra}{f' [{key[:4]}]' if same else ''}"
         in_setting = [i for i, other in keys.items() if other == key]  # rows that do not train join in
         numbers = tuple(sorted({experiment[i] for i in in_setting}))
-        settings.append(Setting(f"{key}-{rounds}-{share:g}", name, numbers))
+        settings.append(Setting(key, rounds, share, name, numbers))
     return settings
 
 
@@ -98,13 +101,13 @@ def board(store: Store, setting: Setting, metric: Metric, rule: Rule = "last", w
         FedLensError: field ``where``, for a filter that cannot be read.
     """
     compared = compare(store, setting.experiments, rule, where=where)
-    key, rounds, share = setting.key.rsplit("-", 2)
+    key = setting.key
     groups = [
         g
         for g in compared.groups_in(key)
         if metric in g.stats
         and (
-            (g.config.rounds, f"{g.config.participation:g}") == (int(rounds), share)
+            (g.config.rounds, g.config.participation) == (setting.rounds, setting.participation)
             or all(v.rounds == (0,) for v in g.runs)
         )
     ]
