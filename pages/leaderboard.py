@@ -18,7 +18,10 @@ from pages.leaderboard_view import separate
 from pages.widgets import charts, demo, markup, session
 
 BUDGETS: dict[CostAxis, str] = {"megabytes": "Traffic", "seconds": "Training time"}
-COLUMNS = (("Rank", "name"), ("Method", "wide"), ("Mean, %", "num"), ("Seeds (n)", "num"), ("MB", "num"))
+COLUMNS = (
+    ("Rank", "name"), ("Method", "wide"), ("Mean, %", "num"), ("Seeds (n)", "num"), ("Traffic, MB", "num"),
+    ("Training, s", "num"),
+)  # fmt: skip
 
 
 @st.cache_data(hash_funcs={Store: repr}, max_entries=8, show_spinner=False)
@@ -113,7 +116,7 @@ def results(made: Board, costs: Sequence[Cost]) -> None:
         ]
         for g in made.rows
     ]
-    st.html(markup.table_html([*COLUMNS, ("Seconds", "num")], rows, "Leaderboard"))
+    st.html(markup.table_html(COLUMNS, rows, "Leaderboard"))
 
 
 def _cost(cost: Cost, against: CostAxis) -> float:

@@ -21,9 +21,9 @@ POLL_SECONDS, LONGEST_SECONDS = 2, 15
 VIEWS = ("Tables", "Map")
 WHAT_IT_MEANS = (
     "Upper line: as printed. Below: ours, mean ± sample standard deviation (number of seeds), then the "
-    "difference. `=` comparable, `†` with a caveat, `‡` not comparable, `▷` its runs can be queued, `-` it "
-    "cannot be run here. Blue: ours is higher, orange: lower, strongest from 5 points on. A time is what "
-    "runs of the same method, data set and backbone took on this machine."
+    "difference. **=** comparable, **†** with a caveat, **‡** not comparable, **▷** its runs can be queued, "
+    "**-** it cannot be run here. Blue: ours is higher, orange: lower, strongest from 5 points on. A time is "
+    "what runs of the same method, data set and backbone took on this machine."
 )
 REHEARSAL = (
     "Rehearsal: a miniature model, trained for two rounds on drawings, fills the same table. It shows that "
@@ -162,8 +162,8 @@ def page() -> None:
         f"{markup.md(paper.title)}, {markup.md(table.title)}: {markup.md(table.caption)}. "
         f"Accuracies are of the paper's reported round: {RULES[paper.rule]}."
     )
-    watched_table(table, rehearsal)
     st.caption(WHAT_IT_MEANS)
+    watched_table(table, rehearsal)
 
 
 session.through_app()

@@ -110,7 +110,7 @@ def actions(run: RunRow) -> None:
             store.runs.resume([run.id])
             jobs.ensure_worker(store)
             st.rerun()
-        if st.button("Star, tags, notes", icon=":material/sell:", disabled=not may):
+        if st.button("Star, tags and notes", icon=":material/sell:", disabled=not may):
             marks.dialog(run)
         if not run.ended:
             change_notice(run)

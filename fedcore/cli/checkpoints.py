@@ -30,7 +30,7 @@ def checkpoints(
     delete: Annotated[bool, typer.Option("--delete", help="Delete what is shown")] = False,
     db: Database = None,
 ) -> int:
-    """List the checkpoints of finished runs, or those that would be deleted.
+    """List the checkpoints of finished runs, or delete some.
 
     Without a checkpoint a run cannot be analysed (Grad-CAM, feature space); its results stay.
     """

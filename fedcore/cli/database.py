@@ -24,9 +24,10 @@ def doctor(
     ] = False,
     db: Database = None,
 ) -> int:
-    """Check the database and the files beside it: what is damaged, left over, or called running.
+    """Check the database and the files beside it.
 
-    Recorded results are never changed. The exit status is 1 while something remains to be done.
+    It lists what is damaged, left over, or called running without a process. Recorded results are never
+    changed. The exit status is 1 while something remains to be done.
     """
     from fedcore.jobs.doctor import examine
     from fedcore.store import Store
@@ -71,7 +72,10 @@ def restore(
     backup: Annotated[Path, typer.Argument(metavar="FILE", help="A backup, or any database of FedLens")],
     db: Database = None,
 ) -> int:
-    """Put a backup in the place of the database; what was there is kept in a file beside it."""
+    """Put a backup in the place of the database.
+
+    What was there is kept in a file beside it.
+    """
     from fedcore.paths import user_path
     from fedcore.store import Store
     from fedcore.store.integrity import backup as backups

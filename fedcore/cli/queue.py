@@ -41,7 +41,7 @@ def worker(
         typer.Option(
             "--on-finish",
             metavar="COMMAND|URL",
-            help="Told when the last run of an experiment has ended (default: FEDLENS_ON_FINISH, if set)",
+            help="Program or address to tell when an experiment has ended (default: FEDLENS_ON_FINISH)",
         ),
     ] = None,
     db: Database = None,
@@ -68,7 +68,7 @@ def queue(
     ] = None,
     db: Database = None,
 ) -> int:
-    """List the queued runs in the order in which they will start, or move some of them."""
+    """List the queued runs in their order, or move some of them."""
     from fedcore.store import Store, database
 
     path = database.resolve(db)

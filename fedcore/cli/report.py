@@ -40,7 +40,10 @@ def report(
     where: Where = "",
     db: Database = None,
 ) -> int:
-    """Write a report that opens in a browser without FedLens: table, heatmaps, curves, configs."""
+    """Write a comparison as one HTML file, or a folder for a paper.
+
+    The file opens in any browser, without FedLens: tables, heatmaps, curves, configs.
+    """
     from fedcore.reports.content import Choice, read_report
     from fedcore.reports.folder import report_files, write_folder
     from fedcore.reports.page import report_html

@@ -14,7 +14,7 @@ from fedcore.errors import FedLensError, first_line
 
 AUTO = "auto"
 """The address of the cluster that runs on this machine already."""
-HOW_TO_INSTALL = 'pip install "ray[default]"'
+HOW_TO_INSTALL = 'pip install "ray[default]>=2.52,<3"'
 SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",

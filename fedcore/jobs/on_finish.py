@@ -51,7 +51,7 @@ class FinishWatch:
             try:
                 content = finished(self._store, number)
             except FedLensError as error:  # deleted in the meantime, say
-                logger.warning("the end of experiment %d could not be told: %s", number, error)
+                logger.warning("the end of experiment %d could not be reported: %s", number, error)
                 continue
             self._turns.submit(self._tell, number, content)
         self._active = active
@@ -60,9 +60,9 @@ class FinishWatch:
         try:
             self._send(json.dumps(content).encode())
         except Exception as error:  # noqa: BLE001 - whatever goes wrong there, the queue goes on
-            logger.warning("the end of experiment %d could not be told: %s", number, first_line(error))
+            logger.warning("the end of experiment %d could not be reported: %s", number, first_line(error))
         else:
-            logger.info("the end of experiment %d was told", number)
+            logger.info("the end of experiment %d was reported", number)
 
 
 def finished(store: Store, experiment_id: int) -> dict[str, Any]:

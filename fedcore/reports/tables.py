@@ -138,7 +138,7 @@ def _summary_notes(report: Report, section: Section) -> list[str]:
         "mean ± sample standard deviation over seeds" if several else "one seed, so no standard deviation"
     )
     notes = [f"Test accuracy, {spread}; reported round: {RULES[report.comparison.rule]}."]
-    notes.append("Bold: best; underlined: second best. A cell's seeds and reasons show under the pointer.")
+    notes.append("Bold: best; underlined: second best. Hover over a cell for its seeds and reasons.")
     notes += [f"{METRIC_HEADINGS[m]}: {METRIC_HELP[m]}." for m in section.metrics]
     if section.baseline is not None:
         notes.append(
@@ -261,7 +261,10 @@ def notices(report: Report) -> list[str]:
     by_text = group_by(said, lambda pair: pair[0])
     return [
         *report.comparison.notes,
-        *(f"Run {_ranges([run for _, run in same])}: {text}" for text, same in by_text.items()),
+        *(
+            f"Run{'s' * (len(same) > 1)} {_ranges([run for _, run in same])}: {text}"
+            for text, same in by_text.items()
+        ),
     ]
 
 

@@ -110,7 +110,7 @@ def _choices(
             "Filter", key="where", bind="query-params", placeholder="method = fedot and alpha < 0.5",
             help="Keeps the runs that meet these words: fields of a run or its config (the end of a name is "
             "enough), one of `=` `!=` `<` `<=` `>` `>=` `contains` `in (…)`, and a value; joined by `and`, "
-            "`or`, `not` and brackets. Accuracies are no fields: that would choose runs by their result.",
+            "`or`, `not` and brackets. Accuracies are not fields: that would choose runs by their result.",
         )  # fmt: skip
     shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
     with places[1]:

@@ -74,7 +74,7 @@ def draw(
     st.caption(
         f"Test accuracy, {spread}; reported round: {RULES[compared.rule]}. **Bold**: best; underlined: "
         "second best; rows of one seed are not marked beside rows of several. Click a number for its runs, "
-        "a heading to sort; a heading says what it means when the pointer rests on it."
+        "or a heading to sort; hover over a heading for its meaning."
     )
     if baseline is not None:
         st.caption(f"\\* significant at 5 %: {TESTS[test]}, two-sided, Holm-corrected.")
@@ -314,5 +314,5 @@ def sources(compared: Comparison) -> None:
     with box:
         st.html(markup.table_html(header, rows, "Runs behind the numbers"))
         st.caption("The run's page has the config file that the command needs.")
-        st.markdown("**Stars, tags and notes**")
+        st.markdown("**Star, tags and notes**")
         marks.editor([v.run for group in compared.groups for v in group.runs])

@@ -29,7 +29,7 @@ def draw(store: Store, compared: Comparison) -> None:
     """Let the reader choose two runs, and draw them beside each other."""
     sides = {_title(g, r): (g, r) for g in compared.groups for r in g.runs}
     if len(sides) < 2:
-        st.info("There is one run only; two can be set beside each other.", icon=":material/compare_arrows:")
+        st.info("There is one run only; this tab compares two.", icon=":material/compare_arrows:")
         return
     names = list(sides)
     left, right = st.columns(2)
@@ -97,7 +97,7 @@ def _config(store: Store, a: Side, b: Side) -> None:
         if surroundings[0].get(name) != surroundings[1].get(name)
     ]
     if not rows:
-        st.caption("Nothing: they are the same run, repeated.")
+        st.caption("Nothing: one run repeats the other.")
         return
     header = [("Field", "name"), (_name(a), "wide"), (_name(b), "wide")]
     st.html(markup.table_html(header, rows, "What differs between the runs"))

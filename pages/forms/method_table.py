@@ -29,14 +29,14 @@ def draw(entries: Sequence[MethodDraft], known: Mapping[str, type[Method]]) -> N
     shown = [(entry, known[entry.name]) for entry in entries if entry.name in known]
     if is_drawn(entries) and shown:
         st.html(table_html(shown))
-        st.caption("\\* differs from the paper; the paper's value appears under the pointer.")
+        st.caption("\\* differs from the paper; hover over it for the paper's value.")
 
 
 def table_html(entries: Sequence[tuple[MethodDraft, type[Method]]]) -> str:
     """Return a row per method: the shared fields, then some of its own."""
     trained = [e.name for e, method in entries if "lr" in method.Config.model_fields] or [entries[0][0].name]
     titles = [field_title(f"methods.{trained[0]}.{name}") for name in SHARED]
-    header = [("Method", "wide"), *((title, "") for title in titles), ("Its own", "prose")]
+    header = [("Method", "wide"), *((title, "") for title in titles), ("Of this method only", "prose")]
     return markup.table_html(header, [_row(*entry) for entry in entries], "Hyper-parameters of the methods")
 
 

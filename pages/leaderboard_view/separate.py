@@ -24,10 +24,12 @@ def draw(store: Store, board: Board) -> None:
     names = {g.key: g.label for g in board.rows}
     first, second = _neighbours(board)
     left, right = st.columns(2)
-    one = left.selectbox("Row", list(names), index=first, format_func=names.__getitem__, key="separate_one")
+    one = left.selectbox(
+        "One row", list(names), index=first, format_func=names.__getitem__, key="separate_one"
+    )
     rest = [key for key in names if key != one]
     two = right.selectbox(
-        "From", rest, index=max(0, min(second - 1, len(rest) - 1)), format_func=names.__getitem__,
+        "The other", rest, index=max(0, min(second - 1, len(rest) - 1)), format_func=names.__getitem__,
         key="separate_two",
     )  # fmt: skip
     by_key = {g.key: g for g in board.rows}
@@ -70,7 +72,7 @@ def _sentence(a: Group, b: Group, seen: Separation | None, pairs: int) -> str:
     doubt = doubt if seen.cautious is None else f"up to {seen.cautious - seen.have}"
     return (
         f"{seeds} would separate {names} with a power of {POWER:.0%}, if they go on as measured: {measured}. "
-        f"A spread measured on {seen.have} seeds may be too small by chance: {doubt} then."
+        f"A spread measured on {seen.have} seeds may be too small by chance: {doubt} may then be needed."
     )
 
 
@@ -97,7 +99,7 @@ def _queue(store: Store, a: Group, b: Group, total: int) -> None:
         st.info("The runs that these seeds need are queued or running already.", icon=":material/hourglass:")
         return
     time = forecast.seconds(forecast.precedents(store.path), runs)
-    about = f", about {duration(time)} of training" if time else ""
+    about = f", about {duration(time)} in all" if time else ""
     label = f"Queue {'this run' if len(runs) == 1 else f'these {len(runs)} runs'}"
     if st.button(label, type="primary", icon=":material/playlist_add:", disabled=not session.writable()):
         for experiment, configs in plans:

@@ -28,7 +28,7 @@ export default function ({ data, parentElement }) {
     const asked = sessionStorage.getItem(ASKED) === "yes" && possible && Notification.permission === "granted";
     button.hidden = !possible || ended;
     button.disabled = asked || (possible && Notification.permission === "denied");
-    button.textContent = asked ? "Will notify" : button.disabled ? "Notifications are blocked" : "Notify me";
+    button.textContent = asked ? "You will be notified" : button.disabled ? "Notifications are blocked" : "Notify me";
     button.title = button.disabled && !asked ? "Allow them for this address in the browser's settings" : "";
   }
 

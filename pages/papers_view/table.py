@@ -138,7 +138,7 @@ def cost_line(cell: CellStanding, seconds: float | None) -> str:
     if cell.gap_text:
         return cell.gap_text
     if cell.standing in ("can be run", "needs weights") and not cell.active:
-        return cost_text(seconds)
+        return _time_alone(seconds)
     return ""
 
 
@@ -156,7 +156,7 @@ def spoken(cell: CellStanding, seconds: float | None) -> str:
     if cell.reason:
         return cell.reason
     lacking = "; ".join(f"this machine lacks {lack.text}" for lack in cell.lacks)
-    needed = f"needs {runs_text(len(cell.missing))}, {cost_text(seconds)}"
+    needed = f"needs {runs_text(len(cell.missing))}, {_time_alone(seconds)}"
     return "; ".join(filter(None, (lacking, needed)))
 
 
@@ -175,5 +175,10 @@ def runs_text(count: int) -> str:
 
 
 def cost_text(seconds: float | None) -> str:
-    """Return a time in words, or that this machine has not measured it."""
-    return "not measured yet" if seconds is None else f"about {duration(seconds)}"
+    """Return a time in words, or that it is unknown, since this machine has not measured it."""
+    return "unknown" if seconds is None else f"about {duration(seconds)}"
+
+
+def _time_alone(seconds: float | None) -> str:
+    """Return a time in words where nothing else says that it is one."""
+    return f"{'time ' * (seconds is None)}{cost_text(seconds)}"

@@ -17,7 +17,7 @@ POLL_SECONDS = 3
 HEADER = [
     ("Node", "name"),
     ("Device", "wide"),
-    ("Memory, GB", "num"),
+    ("Memory, GiB", "num"),
     ("Load", "num"),
     ("Runs now", "prose"),
     ("State", "prose"),

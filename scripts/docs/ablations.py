@@ -74,7 +74,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
 COLUMNS = {
     "fedot": (
         Column("largest condition number", "condition_number", 2, "high"),
-        Column("gradient conflict", "gradient_conflict", 2),
+        Column("cosine of updates", "gradient_conflict", 2),
     ),
     "sdfed": (Column("subspace overlap", "subspace_overlap", 2),),
     "fedalign": (

@@ -33,7 +33,7 @@ def test_headings_sort_and_a_star_is_given(filled_server: Server, new_page: NewP
     assert tabs["y"] - controls["y"] <= 170, "two rows of controls, with the gaps above and below them"
     run = next(r for g in compare(store, [1]).groups for r in g.runs).run
     page.goto(f"{filled_server.url}/run?id={run.id}")
-    page.get_by_role("button", name="Star, tags, notes").click()
+    page.get_by_role("button", name="Star, tags and notes").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("switch", name="Star").or_(dialog.get_by_text("Star", exact=True)).last.click()
     settle(page)

@@ -289,7 +289,7 @@ def test_the_tab_says_how_far_it_is_and_notifies_who_has_asked(server: Server, n
     page.wait_for_function("document.title === '0/1 running - FedLens'")
     assert page.evaluate("Notification.permission") == "default", "asked for by a click only"
     page.get_by_role("button", name="Notify me").click()
-    expect(page.get_by_role("button", name="Will notify")).to_be_disabled()
+    expect(page.get_by_role("button", name="You will be notified")).to_be_disabled()
     run.finish()
     page.wait_for_function("document.title === 'done - FedLens'")
     page.wait_for_function("window.told.length")

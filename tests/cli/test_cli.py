@@ -88,6 +88,15 @@ def test_every_command_has_a_help(name, capsys):
     assert f"Usage: fedlens {name}" in out and "--debug" in out and "--methods" in out
 
 
+def test_the_list_of_commands_cuts_no_sentence_off(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("--help") == 0
+    out = capsys.readouterr().out
+    assert "\n  report " in out
+    listed = out.partition("Commands:")[2]
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
 def test_the_version_names_the_libraries(capsys):
     assert run("--version") == 0
     assert re.match(r"FedLens \d+\.\d+\.\d+ \(Python [\d.]+, torch ", capsys.readouterr().out)

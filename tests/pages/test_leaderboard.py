@@ -38,7 +38,7 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
     ]
     assert f"**{made.finding}**" in [m.value.replace("\\", "") for m in app.markdown]
     assert len(app.get("plotly_chart")) == 1
-    costs = {r[1]: float(r[head.index("MB")]) for r in rows}
+    costs = {r[1]: float(r[head.index("Traffic, MB")]) for r in rows}
     cheapest = min(costs, key=costs.__getitem__)
     least = min(c.megabytes for c in row_costs(store, made.comparison, setting.key))
     app = app.select_slider[0].set_value(round(least, 3)).run()
@@ -52,9 +52,9 @@ def test_ranks_are_those_of_the_results_and_a_budget_says_what_fits(
 def test_the_button_queues_the_runs_that_it_names(open_page: Opened, tmp_path: Path) -> None:
     store = filled(tmp_path / "runs.db")
     app = open_page("leaderboard")
-    one = next(s for s in app.selectbox if s.label == "Row")
+    one = next(s for s in app.selectbox if s.label == "One row")
     app = one.select("FedAlign").run()
-    other = next(s for s in app.selectbox if s.label == "From")
+    other = next(s for s in app.selectbox if s.label == "The other")
     app = other.select("FedOT").run()
     app = next(n for n in app.number_input if n.label.startswith("Seeds in common")).set_value(4).run()
     said = [c.value for c in app.caption if "FedAlign on seed" in c.value]

@@ -99,7 +99,7 @@ Kept below.
 """.replace(
     "HEADER",
     "| variant | accuracy | difference (95 % interval) | could have seen | seeds for half a point "
-    "| largest condition number | gradient conflict | n |\n| --- | --- | --- | --- | --- | --- | --- | --- |",
+    "| largest condition number | cosine of updates | n |\n| --- | --- | --- | --- | --- | --- | --- | --- |",
 )
 """Client 1 of FedOT has 20, 30 and 40 of 100, that of FedOT, linear 26, 38 and 50; client 2 has 80 always."""
 

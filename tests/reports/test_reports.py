@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import xml.etree.ElementTree as ET
 import zipfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -259,6 +260,13 @@ def test_what_cannot_be_reported_is_said(filled: Path) -> None:
         content(filled, baseline="nobody")
     with pytest.raises(FedLensError, match="no row has the metric 'generalisation'"):
         content(filled, metric="generalisation")
+
+
+def test_a_notice_of_several_runs_names_them_in_the_plural(filled: Path) -> None:
+    report = content(filled)
+    noted = [replace(run, notices=[{"message": "same for all"}]) for run in report.runs[:2]]
+    assert "Runs 1 to 2: same for all" in notices(replace(report, runs=tuple(noted)))
+    assert "Run 1: same for all" in notices(replace(report, runs=tuple(noted[:1])))
 
 
 def test_a_report_says_which_runs_did_not_finish(filled: Path) -> None:
