@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import streamlit as st
@@ -28,6 +29,7 @@ from fedcore.results.runs import progress
 from fedcore.results.runs.progress import Snapshot
 from fedcore.store import ExperimentRow, Store
 from pages.live_view import chart as live_chart
+from pages.live_view import choice as live_choice
 from pages.live_view import clock as live_clock
 from pages.live_view import controls as live_controls
 from pages.live_view import notice
@@ -42,6 +44,8 @@ SHOWN_SECONDS = 0.4  # that a drawing stays at least
 REDRAW_SECONDS = 5
 EARLY_DRAWS = 4
 CHART_COLUMNS, CHART_HEIGHT = 3, 330
+MANY_LINES = 12  # more of them in one chart need the width of the page
+MANY_RUNS = 15  # the table of more runs scrolls, those that train first
 CAPTIONS = {
     "held_out": "Each row is the run that held out its domain. On the diagonal, in bold: the global model on "
     "the held-out domain (G). Elsewhere: the own models of each remaining domain on that domain (P).",
@@ -51,10 +55,16 @@ ABOUT_HELPS = (
     "An arrow runs from a client to the one on whose test samples its model gains most over that client's "
     "own start (the first evaluated round); a red one to whom it harms most. Its width is the gain or loss."
 )
+ABOUT_SEEDS = (
+    "Heatmaps: mean over the seeds. Lines: mean over the seeds that have reached a round; band: one sample "
+    "standard deviation over them. Hover over a round that only some seeds have reached for their number."
+)
 # Streamlit fades what a tick draws again: needless here, and paid for by the browser.
 NO_FADE = """<style>
 .st-key-live_watch .stElementContainer { opacity: 1 !important; transition: none !important; }
 .st-key-live_watch .fl-strip { margin-bottom: 1rem; }
+.st-key-live_watch .fl-many > .fl-scroll { max-height: 20rem; overflow-y: auto; }
+.st-key-live_watch .fl-many p { margin: 0.4rem 0 1rem; font-size: 0.9rem; }
 </style>"""
 Schedule = tuple[str, float, float | None]  # as ``live_clock.rerun_on_change`` takes it
 Flags = tuple[bool, bool, bool, int]
@@ -79,7 +89,7 @@ def grid(store: Store, token: Snapshot, settings: Settings) -> tuple[Chart, byte
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=64, show_spinner=False)
 def lines(
-    store: Store, token: Snapshot, what: str, split: int, point: int, theme: Theme
+    store: Store, token: Snapshot, what: str, split: int, point: int, theme: Theme, over_seeds: bool
 ) -> tuple[Chart, bytes | None, dict[str, Sequence[object]], str]:
     """Return one chart of curves of a snapshot, with its table and the note below it."""
     until = {t[0]: t[1] for t in token}
@@ -94,7 +104,10 @@ def lines(
         known = diagnostics.recorded_charts(store, store.runs.get(until))
         chosen = next((c for c in known if c.key == what), None) or diagnostics.default_chart(what)
         series = diagnostics.diagnostic_series(store, until, chosen)
-        title, note, per_cent = chosen.heading, diagnostics.chart_note(chosen, series), chosen.unit == "%"
+        title, per_cent = chosen.heading, chosen.unit == "%"
+        note = chosen.explanation if over_seeds else diagnostics.chart_note(chosen, series)
+    if over_seeds:
+        series = curves.lines_over_seeds(series)
     chart = line_chart(series, theme, "Round", "", per_cent=per_cent, height=CHART_HEIGHT, name=title)
     content = live_chart.payload(chart, f"{list(until)} {what}")
     return chart, content, dict(series_table(series, "round")), note
@@ -131,6 +144,11 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
     """Return the progress of every run as an HTML table."""
     rows = []
     names = curves.run_labels(p.run for p in shown)
+    if len({p.run.seed for p in shown}) > 1:
+        names = {p.run.id: f"{names[p.run.id]}, seed {p.run.seed}" for p in shown}
+    many = len(shown) > MANY_RUNS
+    if many:
+        shown = sorted(shown, key=lambda p: p.run.state not in ("running", "stopping"))
     for p in shown:
         r = p.run
         colour = theme.colour(r.method)
@@ -156,7 +174,11 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
         )
     header = [("Status", ""), ("Method", "wide"), ("Progress", ""), ("Round", "num"), ("Accuracy, %", "num")]
     header += [("Worst client, %", "num"), ("Up, MB", "num"), ("Down, MB", "num"), ("", "prose")]
-    return markup.table_html(header, rows, "Progress of the runs")
+    table = markup.table_html(header, rows, "Progress of the runs")
+    if not many:
+        return table
+    about = markup.faint(f"{len(shown)} runs, those that train first; scroll for the others")
+    return f'<div class="fl-many">{table}<p>{about}</p></div>'
 
 
 def poll_seconds(shown: list[progress.RunProgress]) -> float:
@@ -239,12 +261,15 @@ def draw_all(shown: Snapshot, settings: Settings) -> None:
                 on_click=fit_colours,
             )
     columns: list[DeltaGenerator] = []
+    in_a_row = 1 if settings.lines > MANY_LINES else CHART_COLUMNS
     for i, name in enumerate(settings.charts):
-        if i % CHART_COLUMNS == 0:
+        if i % in_a_row == 0:
             left = len(settings.charts) - i
-            columns = st.columns(min(CHART_COLUMNS, max(left, 2 if i == 0 else CHART_COLUMNS)))
-        with columns[i % CHART_COLUMNS]:
+            columns = st.columns(min(in_a_row, max(left, 2 if i == 0 else in_a_row)))
+        with columns[i % in_a_row]:
             draw_lines(shown, name, settings)
+    if settings.over_seeds:
+        st.caption(ABOUT_SEEDS)
 
 
 def fit_colours() -> None:
@@ -255,7 +280,8 @@ def fit_colours() -> None:
 
 def draw_lines(shown: Snapshot, name: str, settings: Settings) -> None:
     """Draw one chart of curves, or its table."""
-    chart, content, table, note = lines(store, shown, name, settings.split, settings.point, settings.theme)
+    drawn = lines(store, shown, name, settings.split, settings.point, settings.theme, settings.over_seeds)
+    chart, content, table, note = drawn
     if st.session_state.get("as_tables"):
         st.markdown(f"**{markup.md(CHARTS.get(name, name))}**")
         st.dataframe(table, hide_index=True, key=f"live_{name}_table")
@@ -281,10 +307,10 @@ def page() -> None:
     live_chart.fetch()
     st.title("Live")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        experiment = live_controls.choose()
-        runs = live_controls.choose_variant(experiment) if experiment else []
+        experiment = live_choice.choose()
+        runs = live_choice.choose_variant(experiment) if experiment else []
     if experiment is None:
-        live_controls.no_experiment()
+        live_choice.no_experiment()
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         live_controls.buttons(experiment)
@@ -298,7 +324,9 @@ def page() -> None:
         charts.table_switch()
         notice.draw(experiment)
     if settings.view == "held_out":
-        runs = [r for r in experiment.runs if r.seed == runs[0].seed]
+        seeds = {r.seed for r in runs}
+        runs = [r for r in experiment.runs if r.seed in seeds]
+        settings = replace(settings, lines=live_controls.count_lines(runs))
     tick([r.id for r in runs], experiment.id, settings, button_flags(experiment), paused)
     live_controls.log(runs)
 

@@ -205,7 +205,10 @@ def _hover_texts(s: Series, digits: str) -> list[str]:
     """Return the range or spread of each value, which follows the value in the hover text."""
     if s.low:
         return [f" ({low:{digits}} to {high:{digits}})" for low, high in zip(s.low, s.high, strict=True)]
-    return [f" ± {d:.1f}" if d is not None else "" for d in s.std]
+    spreads = [f" ± {d:.1f}" if d is not None else "" for d in s.std]
+    if not s.counts:
+        return spreads
+    return [f"{text} (n = {n} of {s.n})" for text, n in zip(spreads, s.counts, strict=True)]
 
 
 def _last_values(series: Sequence[Series], y_title: str, unit: str) -> str:
@@ -237,6 +240,8 @@ def series_table(
     }
     if any(d is not None for s in series for d in s.std):
         table[spread] = [_rounded(s.std[i]) for s, i in rows]
+    if any(s.counts for s in series):
+        table["seeds"] = [s.counts[i] if s.counts else s.n for s, i in rows]
     if any(s.smooth for s in series):
         table["smoothed"] = [_rounded(s.smooth[i]) if s.smooth else None for s, i in rows]
     if any(s.low for s in series):

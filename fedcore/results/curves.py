@@ -38,6 +38,7 @@ class Series:
         std: spread over seeds at each x; None if there is one seed.
         n: number of seeds.
         low, high: minimum and maximum of the clients whose mean y is; empty where y is no such mean.
+        counts: number of seeds at each x where it differs from ``n``; empty: n everywhere.
         smooth: y smoothed, drawn before the faint raw line; empty: not smoothed.
     """
 
@@ -50,6 +51,7 @@ class Series:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     smooth: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 def show_ranges(series: Sequence[Series]) -> bool:
@@ -118,6 +120,36 @@ def _series_per_run(store: Store, until: Until, values: ByRound) -> list[Series]
             x, y = zip(*shown, strict=True)
             lines.append(Series(labels[run.id], run.method, tuple(x), tuple(y), (None,) * len(x), 1))
     return lines
+
+
+def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
+    """Return a line per label: the mean at each x over the seeds that have reached it, and their spread.
+
+    ``mean_curves`` averages where all seeds have values; while runs train, that would be the first rounds.
+
+    Args:
+        lines: a line per run, those of one label differing in their seeds.
+    """
+    means = []
+    for (label, method), same in group_by(lines, lambda s: (s.label, s.method)).items():
+        if len(same) == 1:
+            means += same
+            continue
+        values = group_by((pair for s in same for pair in zip(s.x, s.y, strict=True)), lambda pair: pair[0])
+        found = [(x, stat) for x in sorted(values) if (stat := spread(y for _, y in values[x])) is not None]
+        counts = tuple(stat.n for _, stat in found)
+        means.append(
+            Series(
+                label,
+                method,
+                tuple(x for x, _ in found),
+                tuple(stat.mean for _, stat in found),
+                tuple(stat.std for _, stat in found),
+                len(same),
+                counts=counts if set(counts) != {len(same)} else (),
+            )
+        )
+    return means
 
 
 def mean_curves(

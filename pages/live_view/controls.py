@@ -1,4 +1,4 @@
-"""The controls of the page Live: the choice of runs and charts, stop and resume, and the log."""
+"""The controls of the page Live: the choice of charts, stop and resume, and the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedcore.results.panels.order import ORDERS, Order
 from fedcore.results.panels.runs import VIEWS, View, default_view
 from fedcore.results.runs import progress
 from fedcore.store import AFTER_AGGREGATION, BEFORE_AGGREGATION, ExperimentRow, RunRow
-from pages.widgets import demo, markup, session, viewport
+from pages.widgets import markup, session, viewport
 
 SPLITS = {TEST: "test samples", VALIDATION: "validation samples"}
 POINTS = {AFTER_AGGREGATION: "after aggregation", BEFORE_AGGREGATION: "before aggregation (own samples only)"}
@@ -34,7 +34,14 @@ RESUMABLE = frozenset({"stopped", "interrupted", "failed"})
 
 @dataclass(frozen=True)
 class Settings:
-    """The reader's choices for the charts. until: the round to show, None for the newest. width: pixels."""
+    """The reader's choices for the charts.
+
+    Attributes:
+        until: the round to show, None for the newest.
+        width: pixels.
+        over_seeds: whether several seeds are shown, as their mean.
+        lines: number of lines in a chart, one per method and held-out domain.
+    """
 
     view: View
     split: int
@@ -46,72 +53,8 @@ class Settings:
     until: int | None
     theme: Theme
     width: int
-
-
-def choose() -> ExperimentRow | None:
-    """Let the reader choose an experiment; the URL's is chosen first, else a running one, else the newest.
-
-    None where there is none, or none of the URL's: another must not pass for one that was deleted.
-    """
-    asked = st.query_params.get_all("id")
-    every = session.store().experiments.all(include_archived=True)
-    # an archived one opens by its link
-    known = {e.id: e for e in every if not e.archived or str(e.id) in asked}
-    if not known:
-        return None
-    if asked and not any(str(i) in asked for i in known):
-        st.session_state["live_choice"] = None
-    else:
-        busy = [i for i, e in known.items() if any(not r.ended for r in e.runs)]
-        chosen = session.ids_in_url("id", known, [(busy or list(known))[0]])
-        st.session_state["live_choice"] = chosen[0]
-    st.selectbox(
-        "Experiment",
-        list(known),
-        format_func=lambda i: f"{known[i].name} (no. {i})",  # of two alike Streamlit would choose the last
-        key="live_choice",
-        placeholder="Choose an experiment",
-        on_change=lambda: session.remember_ids("id", [st.session_state["live_choice"]]),
-    )
-    return known.get(st.session_state["live_choice"])
-
-
-def no_experiment() -> None:
-    """Say that there is no experiment to watch."""
-    gone = st.query_params.get("id")
-    if gone:
-        st.info(
-            f"There is no experiment {markup.md(gone[:20])} here; it may have been deleted.",
-            icon=":material/search_off:",
-        )
-        if st.button("Experiments", icon=":material/arrow_back:"):
-            st.switch_page("pages/experiments.py", query_params={})
-        return
-    st.info(
-        "No experiment has been started yet. Launched runs appear here while they train.",
-        icon=":material/monitoring:",
-    )
-    with st.container(horizontal=True):
-        demo.buttons()
-
-
-def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
-    """Return the runs of one seed and held-out domain: a panel for each method."""
-    variants = list(dict.fromkeys((r.seed, r.held_out) for r in experiment.runs))
-    if len(variants) <= 1:
-        return list(experiment.runs)
-    texts = [f"seed {seed}" + (f", without {out}" if out else "") for seed, out in variants]
-    busy = [(r.seed, r.held_out) for r in experiment.runs if r.state in ("running", "stopping")]
-    held_out = any(out for _, out in variants)
-    chosen = st.selectbox(
-        "Seed and held-out domain" if held_out else "Seed",
-        texts,
-        index=variants.index((busy or variants)[0]),
-        key=f"live_variant_{experiment.id}",
-        bind="query-params",
-    )
-    seed, out = variants[texts.index(chosen)]
-    return [r for r in experiment.runs if (r.seed, r.held_out) == (seed, out)]
+    over_seeds: bool
+    lines: int
 
 
 def choose_settings(runs: list[RunRow]) -> Settings:
@@ -158,7 +101,8 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         )
     if not charts:
         charts = ["personal", "loss", *(c.key for c in diagnostics.default_charts(described))]
-    in_a_row = _columns(len(runs)) if columns == AUTOMATIC else int(columns)
+    panels = {(r.label, r.group_hash, None if view == "held_out" else r.held_out) for r in runs}
+    in_a_row = _columns(len(panels)) if columns == AUTOMATIC else int(columns)
     until = _until(runs, split, point)
     return Settings(
         view=view,
@@ -171,7 +115,14 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         until=until,
         theme=session.theme(),
         width=session.figure_width(),
+        over_seeds=len({r.seed for r in runs}) > 1,
+        lines=count_lines(runs),
     )
+
+
+def count_lines(runs: list[RunRow]) -> int:
+    """Return the number of lines in a chart of runs: one per method and held-out domain."""
+    return len({(r.label, r.group_hash, r.held_out) for r in runs})
 
 
 def _columns(panels_: int) -> int:
@@ -197,7 +148,11 @@ def _view(runs: list[RunRow]) -> View:
         key="live_view",
         bind="query-params",
     )
-    return default_view(max(map(len, clients), default=0)) if chosen == AUTOMATIC else chosen
+    if chosen != AUTOMATIC:
+        return chosen
+    if len({r.held_out for r in runs}) > 1:
+        return "held_out"
+    return default_view(max(map(len, clients), default=0))
 
 
 def _until(runs: list[RunRow], split: int, point: int) -> int | None:

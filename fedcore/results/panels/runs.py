@@ -9,6 +9,7 @@ from fedcore.data.split_codes import TEST
 from fedcore.engine.events import FULL_MATRIX_CLIENTS, MAX_EVALUATED_CLIENTS
 from fedcore.methods.presentation import MatrixChart
 from fedcore.results import diagnostics
+from fedcore.results.curves import run_labels
 from fedcore.results.panels.helps import gains_panel
 from fedcore.results.panels.panel import (
     Panel,
@@ -21,6 +22,7 @@ from fedcore.results.panels.panel import (
     share_arrays,
     shares_by_domain,
 )
+from fedcore.results.panels.seeds import mean_over_seeds
 from fedcore.results.statistics import group_by
 from fedcore.store import AFTER_AGGREGATION, EntityRow, RunRow, Store
 
@@ -55,7 +57,9 @@ def run_panels(
     stage: int = AFTER_AGGREGATION,
     until: Mapping[int, int] | None = None,
 ) -> list[Panel]:
-    """Return a panel per run; of held-out domains one per method, of a recorded matrix only where it exists.
+    """Return a panel per method and held-out domain, the mean over the seeds where runs have several.
+
+    Of the view of held-out domains it is one per method; of a recorded matrix only runs that have it.
 
     Args:
         until: run -> the last round to be shown; default: all.
@@ -63,10 +67,46 @@ def run_panels(
     until = until or {}
     if view not in VIEWS:
         runs = [r for r in runs if view in store.diagnostics.names(r.id)] or runs
-    if view != "held_out":
-        return [run_panel(store, r, view, split, stage, until.get(r.id)) for r in runs]
-    methods = group_by((r for r in runs if r.held_out is not None), lambda r: (r.label, r.group_hash))
-    return [_held_out_panel(store, same, split, stage, until) for same in methods.values()]
+    labels = run_labels(runs)
+    if view == "held_out":
+        runs, labels = [r for r in runs if r.held_out is not None], {r.id: r.label for r in runs}
+    panels = []
+    for (label, _), same in group_by(runs, lambda r: (labels[r.id], r.group_hash)).items():
+        seeds = group_by((replace(r, label=label) for r in same), lambda r: r.seed)
+        each = [
+            panel
+            for runs_of_seed in seeds.values()
+            for panel in (
+                [_held_out_panel(store, runs_of_seed, split, stage, until)]
+                if view == "held_out"
+                else [run_panel(store, r, view, split, stage, until.get(r.id)) for r in runs_of_seed]
+            )
+        ]
+        if len(seeds) == 1:
+            panels += each
+        else:
+            rounds = _last_rounds(store, same, split, stage, until)
+            begun = len({r.seed for r in same if rounds[r.id]})
+            text = f"{begun} seeds, {_range_of_rounds(rounds)}" if begun > 1 else _range_of_rounds(rounds)
+            panels.append(mean_over_seeds(each, f"{label}: {text}"))
+    return panels
+
+
+def _last_rounds(
+    store: Store, runs: Sequence[RunRow], split: int, stage: int, until: Mapping[int, int]
+) -> dict[int, list[int]]:
+    """Return the last evaluated round of each run up to ``until``, in a list that may be empty."""
+    last = {}
+    for run in runs:
+        rounds = store.rounds.evaluated(run.id, split, stage)
+        last[run.id] = [r for r in rounds if r <= until.get(run.id, r)][-1:]
+    return last
+
+
+def _range_of_rounds(last: Mapping[int, Sequence[int]]) -> str:
+    """Return ``round 3 to 7`` for the last rounds of some runs."""
+    shown = sorted({r for rounds in last.values() for r in rounds})
+    return "round " + " to ".join(map(str, dict.fromkeys([shown[0], shown[-1]]))) if shown else "no round yet"
 
 
 def run_panel(
@@ -156,10 +196,7 @@ def _held_out_panel(
     store: Store, runs: Sequence[RunRow], split: int, stage: int, until: Mapping[int, int]
 ) -> Panel:
     """Return the panel of held-out domains by domains of one method, a row per run at its last round."""
-    last = {}
-    for run in runs:
-        rounds = store.rounds.evaluated(run.id, split, stage)
-        last[run.id] = [r for r in rounds if r <= until.get(run.id, r)][-1:]
+    last = _last_rounds(store, runs, split, stage, until)
     cells = group_by(store.cells.own_and_domains(last, split, stage), lambda c: c.run_id)
     shares = {
         (run.held_out or "", domain): share
@@ -168,9 +205,7 @@ def _held_out_panel(
     }
     names = domain_names(e for run in runs for e in store.cells.entities(run.id))
     held_out = [n for n in names if n in {r.held_out for r in runs}]
-    shown = sorted({r for rounds in last.values() for r in rounds})
-    text = "round " + " to ".join(map(str, dict.fromkeys([shown[0], shown[-1]]))) if shown else "no round yet"
     return panel_of_shares(
-        f"{runs[0].label}: {text}", runs[0].method, held_out if shares else [], names, shares,
-        row_title="held out", column_title="domain",
+        f"{runs[0].label}: {_range_of_rounds(last)}", runs[0].method, held_out if shares else [], names,
+        shares, row_title="held out", column_title="domain",
     )  # fmt: skip
