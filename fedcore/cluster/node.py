@@ -40,11 +40,13 @@ class NodeReport:
     Attributes:
         versions: of FedLens, Python and the packages that compute a run's numbers.
         missing: those of the asked folders that it cannot read.
+        readable: those that it can.
     """
 
     devices: tuple[Device, ...]
     versions: dict[str, str]
     missing: tuple[str, ...]
+    readable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,13 @@ def report(folders: tuple[str, ...] = (), working_folder: str = "") -> NodeRepor
     """Describe this node.
 
     Args:
-        folders: of data sets; the report names those that this node cannot read.
+        folders: of data sets; the report says which of them this node can read.
         working_folder: the supervisor's, where relative paths begin.
     """
     paths = {f: Path(working_folder) / Path(f).expanduser() for f in folders}
-    missing = tuple(f for f, path in paths.items() if not os.access(path, os.R_OK | os.X_OK))
-    return NodeReport(tuple(devices.list_devices()), versions(), missing)
+    readable = tuple(f for f, path in paths.items() if os.access(path, os.R_OK | os.X_OK))
+    missing = tuple(f for f in paths if f not in readable)
+    return NodeReport(tuple(devices.list_devices()), versions(), missing, readable)
 
 
 def train(order: Order, checkpoint: list[tuple[str, np.ndarray]] | None = None) -> Iterator[Sent | Failed]:

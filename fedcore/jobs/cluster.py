@@ -82,7 +82,10 @@ class ClusterLanes:
         return (*self.lanes(), TASK_LANE)
 
     def claim(self, store: Store, lane: str, running: int) -> Claim | None:
-        """Claim the next run that the node can do: the folder of its data is there, and memory for it."""
+        """Claim the next run that the node can do: it has seen the folder of its data, and has memory for it.
+
+        A run whose folder no report has been asked for yet waits for the next report.
+        """
         if lane == TASK_LANE:
             return claim_next(store, lane, running, None)
         found = self.lanes().get(lane)
@@ -92,10 +95,10 @@ class ClusterLanes:
         if running >= found.capacity(store.queue.slots()):
             return None
         accepts = self._accepts(found, state)
-        waiting = store.jobs.next_run(accepts, state.report.missing)
+        waiting = store.jobs.next_run(accepts, state.report.readable)
         if waiting is None or (running and not _fits(store, found, state, waiting)):
             return None
-        return store.jobs.claim(new_owner(), lane, RUNS, accepts=accepts, unreadable=state.report.missing)
+        return store.jobs.claim(new_owner(), lane, RUNS, accepts=accepts, readable=state.report.readable)
 
     def _accepts(self, lane: Lane, state: NodeState) -> tuple[str, ...]:
         """Return the values of ``requested_device`` that a lane serves."""

@@ -13,7 +13,7 @@ from typing import Any
 from fedcore.cluster import connection, node
 from fedcore.cluster.connection import Node
 from fedcore.cluster.node import NodeReport
-from fedcore.errors import FedLensError, first_line
+from fedcore.errors import first_line
 
 LOOK_SECONDS = 1.0
 REPORT_SECONDS = 5.0
@@ -60,7 +60,7 @@ class ClusterWatch:
         self._folders, self._listen = folders, listen
         self._ours = node.versions()
         self._states: dict[str, NodeState] = {}
-        self._asked: dict[str, tuple[float, Any]] = {}
+        self._asked: dict[str, tuple[float, tuple[str, ...], Any]] = {}
         self._looked = time.monotonic()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="cluster", daemon=True)
@@ -88,9 +88,9 @@ class ClusterWatch:
             try:
                 self._look()
                 reported = None
-            except FedLensError as error:
+            except Exception as error:  # noqa: BLE001 - Ray's have no common class, and nobody else would look
                 if str(error) != reported:
-                    logger.error("%s", error)
+                    logger.error("the nodes cannot be looked at: %s", first_line(error))
                 reported = str(error)
 
     def _look(self) -> None:
@@ -98,29 +98,31 @@ class ClusterWatch:
         nodes = {n.id: n for n in connection.list_nodes(self.ray)}
         self._states = {i: replace(self._states.get(i, NodeState(n)), node=n) for i, n in nodes.items()}
         self._asked = {i: asked for i, asked in self._asked.items() if i in nodes}
+        folders = tuple(self._folders())
         for node_id in nodes:
-            self._receive(node_id)
+            self._receive(node_id, folders)
         self._looked = time.monotonic()
         self._listen(self.states())
 
-    def _receive(self, node_id: str) -> None:
-        """Take the report of a node, where there is one, and ask for the next in time."""
-        asked, pending = self._asked.get(node_id, (0.0, None))
+    def _receive(self, node_id: str, folders: tuple[str, ...]) -> None:
+        """Take the report of a node, where there is one, and ask for the next in time, or for new folders."""
+        asked, known, pending = self._asked.get(node_id, (0.0, (), None))
         if pending is not None and self.ray.wait([pending], timeout=0)[0]:
             self._states[node_id] = self._described(self._states[node_id].node, pending)
-            self._asked[node_id] = (asked, None)
+            self._asked[node_id] = (asked, known, None)
             pending = None
-        if pending is None and time.monotonic() - asked >= REPORT_SECONDS:
-            self._asked[node_id] = (time.monotonic(), self._ask(node_id))
+        due = time.monotonic() - asked >= REPORT_SECONDS or not set(folders) <= set(known)
+        if pending is None and due:
+            self._asked[node_id] = (time.monotonic(), folders, self._ask(node_id, folders))
 
-    def _ask(self, node_id: str) -> Any:
+    def _ask(self, node_id: str, folders: tuple[str, ...]) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
         task = self.ray.remote(node.report).options(
             name="fedlens report", num_cpus=0, max_retries=0, scheduling_strategy=strategy
         )
-        return task.remote(tuple(self._folders()), os.getcwd())
+        return task.remote(folders, os.getcwd())
 
     def _described(self, place: Node, pending: Any) -> NodeState:
         """Compare what a node reports with this machine."""

@@ -238,7 +238,7 @@ class Jobs:
         accepts: tuple[str, ...] = ("auto",),
         experiment_id: int | None = None,
         number: int | None = None,
-        unreadable: Collection[str] = (),
+        readable: Collection[str] | None = None,
     ) -> Claim | None:
         """Take the next queued job of a table, by its order; None when there is none.
 
@@ -247,9 +247,10 @@ class Jobs:
             accepts: values of a run's ``requested_device`` that this device serves.
             experiment_id: only runs of this experiment, and none while another's have a higher priority.
             number: only the job with this id.
-            unreadable: folders of data sets that are missing there; runs that need one are left to others.
+            readable: folders of data sets that are there; runs that need another are left to others. None:
+                not known, so no run is left.
         """
-        condition, values = _waiting(table, accepts, experiment_id, number, unreadable)
+        condition, values = _waiting(table, accepts, experiment_id, number, readable)
         values |= {"owner": owner, "device": device, "now": time.time()}
         with self._file.writing() as database:
             row = database.execute(
@@ -263,9 +264,9 @@ class Jobs:
             ).fetchone()
         return Claim(self._file.path, row["kind"], row["id"], owner, row["attempt"]) if row else None
 
-    def next_run(self, accepts: tuple[str, ...], unreadable: Collection[str] = ()) -> int | None:
+    def next_run(self, accepts: tuple[str, ...], readable: Collection[str] | None = None) -> int | None:
         """Return the id of the run that ``claim`` would take."""
-        condition, values = _waiting(RUNS, accepts, unreadable=unreadable)
+        condition, values = _waiting(RUNS, accepts, readable=readable)
         rows = self._file.rows(f"SELECT id FROM runs WHERE {condition} ORDER BY {RUNS.order} LIMIT 1", values)
         return int(rows[0]["id"]) if rows else None
 
@@ -354,16 +355,16 @@ def _waiting(
     accepts: tuple[str, ...],
     experiment_id: int | None = None,
     number: int | None = None,
-    unreadable: Collection[str] = (),
+    readable: Collection[str] | None = None,
 ) -> tuple[str, dict[str, object]]:
     """SQL condition and values for the queued rows that a process may claim."""
     queued = "status='queued'"
     if table is RUNS:
         queued += " AND requested_device IN (SELECT value FROM json_each(:accepts))"
-    if unreadable:
+    if readable is not None:
         queued += (
-            " AND coalesce(json_extract(config, '$.data.root'), '') NOT IN "
-            "(SELECT value FROM json_each(:unreadable))"
+            " AND coalesce(json_extract(config, '$.data.root'), '') IN "
+            "(SELECT value FROM json_each(:readable))"
         )
     condition = queued
     if experiment_id is not None:
@@ -377,6 +378,6 @@ def _waiting(
         "experiment": experiment_id,
         "number": number,
     }
-    if unreadable:
-        values["unreadable"] = json.dumps(list(unreadable))
+    if readable is not None:
+        values["readable"] = json.dumps(["", *readable])  # none: a data set that comes with FedLens
     return condition, values

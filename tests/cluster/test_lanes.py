@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from fedcore.cli.main import main
-from fedcore.cluster import connection
+from fedcore.cluster import connection, node
+from fedcore.cluster.node import NodeReport
+from fedcore.jobs import cluster_watch
 from fedcore.jobs.cluster import CPU, GPU, ClusterLanes, ClusterLauncher, Lane
-from fedcore.jobs.cluster_watch import NodeState
+from fedcore.jobs.cluster_watch import ClusterWatch, NodeState
 from fedcore.jobs.lanes import TASK_LANE
 from fedcore.store import Store
 from tests.cluster.test_view import GIB, LARGE, SMALL
+from tests.support.jobs import wait_for
 
 
 class Watch:
@@ -47,6 +52,75 @@ def test_a_run_waits_for_a_node_that_has_its_data(db, queued):
     claimed = lanes.claim(store, "large/gpu", 0)
     assert claimed is not None and claimed.id == run_id
     assert store.runs.get([run_id])[0].device == "large/gpu"
+
+
+def test_a_run_waits_until_a_node_was_asked_for_the_folder_of_its_data(db, queued):
+    store = Store(db)
+    queued()
+    with store.queue._file.writing() as database:
+        database.execute("UPDATE runs SET config=json_set(config, '$.data.root', '/data/new')")
+    assert ClusterLanes(Watch(LARGE)).claim(store, "large/gpu", 0) is None, "queued since the last report"
+    asked = replace(LARGE, report=replace(LARGE.report, readable=("/data/new",)))
+    assert ClusterLanes(Watch(asked)).claim(store, "large/gpu", 0) is not None
+
+
+class Ray:
+    """Stands for the module: nodes report at once; ``fails`` is raised instead of the next list of nodes."""
+
+    exceptions = SimpleNamespace(RayError=OSError)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.fails: Exception | None = None
+
+    def wait(self, pending: list[object], timeout: float) -> tuple[list[object], list[object]]:
+        return pending, []
+
+    def get(self, pending: NodeReport) -> NodeReport:
+        return pending
+
+
+@pytest.fixture
+def watched(monkeypatch) -> Iterator[tuple[Ray, list[str], ClusterWatch]]:
+    """A watch of one node, whose folders of data are in the list."""
+    ray, folders = Ray(), ["/data/a"]
+
+    def list_nodes(_: Ray) -> list[connection.Node]:
+        failure, ray.fails = ray.fails, None
+        if failure is not None:
+            raise failure
+        return [SMALL.node]
+
+    def ask(_: ClusterWatch, node_id: str, asked: tuple[str, ...]) -> NodeReport:
+        ray.asked.append(asked)
+        return NodeReport((), node.versions(), missing=(), readable=asked)
+
+    monkeypatch.setattr(connection, "connect", lambda address: ray)
+    monkeypatch.setattr(connection, "list_nodes", list_nodes)
+    monkeypatch.setattr(connection, "disconnect", lambda: None)
+    monkeypatch.setattr(ClusterWatch, "_ask", ask)
+    monkeypatch.setattr(cluster_watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_watch, "REPORT_SECONDS", 600.0)
+    watch = ClusterWatch("auto", folders=lambda: tuple(folders))
+    yield ray, folders, watch
+    watch.close()
+
+
+def test_nodes_are_asked_at_once_for_the_folder_of_a_run_that_was_queued(watched):
+    ray, folders, watch = watched
+    wait_for(lambda: watch.states() and watch.states()[0].report)
+    folders.append("/data/b")
+    wait_for(lambda: watch.states()[0].report.readable == ("/data/a", "/data/b"))
+    assert ray.asked == [("/data/a",), ("/data/a", "/data/b")]
+
+
+def test_whatever_goes_wrong_in_one_look_the_next_is_taken(watched, caplog):
+    ray, folders, watch = watched
+    wait_for(watch.states)
+    ray.fails = RuntimeError("the connection was reset")
+    wait_for(lambda: "the connection was reset" in caplog.text)
+    folders.append("/data/b")
+    wait_for(lambda: watch.states()[0].report.readable == ("/data/a", "/data/b"))
 
 
 def test_a_run_goes_to_the_node_that_it_asks_for(db, make):

@@ -58,7 +58,7 @@ def test_a_node_sends_every_round_with_its_checkpoint_and_resumes_from_it(tmp_pa
     contents = [i.checkpoint for i in sent if isinstance(i.event, RoundFinished)]
     assert len(contents) == 3 and all(content is not None and content.nbytes for content in contents)
     whole = rounds(iter(sent))
-    again = rounds(node.train(order(planned(), tmp_path), ("round-1.safetensors", contents[1])))
+    again = rounds(node.train(order(planned(), tmp_path), [("round-1.safetensors", contents[1])]))
     assert [event.round for event in again] == [2]
     assert (again[0].cells, again[0].train_loss) == (whole[2].cells, whole[2].train_loss)
 
@@ -101,7 +101,8 @@ def test_a_node_without_the_folder_of_the_data_says_so(tmp_path, monkeypatch):
     (failed,) = node.train(order(run, tmp_path))
     assert isinstance(failed, node.Failed) and failed.field == "data.root"
     assert "has no folder /nowhere" in failed.message
-    assert node.report(("/nowhere", ".")).missing == ("/nowhere",)
+    report = node.report(("/nowhere", "."))
+    assert (report.missing, report.readable) == (("/nowhere",), (".",))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ SMALL = NodeState(
 )
 LARGE = NodeState(
     Node("2", "large", "10.0.0.2", cpus=32, gpus=1, memory=64 * GIB, is_here=False),
-    NodeReport((CARD, PROCESSOR), {}, missing=()),
+    NodeReport((CARD, PROCESSOR), {}, missing=(), readable=("/data/pacs",)),
     None,
     ("torch 2.9.0 instead of 2.8.0",),
 )
