@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -16,14 +18,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.config import RunConfig
 from fedcore.engine.clients.executor import Chunk, ChunkResult, Worker
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.environment import resolve_environment
+from fedcore.engine.environment import packs_texts, resolve_environment
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.lazy import torch
 from fedcore.methods.base import Params
@@ -51,14 +53,17 @@ class Order:
 
     Attributes:
         keep: whether the process keeps the clients' local parameters after training.
+        held: with the first order of a round, the clients whose local parameters the process still has to
+            keep; those of others are out of date, as another process has trained them since.
 
     Shape: sent (chunk,) bool, True for the clients whose local parameters the chunk brings along; the
-    process has those of the others.
+    process has those of the others. held (clients,).
     """
 
     chunk: Chunk
     sent: Tensor
     keep: bool
+    held: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,9 @@ class Serving:
     def train(self, content: bytes) -> ChunkResult:
         """Train a packed order."""
         order: Order = unpack(content, self.worker.device)
+        if order.held is not None:
+            held = set(order.held.tolist())
+            self.rows = {client: row for client, row in self.rows.items() if client in held}
         chunk, clients = order.chunk, order.chunk.clients.tolist()
         rows = {c: self.rows.pop(c) for c, sent in zip(clients, order.sent.tolist(), strict=True) if not sent}
         for place, client in enumerate(c for c in clients if c not in rows):
@@ -167,6 +175,9 @@ class Parallel:
         for number, chunk in enumerate(chunks):
             target = number % self.width
             order = self._order(chunk, target, before, after)
+            if number < self.width:
+                held = [client for client, holder in before.items() if holder == target]
+                order = replace(order, held=torch.tensor(held, dtype=torch.int64))
             waiting.append(self._submits[target](pack(order)))
             if len(waiting) == _AHEAD * self.width:
                 yield self._result(waiting.popleft(), should_stop)
@@ -211,10 +222,20 @@ _serving: Serving | None = None
 
 
 def _begin(make: MakeWorker, environment: Mapping[str, str]) -> None:
-    """Set the environment of a process before torch is loaded."""
+    """Set the environment of a process before torch is loaded, and end it when its parent has ended."""
     global _serving
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all; the parent answers it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
     _serving = Serving(make)
+
+
+def _end_with_parent() -> None:
+    """End this process with its parent: a pool's process would wait for ever for one that was killed."""
+    parent = parent_process()
+    assert parent is not None, "a pool has started this process"
+    parent.join()
+    os._exit(1)
 
 
 def _answer(content: bytes) -> bytes:
@@ -237,7 +258,10 @@ def processes(
         yield Parallel([_submit_to(pool) for pool in pools], device)
     finally:
         for pool in pools:
+            running = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in running:
+                process.terminate()  # what it still trains is of a round that leaves no trace
 
 
 @dataclass(frozen=True)
@@ -284,7 +308,7 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     Raises:
         FedLensError: when data or weights are not those of the run.
     """
-    resolve_environment(run, device, environment)
-    steps = set_up(run, artifacts, device, before=environment)
+    resolved = resolve_environment(run, device, environment)
+    steps = set_up(run, artifacts, device, before=environment, packs_texts=packs_texts(resolved))
     setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[arg-type]
     return Worker(setup.cohorts)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
+import psutil
 import pytest
 import torch
 
+from fedcore.config import parse
 from fedcore.engine.clients import parallel
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.clients.local import Stopped
 from fedcore.engine.clients.parallel import Parallel, Serving, pack, processes, unpack
 from fedcore.engine.loop import Loop
+from fedcore.engine.plan import plan
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
+from fedcore.paths import PROJECT
 from fedcore.system_errors import SystemFault
+from tests.support.jobs import wait_for
 from tests.support.method_cases import CASES
 from tests.support.tiny import tiny_backbone, tiny_federation
 
@@ -128,6 +136,84 @@ def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_s
                 rows(broken)
     finally:
         torch.set_num_threads(threads)
+
+
+PARENT = """
+import os, signal, sys, time
+from pathlib import Path
+from fedcore.engine.clients.parallel import processes
+
+def worker():
+    Path(sys.argv[1]).write_text(str(os.getpid()))
+    time.sleep(600)  # it trains
+
+if __name__ == "__main__":
+    with processes([(worker, {})], None) as both:
+        both._submits[0](b"")
+        while not Path(sys.argv[1]).exists():
+            time.sleep(0.05)
+        if sys.argv[2] == "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if sys.argv[2] == "is interrupted":
+            os.kill(int(Path(sys.argv[1]).read_text()), signal.SIGINT)  # a terminal sends it to all
+            time.sleep(0.5)
+            both._submits[0](b"")  # would be refused if the process had ended
+"""
+
+
+@pytest.mark.parametrize("parent", ["is killed", "is interrupted", "stops"])
+def test_a_process_ends_with_its_parent_and_not_by_the_keyboard(tmp_path, parent):
+    script, child = tmp_path / "parent.py", tmp_path / "child"
+    script.write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, script, child, parent], env=environment, capture_output=True, timeout=120
+    )
+    assert done.returncode == (-signal.SIGKILL if parent == "is killed" else 0), done.stderr
+    number = int(child.read_text())
+    wait_for(lambda: not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie")
+
+
+def test_a_process_forgets_the_local_parameters_that_another_has_trained_since():
+    loop = new_loop("fedot", rounds=8)
+    servings = [Serving(partial(new_worker, "fedot")) for _ in range(2)]
+    trained_by: dict[int, int] = {}
+    before: dict[int, dict[int, int]] = {}
+    moved: set[int] = set()
+
+    def submit_to(number: int) -> Callable[[bytes], Future[bytes]]:
+        def submit(content: bytes) -> Future[bytes]:
+            chunk = unpack(content, CPU).chunk
+            (client,) = chunk.clients.tolist()
+            earlier = before.setdefault(chunk.round, dict(trained_by))
+            mine = {c for c, process in earlier.items() if process == number}
+            future = at_once(servings[number], [])(content)
+            assert servings[number].rows.keys() <= mine | {client}
+            moved.update({client} if trained_by.get(client, number) != number else ())
+            trained_by[client] = number
+            return future
+
+        return submit
+
+    loop.executor = Parallel([submit_to(0), submit_to(1)], CPU)
+    rows(loop)
+    assert moved, "a client was trained by one process, then by the other"
+
+
+def test_a_process_computes_padding_as_its_run_does(tmp_path, monkeypatch):
+    asked: list[bool] = []
+
+    def set_up(*_: object, packs_texts: bool = True, **__: object) -> None:
+        asked.append(packs_texts)
+        raise Stopped
+
+    monkeypatch.setattr(parallel, "set_up", set_up)
+    (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
+    for padding in ("computed", "left out"):
+        recorded = {"threads": torch.get_num_threads(), "text_padding": padding}
+        with pytest.raises(Stopped):
+            parallel.worker_of(run, tmp_path, "cpu", recorded)
+    assert asked == [False, True]
 
 
 def test_an_error_for_the_user_keeps_its_field_on_the_way_back():
