@@ -18,6 +18,7 @@ from fedcore.engine.events import Notice
 from fedcore.engine.loop import CHUNK
 from fedcore.errors import FedLensError
 from fedcore.lazy import torch
+from fedcore.methods import consent, registry
 from fedcore.paths import IN_CHECKOUT, PROJECT, user_path
 
 THREADS = "FEDLENS_THREADS"
@@ -26,6 +27,9 @@ _PACKAGES = ("torch", "torchvision", "numpy", "open_clip_torch", "pillow")
 """Packages that compute a run's numbers, or decode its images."""
 _DECIDE = ("device_name", "processor_features", "fedlens", *_PACKAGES, "platform", "tf32", "precision")
 """Recorded conditions that decide the last bits of a number."""
+_OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
+                     "GIT_PREFIX", "GIT_NAMESPACE")  # fmt: skip
+"""Environment variables by which git answers for another repository than that of the folder."""
 _UNKNOWN = {"device_name": "cpu"}
 """Values of earlier releases for what they could not find out."""
 _CONTENT = {
@@ -114,8 +118,17 @@ def user_commits(method_file: str | None) -> dict[str, str]:
         commits["checkout"] = commit_of(folder)
     if method_file:
         file = user_path(method_file).resolve()
-        commits["method_checkout"] = commit_of(file.parent, file.name)
+        if _is_what_runs(file):
+            commits["method_checkout"] = commit_of(file.parent, file.name)
     return {name: commit for name, commit in commits.items() if commit}
+
+
+def _is_what_runs(method_file: Path) -> bool:
+    """Return whether the file has the content that runs, which may have come from another machine."""
+    try:
+        return consent.digest(method_file.read_bytes()) == registry.file_hash(method_file)
+    except OSError:
+        return False
 
 
 @cache
@@ -127,7 +140,10 @@ def commit_of(folder: Path, file: str = "") -> str:
     """
     try:
         commit = _git(folder, "rev-parse", "--short", "HEAD")
-        changed = " with changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else ""
+        filters = _filters_off(folder)
+        changed = (
+            " with changes" if _git(folder, *filters, "status", "--porcelain", "--untracked-files=no") else ""
+        )
         if file and not _git(folder, "ls-files", "--", file):
             changed += f" without {file}"
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or a disk that does not answer
@@ -135,10 +151,34 @@ def commit_of(folder: Path, file: str = "") -> str:
     return f"{commit}{changed}"
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    """Return the output of git, which changes nothing and runs no program of the checkout's own config."""
+def _filters_off(folder: Path) -> list[str]:
+    """Return git's options that keep it from running the filters that a checkout's own config names.
+
+    ``git status`` runs them to compare contents. Those of the user's config (git-lfs) stay.
+    """
+    named = r"^filter\..*\.(clean|process|required)$"
+    listed = _git(folder, "config", "--show-scope", "--name-only", "--get-regexp", named, fails_with=1)
+    scopes = (line.split("\t", 1) for line in listed.splitlines())
+    return [part for scope, name in scopes if scope in ("local", "worktree")
+            for part in ("-c", f"{name}={'false' if name.endswith('.required') else ''}")]  # fmt: skip
+
+
+def _git(folder: Path, *arguments: str, fails_with: int = 0) -> str:
+    """Return the output of git, which changes nothing, fetches nothing and starts no monitor of files.
+
+    Variables that name another repository, as git sets them for hooks, do not count.
+
+    Args:
+        fails_with: an exit status that is no error.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=10, env=variables | {"GIT_NO_LAZY_FETCH": "1"}
+    )
+    if done.returncode not in (0, fails_with):
+        done.check_returncode()
+    return done.stdout.strip()
 
 
 def processor() -> str:

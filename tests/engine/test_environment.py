@@ -1,5 +1,6 @@
 """A resume keeps the conditions of its run, says what differs, and refuses other weights or images."""
 
+import os
 import platform
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from fedcore.engine.environment import check_content, environment_differences, p
 from fedcore.engine.events import Notice, RoundFinished, Started
 from fedcore.engine.train import train
 from fedcore.errors import FedLensError
+from fedcore.methods import registry
 
 TOML = """
 [data]
@@ -272,6 +274,37 @@ def test_the_commits_of_the_users_checkouts_are_recorded(repository, tmp_path, m
     monkeypatch.setattr(environment, "PROJECT", tmp_path)
     monkeypatch.setattr(environment, "IN_CHECKOUT", True)
     assert environment.user_commits(None) == {}, "FedLens' own commit is recorded already"
+
+
+def test_git_asks_the_folders_own_repository_and_runs_none_of_its_programs(repository, tmp_path, monkeypatch):
+    git, file, ran = repository, tmp_path / "data.bin", tmp_path / "ran"
+    git("init", "-q")
+    (tmp_path / ".gitattributes").write_text("*.bin filter=mine")
+    file.write_text("a")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    head = git("rev-parse", "--short", "HEAD")
+    git("config", "filter.mine.clean", f"touch '{ran}'; cat")
+    git("config", "filter.mine.required", "true")
+    file.write_text("b")
+    os.utime(file, (1, 1))  # of equal size and another time: git has to compare contents
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):  # as in a hook of another repository
+        monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
+    environment.commit_of.cache_clear()
+    assert environment.commit_of(tmp_path) == f"{head} with changes"
+    assert not ran.exists()
+
+
+def test_the_commit_of_another_file_than_the_one_that_runs_is_not_recorded(repository, tmp_path, monkeypatch):
+    git, file = repository, tmp_path / "mine.py"
+    file.write_text("a")
+    git("init", "-q")
+    git("add", "mine.py")
+    git("commit", "-q", "-m", "first")
+    environment.commit_of.cache_clear()
+    assert "method_checkout" in environment.user_commits(str(file))
+    monkeypatch.setattr(registry, "_RECEIVED", {file.resolve(): b"came with a run"})
+    assert "method_checkout" not in environment.user_commits(str(file))
 
 
 def test_a_run_of_an_earlier_release_computes_padding_as_it_did():
