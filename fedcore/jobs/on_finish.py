@@ -96,7 +96,11 @@ def sender(target: str) -> Send:
         FedLensError: field ``on-finish``, when it is neither.
     """
     if target.startswith(("http://", "https://")):
-        if not urlsplit(target).hostname:
+        try:
+            host = urlsplit(target).hostname
+        except ValueError:  # an unfinished IPv6 address
+            host = None
+        if not host:
             raise FedLensError(f"'{target}' names no host; write https://host/path", "on-finish")
         return lambda content: post(target, content)
     try:

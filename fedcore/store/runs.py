@@ -144,7 +144,9 @@ class Runs:
 
     def versions_in_experiment(self, experiment_id: int | None) -> dict[int, RunVersion]:
         """Return the version of each run of an experiment, or of all experiments if it is None."""
-        return self._versions(":id IS NULL OR experiment_id=:id", {"id": experiment_id})
+        if experiment_id is None:
+            return self._versions("true", {})
+        return self._versions("experiment_id=:id", {"id": experiment_id})
 
     def config(self, run_id: int) -> RunConfig:
         """Return the stored config that repeats a run."""

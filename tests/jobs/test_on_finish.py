@@ -109,15 +109,16 @@ def test_experiments_that_ended_before_are_not_told(db, queued, script, tmp_path
     assert not told.exists()
 
 
-@pytest.mark.parametrize("target", ["no-such-program-here --x", "https://", "'open", " "])
+@pytest.mark.parametrize("target", ["no-such-program-here --x", "https://", "https://[1", "'open", " "])
 def test_a_target_that_is_none_is_refused(target):
     with pytest.raises(FedLensError) as refused:
         sender(target)
     assert refused.value.field == "on-finish" and "\n" not in str(refused.value)
 
 
-def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, monkeypatch, caplog):
-    monkeypatch.setenv(on_finish.VARIABLE, "no-such-program-here")
+@pytest.mark.parametrize("target", ["no-such-program-here", "http://[1"])
+def test_a_wrong_target_in_the_environment_keeps_no_worker_from_its_queue(db, monkeypatch, caplog, target):
+    monkeypatch.setenv(on_finish.VARIABLE, target)
     assert supervisor.serve(db, idle=0.0, tick=0.01, device_ids=("cpu",)) == 0
     assert "FEDLENS_ON_FINISH is ignored" in caplog.text
     with pytest.raises(FedLensError):

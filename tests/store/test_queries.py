@@ -166,6 +166,13 @@ def test_looking_for_live_work_uses_its_index(trained, table, index):
     assert index in plan["detail"]
 
 
+def test_the_pulse_of_one_experiment_reads_no_others(trained, monkeypatch):
+    (statement,) = statements_of(QUERIES["runs.versions_in_experiment"], trained, monkeypatch)
+    with reading(trained) as connection:
+        (plan, *_) = connection.execute("EXPLAIN QUERY PLAN " + statement).fetchall()
+    assert plan["detail"].startswith("SEARCH runs")
+
+
 def test_heatmap_defaults_to_the_last_round(trained):
     last = Store(trained).cells.heatmap(1)
     assert last == Store(trained).cells.heatmap(1, 4) != Store(trained).cells.heatmap(1, 3)
