@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
+from fedcore.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,55 @@ def shown_of(arrays: Mapping[str, np.ndarray], kind: Kind) -> list[int]:
     right = {"only_first": "first", "only_second": "second"}[kind]
     shown = arrays["shown"]
     return [k for k, i in enumerate(shown) if arrays[right][i] == arrays["label"][i]]
+
+
+def paired_predictions(
+    first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], model: int | None
+) -> dict[str, np.ndarray] | None:
+    """Set the predictions of two runs beside each other; None where their test samples are not the same.
+
+    Equal pool rows are the same images only in runs of one data set, partition and seed: see
+    ``same_test_samples``.
+
+    Args:
+        first, second: arrays of the analysis ``predictions``, of one run each.
+        model: entity code; None for all clients' own models.
+
+    Returns: label, first and second (predictions). Shape: (samples,) each.
+    """
+    chosen = []
+    for arrays in (first, second):
+        rows = arrays["model"] != 0 if model is None else arrays["model"] == model
+        chosen.append({name: values[rows] for name, values in arrays.items()})
+    ours, theirs = chosen
+    same = all(np.array_equal(ours[n], theirs[n]) for n in ("sample", "label", "model", "test_set"))
+    if not same or not ours["label"].size:
+        return None
+    return {"label": ours["label"], "first": ours["predicted"], "second": theirs["predicted"]}
+
+
+def same_test_samples(first: RunConfig, second: RunConfig) -> bool:
+    """Return whether two runs test on the same images: their data, partition, held-out domain and seed."""
+    ours, theirs = (
+        (c.data.model_copy(update={"template": None}), c.partition, c.held_out, c.seed)
+        for c in (first, second)
+    )
+    return ours == theirs
+
+
+def class_table(arrays: Mapping[str, np.ndarray], classes: Sequence[str]) -> dict[str, list[object]]:
+    """Return the counts of ``count_disagreement`` by true class, without classes that have no sample."""
+    present = np.unique(arrays["label"]).tolist()
+    counts = [
+        count_disagreement(
+            {name: arrays[name][arrays["label"] == c] for name in ("label", "first", "second")}
+        )
+        for c in present
+    ]
+    return {
+        "class": [classes[c] for c in present],
+        "both right": [c.both_right for c in counts],
+        "only first": [c.only_first for c in counts],
+        "only second": [c.only_second for c in counts],
+        "both wrong": [c.both_wrong for c in counts],
+    }

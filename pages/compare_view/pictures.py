@@ -133,7 +133,7 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
     if task is not None and arrays:
         draw_answer(task, arrays, question, baseline)
         return
-    obstacles = [_obstacle(store, run) for run in (question.first, question.second)]
+    obstacles = [obstacle_of(store, run) for run in (question.first, question.second)]
     obstacle = next(filter(None, obstacles), "")
     if obstacle:
         st.info(obstacle, icon=":material/search_off:")
@@ -151,7 +151,8 @@ def answer(store: Store, question: Question, baseline: str, key: str) -> None:
         st.rerun()
 
 
-def _obstacle(store: Store, run: RunRow) -> str:
+def obstacle_of(store: Store, run: RunRow) -> str:
+    """Say why the images of a run cannot be predicted; empty if they can be."""
     if store.runs.newest_checkpoint(run.id) is not None:
         return ""
     why = markup.md(analysis.why_no_checkpoint(store, run.id))
@@ -162,13 +163,7 @@ def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Quest
     """Draw the counts, the test, and the images of both kinds."""
     found = count_disagreement(arrays)
     names = (question.first.label, baseline)
-    st.markdown(markup.md(finding(found, names)))
-    header = [("", "wide"), (f"{names[1]} right", "num"), (f"{names[1]} wrong", "num")]
-    rows = [
-        [f"{markup.esc(names[0])} right", str(found.both_right), f"<b>{found.only_first}</b>"],
-        [f"{markup.esc(names[0])} wrong", f"<b>{found.only_second}</b>", str(found.both_wrong)],
-    ]
-    st.html(markup.table_html(header, rows, f"Test images, {question.place}"))
+    draw_counts(found, names, f"Test images, {question.place}")
     result = task.result or {}
     classes: list[str] = result["classes"]
     kinds: tuple[tuple[Kind, str, int], ...] = (
@@ -187,6 +182,17 @@ def draw_answer(task: TaskRow, arrays: Mapping[str, np.ndarray], question: Quest
         "seeds. Bright colours mark the parts of an image that support the prediction (Grad-CAM), relative "
         "to the maximum in that image."
     )
+
+
+def draw_counts(found: Disagreement, names: tuple[str, str], label: str) -> None:
+    """Draw who is right as a sentence and as a table of two by two."""
+    st.markdown(markup.md(finding(found, names)))
+    header = [("", "wide"), (f"{names[1]} right", "num"), (f"{names[1]} wrong", "num")]
+    rows = [
+        [f"{markup.esc(names[0])} right", str(found.both_right), f"<b>{found.only_first}</b>"],
+        [f"{markup.esc(names[0])} wrong", f"<b>{found.only_second}</b>", str(found.both_wrong)],
+    ]
+    st.html(markup.table_html(header, rows, label))
 
 
 def finding(found: Disagreement, names: tuple[str, str]) -> str:

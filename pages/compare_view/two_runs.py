@@ -19,6 +19,7 @@ from fedcore.results.runs.artifacts import environment_texts
 from fedcore.results.settings import config_for_display
 from fedcore.results.statistics import signed
 from fedcore.store import Store
+from pages.compare_view import two_predictions
 from pages.compare_view.config import field_html
 from pages.widgets import charts, markup, session, viewport
 
@@ -44,6 +45,8 @@ def draw(store: Store, compared: Comparison) -> None:
     _config(store, a, b)
     _curves(store, a, b)
     _cells(store, a, b)
+    if a[0].trained_by_fedlens and b[0].trained_by_fedlens:
+        two_predictions.draw(store, (a[1].run, b[1].run), (_name(a), _name(b)))
 
 
 def _title(group: Group, result: RunResult) -> str:

@@ -64,3 +64,19 @@ def test_a_click_on_a_difference_shows_its_pictures(
     assert shown > 0
     for name in ("test image, class", "Grad-CAM of PromptFL", "Grad-CAM of Zero-shot CLIP"):
         expect(page.get_by_role("img", name=name)).to_have_count(shown)
+
+
+def test_two_runs_show_their_predictions_beside_each_other(
+    server: Server, tab: Tab, trained: tuple[int, int, int]
+) -> None:
+    page, (experiment, first, second) = tab.page, trained
+    page.goto(f"{server.url}/compare?ids={experiment}&tab=Two runs")
+    page.get_by_role("button", name="Compute predictions").click()
+    counts = page.get_by_role("table", name="Test images by who is right")
+    expect(counts).to_be_visible()
+    shown = [int(text) for text in counts.get_by_role("cell").all_inner_texts() if text.isdigit()]
+    both, only_first, only_second, _ = shown
+    for run, only in ((first, only_first), (second, only_second)):
+        cells = [c for c in Store(server.db).cells.own_accuracy(run) if c.round == EXPERIMENT["rounds"]]
+        assert both + only == sum(cell.correct for cell in cells)
+        assert sum(shown) == sum(cell.total for cell in cells)
