@@ -29,8 +29,8 @@ def contents(experiment: Experiment) -> list[dict[str, Any]]:
 def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
     """Return the fields that are equal in all runs of one variant, with every hyper-parameter written out.
 
-    Seed, held-out domain, the folder of the data and a user's own class descriptions may differ, and so may
-    fields that the kind of partition does not use: a sweep over kinds carries the fields of all of them.
+    Seed, held-out domain, the folder of the data, the time limit, the checkpoints kept and a user's own class
+    descriptions may differ, and so may fields that the kind of partition does not use: a sweep over kinds carries the fields of all of them.
 
     Raises:
         FedLensError: below ``field``, for a method or hyper-parameter that FedLens does not have.
@@ -38,6 +38,8 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
     may_differ: dict[str, Any] = {
         "seed": True,
         "held_out": True,
+        "time_limit": True,
+        "keep_checkpoints": True,
         "data": {"root"},
         "partition": unused_fields(config.partition),
     }

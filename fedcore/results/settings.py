@@ -16,7 +16,9 @@ from fedcore.methods.optional import ResultCaveat
 from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
-NOT_COMPARED = ("seed", "held_out", "method.label", "method.file", "data.root", "time_limit")
+NOT_COMPARED = (
+    "seed", "held_out", "method.label", "method.file", "data.root", "time_limit", "keep_checkpoints",
+)  # fmt: skip
 """Fields that never make rows differ: the seed, names and places of things, and what changes no number."""
 NAMED_FIELDS = 2
 """Differing fields that are added to equal labels of rows; more are added only if needed."""
@@ -61,6 +63,7 @@ def row_key(config: RunConfig, trained_by_fedlens: bool = True) -> str:
     flat = config_for_display(config, trained_by_fedlens)
     content = {name: value for name, value in flat.items() if name not in NOT_COMPARED}
     content["here"] = trained_by_fedlens
+    content["keep_checkpoints"] = "last"  # for all: the keys in links to rows were made with this field
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -92,6 +92,22 @@ def test_another_protocol_has_no_printed_value(pacs: tuple[Path, Experiment], tm
     assert printed.printed_values(comparison, [longer]).missing["FedOT"] == "not run"
 
 
+def test_kept_checkpoints_and_a_time_limit_change_no_number(tmp_path: Path) -> None:
+    experiment = presets.preset("fedot/table1-pacs", ("FedOT",), seeds=(50,))
+    changed = experiment.model_copy(update={"keep_checkpoints": "all", "time_limit": 10.0, "seeds": (77,)})
+    for one in (experiment, changed):
+        presets.train(tmp_path / "runs.db", one)
+    comparison = compare(Store(tmp_path / "runs.db"), [1, 2], "best")
+    (row,) = comparison.groups
+    assert row.seeds == (50, 77)
+    for number, known in ((1, experiment), (2, changed)):
+        (alone,) = compare(Store(tmp_path / "runs.db"), [number], "best").groups
+        assert alone.key == row.key
+        assert rows(printed.printed_values(comparison, [known]), comparison)["FedOT"]["generalisation"]
+    found = reproductions(Store(tmp_path / "runs.db"), experiment)
+    assert {row.measured.n for row in found if row.measured is not None} == {2}
+
+
 def test_other_code_of_that_name_is_not_ours(tmp_path: Path) -> None:
     """What a script records as FedOT is no run of FedLens' FedOT with the paper's config."""
     db = tmp_path / "runs.db"
