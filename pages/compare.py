@@ -182,7 +182,7 @@ def page() -> None:
     )
     with beside:
         report.page_button(store, experiments, reported)
-    every = tuple((r.id, r.state) for e in store.experiments.all() for r in e.runs)
+    every = tuple(r.version for e in store.experiments.all() for r in e.runs)
     draw: dict[str, Callable[[], None]] = {
         "Summary": lambda: summary.draw(
             shown,

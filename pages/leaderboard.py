@@ -44,7 +44,7 @@ def page() -> None:
     store = session.store()
     st.title("Leaderboard")
     runs = [r for e in store.experiments.all() for r in e.runs if r.state == "done"]
-    token = tuple((r.id, r.rounds_done) for r in runs)
+    token = tuple(r.version for r in runs)
     settings = settings_of(store, runs, token)
     if not settings:
         st.info("Finished runs of all experiments are ranked here, one setting at a time.")

@@ -30,7 +30,8 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
     """Return the fields that are equal in all runs of one variant, with every hyper-parameter written out.
 
     Seed, held-out domain, the folder of the data, the time limit, the checkpoints kept and a user's own class
-    descriptions may differ, and so may fields that the kind of partition does not use: a sweep over kinds carries the fields of all of them.
+    descriptions may differ, and so may fields that the kind of partition does not use: a sweep over kinds
+    carries the fields of all of them.
 
     Raises:
         FedLensError: below ``field``, for a method or hyper-parameter that FedLens does not have.

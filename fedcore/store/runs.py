@@ -80,6 +80,14 @@ class RunRow:
         """Return whether the run is neither queued nor running."""
         return self.state in ("done", "failed", "stopped", "interrupted")
 
+    @property
+    def version(self) -> tuple[object, ...]:
+        """Values that change when a run has new results, or when its number belongs to another run.
+
+        It does after another database has taken the file's place, so a number alone is no key for a cache.
+        """
+        return self.id, self.created_at, self.attempt, self.state, self.rounds_done, self.finished_at
+
 
 class RunVersion(NamedTuple):
     """These values change whenever there is something new to show of a run."""

@@ -141,9 +141,7 @@ def _compared(
     store: Store, experiments: Sequence[ExperimentRow], rule: Rule, unfinished: bool, where: str
 ) -> tuple[Comparison, Version, FedLensError | None]:
     """Return the comparison and its version, and what is wrong with the filter, which is then left out."""
-    token = tuple(
-        (r.id, r.state, r.rounds_done, r.starred, r.tags, r.notes) for e in experiments for r in e.runs
-    )
+    token = tuple((r.version, r.starred, r.tags, r.notes) for e in experiments for r in e.runs)
     ids = tuple(e.id for e in experiments)
     version: Version = (ids, rule, unfinished, token, where.strip())
     try:

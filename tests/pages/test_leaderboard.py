@@ -70,3 +70,14 @@ def test_without_finished_runs_the_page_says_what_it_is_for(open_page: Opened, t
     filled(tmp_path / "runs.db")
     app = open_page("leaderboard", where="no.such = 1")
     assert "no run has the field" in app.error[0].value.replace("\\", "")
+
+
+def test_a_database_that_takes_the_place_of_another_is_read(open_page: Opened, tmp_path: Path) -> None:
+    """Its runs have the numbers, rounds and states of those before."""
+    for method, label, other in (("fedot", "FedOT", "PromptFL"), ("promptfl", "PromptFL", "FedOT")):
+        for file in tmp_path.glob("runs.db*"):
+            file.unlink() if file.is_file() else None
+        number = fill.done(tmp_path / "runs.db", fill.an_experiment(methods=(method,), seeds=(1,), rounds=2))
+        assert [row[1] for row in ranking(open_page("leaderboard"))[1:]] == [label]
+        compared = html(open_page("compare", ids=str(number)))
+        assert label in compared and other not in compared

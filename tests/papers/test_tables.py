@@ -20,7 +20,7 @@ from fedcore.papers.tables.layout import BOOKS, all_tables, tables
 from fedcore.papers.tables.recorded import Recorded
 from fedcore.papers.tables.rehearsal import DATA
 from fedcore.papers.tables.sources import Source, source_of
-from fedcore.papers.tables.standing import CellStanding, count, measure, standings
+from fedcore.papers.tables.standing import CellStanding, Memory, count, measure, standings
 from fedcore.store import Store
 from tests.support.papers import ROUNDS, finish, train, value_of
 from tests.support.papers import preset as cut
@@ -175,6 +175,20 @@ def test_a_rehearsal_is_no_evidence_in_the_export(tmp_path: Path) -> None:
     assert {line["rule"] for line in csv.DictReader(lines)} == {"last"}, "FedDEAP reports the last round"
     assert export.file_name(table, rehearsal=True).endswith("-rehearsal.csv")
     assert {c.standing for c in cells_of(db, table.values).values()} <= {"can be run", "needs weights"}
+
+
+def test_a_run_with_the_number_of_another_one_is_read(tmp_path: Path) -> None:
+    memory: Memory = {}
+    experiment = cut(PACS, ("FedOT",), seeds=(50,), rounds=200)
+    value = value_of("fedot", table="1", dataset="PACS", method="FedOT", metric="generalization")
+    seen = []
+    for seed in (50, 77):
+        store = Store(tmp_path / f"{seed}.db")
+        train(store.path, experiment.model_copy(update={"seeds": (seed,)}), rounds=ROUNDS)
+        found = measure(Recorded(store, set(CATALOG.values())), [value], memory=memory)
+        seen.append((found[value].runs, found[value].stat))
+    assert seen[0][0] == seen[1][0], "the numbers are the same"
+    assert seen[0][1] != seen[1][1]
 
 
 def test_the_papers_are_four() -> None:

@@ -89,7 +89,7 @@ class Recorded:
     def version(self, key: str) -> str:
         """Return a text that changes when a run of this content has finished, or one is gone."""
         if key not in self._versions:
-            self._versions[key] = repr(sorted((r.id, r.attempt) for r in self.done(key).values()))
+            self._versions[key] = repr(sorted(r.version for r in self.done(key).values()))
         return self._versions[key]
 
 
