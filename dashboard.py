@@ -9,7 +9,7 @@ import streamlit as st
 from fedcore import jobs
 from fedcore.errors import FedLensError
 from fedcore.store import Access, Store
-from pages.widgets import line_focus, markup, session, viewport
+from pages.widgets import line_focus, markup, session, shortcuts, viewport
 
 ASSETS = Path(__file__).parent / "pages" / "widgets"
 ICON = ASSETS / "icon.svg"
@@ -52,3 +52,4 @@ if open_database():
         markup.show_error(error)
 viewport.measure()
 line_focus.follow()
+shortcuts.listen()

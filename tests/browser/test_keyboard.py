@@ -57,3 +57,35 @@ def test_an_experiment_is_launched_without_a_mouse(server: Server, tab: Tab) -> 
     fedot = next(m for m in experiment.config.methods if m.name == "fedot")
     assert (experiment.config.data.split, experiment.config.rounds) == ("80/20", 1)
     assert fedot.config["blocks"] == 2
+
+
+def test_pages_open_by_keys_and_the_list_says_how(filled_server: Server, tab: Tab) -> None:
+    page = tab.page
+    help_ = page.get_by_role("dialog", name="Keyboard shortcuts")
+    page.goto(f"{filled_server.url}/new")
+    expect(page.get_by_role("button", name="Launch")).to_be_visible()
+    settle(page)
+    name = page.get_by_label("Name", exact=True).first
+    name.fill("")
+    name.press_sequentially("g l?")
+    expect(name).to_have_value("g l?")
+    expect(help_).to_be_hidden()
+    page.evaluate("document.activeElement.blur(); window.stillTheSame = true")
+    page.keyboard.press("?")
+    expect(help_).to_be_visible()
+    expect(help_.get_by_role("button", name="Close")).to_be_focused()
+    page.keyboard.press("g")
+    page.keyboard.press("l")
+    expect(help_).to_be_visible()
+    listed = help_.locator("tr").all_inner_texts()
+    page.keyboard.press("Escape")
+    expect(help_).to_be_hidden()
+    titles = page.get_by_test_id("stTopNavLink").all_inner_texts()
+    assert [title for title in titles if not any(title in row for row in listed)] == []
+    for key, address in (("c", "/compare"), ("p", "/papers"), ("l", "/live"), ("n", "/new"), ("e", "/")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(lambda url, end=address: url.split("?")[0].endswith(end))
+        settle(page)
+        expect(page.get_by_role("dialog")).to_be_hidden()
+    assert page.evaluate("window.stillTheSame"), "the session goes on; nothing was loaded anew"

@@ -1,0 +1,72 @@
+// Shortcuts of the whole app: "g" and a letter open a page, "?" opens the list. A field that has the focus keeps its keys,
+// and so does a dialog. Streamlit calls this function at every run of the page; the window listens once.
+
+const SEQUENCE = 1500; // milliseconds between the two keys
+const FIELDS = "input, textarea, select, [contenteditable]:not([contenteditable=false]), [role=combobox], " +
+  "[role=listbox], [role=menu], [role=slider], [role=spinbutton], [role=textbox], [role=grid]";
+const state = { pages: [], since: -Infinity };
+
+function open(path) {
+  // a click on the navigation keeps the session, which a load of the page would end
+  const links = [...document.querySelectorAll("[data-testid=stTopNavLink], [data-testid=stSidebarNavLink]")];
+  const link = links.find((a) => new URL(a.href).pathname.replace(/\/$/, "") === path.replace(/\/$/, ""));
+  if (link) link.click();
+  else location.assign(path);
+}
+
+function element(name, text = "", children = []) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+function row(keys, text) {
+  const shown = keys.flatMap((key, i) => (i ? [" then ", element("kbd", key)] : [element("kbd", key)]));
+  const head = element("th", "", shown);
+  head.scope = "row";
+  return element("tr", "", [head, element("td", text)]);
+}
+
+function showHelp() {
+  const title = element("h2", "Keyboard shortcuts");
+  title.id = "fl-keys-title";
+  const rows = state.pages.map((page) => row(["g", page.key], page.title));
+  const table = element("table", "", [element("tbody", "", [...rows, row(["?"], "This list"), row(["Esc"], "Close")])]);
+  table.setAttribute("aria-labelledby", title.id);
+  const close = element("button", "Close");
+  close.type = "button";
+  const dialog = element("dialog", "", [title, table, element("p", "Shortcuts are off while a field has the focus."), close]);
+  dialog.className = "fl-keys";
+  dialog.setAttribute("aria-labelledby", title.id);
+  const app = getComputedStyle(document.querySelector(".stApp"));
+  Object.assign(dialog.style, { background: app.backgroundColor, color: app.color, fontFamily: app.fontFamily });
+  dialog.addEventListener("close", () => dialog.remove());
+  close.addEventListener("click", () => dialog.close());
+  document.body.append(dialog);
+  dialog.showModal(); // keeps the focus inside, closes on Escape and gives the focus back
+}
+
+function press(event) {
+  const begun = event.timeStamp - state.since < SEQUENCE;
+  if (["Shift", "CapsLock"].includes(event.key)) return;
+  state.since = -Infinity;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat) return;
+  const target = event.composedPath()[0];
+  if (target.closest?.(FIELDS) || document.querySelector("dialog[open], [role=dialog]")) return;
+  const page = begun && state.pages.find(({ key }) => key === event.key.toLowerCase());
+  if (page) open(page.path);
+  else if (event.key === "?") showHelp();
+  else if (event.key === "g") state.since = event.timeStamp;
+  else return;
+  event.preventDefault();
+  event.stopImmediatePropagation(); // "c" alone is Streamlit's
+}
+
+export default function ({ data }) {
+  window.fedlensShortcuts ??= state;
+  window.fedlensShortcuts.pages = data.pages;
+  if (window.fedlensShortcuts !== state || state.listening) return;
+  state.listening = true;
+  window.addEventListener("keydown", press, true);
+}
