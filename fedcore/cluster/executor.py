@@ -33,18 +33,19 @@ class Actor(Serving):
         super().__init__(make)
 
 
-def over_nodes(address: str, count: int) -> Spread:
+def over_nodes(address: str, count: int, device: str | None = None) -> Spread:
     """Return what spreads a run over actors of a Ray cluster, GPUs first; nodes take turns.
 
     Args:
         address: of the head, or ``auto``.
+        device: ``cpu`` for CPUs although there are GPUs.
 
     Raises:
         FedLensError: when the cluster cannot be joined, or has no room for so many.
     """
     ray = connect(address)
     nodes = list_nodes(ray)
-    gpus = any(n.gpus for n in nodes)
+    gpus = device != CPU and any(n.gpus for n in nodes)
     room = [(n, n.gpus if gpus else n.cpus) for n in nodes]
     places = [n for turn in range(count) for n, most in room if turn < most][:count]
     if len(places) < count:
@@ -58,7 +59,7 @@ def over_nodes(address: str, count: int) -> Spread:
     ) -> AbstractContextManager[Parallel]:
         return _actors(ray, places, gpus, run, artifacts, environment, wanted)
 
-    return Spread(count, start)
+    return Spread(count, start, "cuda" if gpus else CPU)
 
 
 @contextmanager

@@ -212,6 +212,30 @@ def environment_differences(
         )
 
 
+def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to compute a part of a run with other versions than those that are recorded with it.
+
+    A build of torch for another device is no other version.
+
+    Raises:
+        FedLensError: naming the versions that differ.
+    """
+
+    def version(values: Mapping[str, Any], name: str) -> str:
+        return str(values[name]).partition("+")[0]
+
+    other = [
+        f"{name} {now[name]} instead of {recorded[name]}"
+        for name in ("fedlens", *_PACKAGES)
+        if name in recorded and version(recorded, name) != version(now, name)
+    ]
+    if other:
+        raise FedLensError(
+            f"{platform.node()} cannot train a part of the run: it has {', '.join(other)}; install the same",
+            "over",
+        )
+
+
 def check_content(earlier: Mapping[str, Any] | None, now: Mapping[str, str]) -> None:
     """Refuse to continue a run with other weights or images than those that it began with.
 

@@ -53,6 +53,8 @@ def train(
         yield from _choose_chunk(loop, 1 if spread is None else spread.width)
         resolved["chunk"] = loop.chunk
     recorded = {**resolved, **setup.content, "weights_digest": setup.weights_digest}
+    if spread is not None and spread.device != device:
+        recorded["clients_device"] = spread.device
     yield Started(entities=setup.entities, rounds_total=run.rounds, environment=recorded)
     yield from environment_differences(before, resolved, loop.done)
     if spread is None:
@@ -60,6 +62,11 @@ def train(
         return
     with spread.start(run, artifacts, recorded, setup.federation.problem.device) as loop.executor:
         yield Notice(f"{spread.width} processes train its clients, {loop.chunk} in each at once")
+        if spread.device != device:
+            yield Notice(
+                f"its clients are trained on {spread.device}, and evaluated after aggregation on {device}",
+                repeats_exactly=False,
+            )
         yield from _rounds(run, setup, loop)
 
 

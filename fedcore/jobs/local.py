@@ -99,7 +99,7 @@ def spread_over(count: int, device: str | None, ray: str | None) -> Handler:
     if ray is not None:
         from fedcore.cluster.executor import over_nodes
 
-        spread = over_nodes(ray, count)
+        spread = over_nodes(ray, count, device)
     else:
         gpus = [d.id for d in devices.list_devices() if d.id != devices.CPU and device != devices.CPU]
         if gpus and count > len(gpus):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.config import RunConfig
 from fedcore.engine.clients.executor import Chunk, ChunkResult, Worker
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.environment import packs_texts, resolve_environment
+from fedcore.engine.environment import check_versions, packs_texts, resolve_environment
 from fedcore.engine.setup import RunSetup, set_up
 from fedcore.lazy import torch
 from fedcore.methods.base import Params
@@ -272,10 +272,12 @@ class Spread:
         width: number of processes.
         start: starts them for a run, from its config, the folder of the encodings, what it recorded of its
             environment, and the device where results are wanted; they end with the block.
+        device: torch's name of the devices.
     """
 
     width: int
     start: Callable[[RunConfig, Path, Mapping[str, Any], torch.device], AbstractContextManager[Parallel]]
+    device: str
 
 
 def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spread:
@@ -292,7 +294,7 @@ def over_devices(environments: Sequence[Mapping[str, str]], device: str) -> Spre
         make = partial(worker_of, run, artifacts, device, dict(environment))
         return processes([(make, variables) for variables in environments], wanted)
 
-    return Spread(len(environments), start)
+    return Spread(len(environments), start, device)
 
 
 def _submit_to(pool: ProcessPoolExecutor) -> Submit:
@@ -303,12 +305,13 @@ def worker_of(run: RunConfig, artifacts: Path, device: str, environment: Mapping
     """Make a worker of a run in this process, from what the run's first process recorded.
 
     Args:
-        environment: as recorded with the run; other weights or data than its are refused.
+        environment: as recorded with the run; other weights, data or versions than its are refused.
 
     Raises:
-        FedLensError: when data or weights are not those of the run.
+        FedLensError: when data, weights or versions are not those of the run.
     """
     resolved = resolve_environment(run, device, environment)
+    check_versions(environment, resolved)
     steps = set_up(run, artifacts, device, before=environment, packs_texts=packs_texts(resolved))
     setup: RunSetup = result_of(relay(steps, lambda step: isinstance(step, Progress)))  # type: ignore[arg-type]
     return Worker(setup.cohorts)

@@ -24,6 +24,7 @@ _ENVIRONMENT_TITLES = {
     "chunkwise": "Evaluated and averaged chunk by chunk",
     "tf32": "TF32",
     "device_name": "Name of the device",
+    "clients_device": "Device that trained the clients",
     "fedlens": "FedLens",
     "python": "Python",
     "commit": "Commit of FedLens",

@@ -9,7 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
+from itertools import takewhile
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,9 +22,12 @@ from fedcore.config import parse
 from fedcore.engine.clients import parallel
 from fedcore.engine.clients.executor import Worker
 from fedcore.engine.clients.local import Stopped
-from fedcore.engine.clients.parallel import Parallel, Serving, pack, processes, unpack
+from fedcore.engine.clients.parallel import Parallel, Serving, Spread, pack, processes, unpack
+from fedcore.engine.environment import resolve_environment
+from fedcore.engine.events import Notice, RoundFinished, Started
 from fedcore.engine.loop import Loop
 from fedcore.engine.plan import plan
+from fedcore.engine.train import train
 from fedcore.errors import FedLensError
 from fedcore.methods import registry
 from fedcore.paths import PROJECT
@@ -214,6 +220,26 @@ def test_a_process_computes_padding_as_its_run_does(tmp_path, monkeypatch):
         with pytest.raises(Stopped):
             parallel.worker_of(run, tmp_path, "cpu", recorded)
     assert asked == [False, True]
+
+
+def test_a_part_of_a_run_is_not_trained_by_other_versions(tmp_path):
+    (run,) = plan(parse({"methods": [{"name": "fedot"}]})).runs
+    now = resolve_environment(run, "cpu", {"threads": torch.get_num_threads()})
+    with pytest.raises(FedLensError, match=r"torch .* instead of 1\.0; install the same"):
+        parallel.worker_of(run, tmp_path, "cpu", now | {"torch": "1.0"})
+
+
+def test_a_run_says_that_its_clients_are_trained_on_another_device(tmp_path):
+    (run,) = plan(parse({"methods": [{"name": "zero-shot"}], "rounds": 1})).runs
+    start = lambda *_: nullcontext(SimpleNamespace(width=1, train=lambda *_: iter(())))  # noqa: E731
+    events = train(run, artifacts=tmp_path, folder=tmp_path / "run", spread=Spread(1, start, "cuda"))
+    said = list(takewhile(lambda event: not isinstance(event, RoundFinished), events))
+    (started,) = (event for event in said if isinstance(event, Started))
+    assert (started.environment["device"], started.environment["clients_device"]) == ("cpu", "cuda")
+    notices = [event for event in said if isinstance(event, Notice) and not event.repeats_exactly]
+    assert [n.message for n in notices] == [
+        "its clients are trained on cuda, and evaluated after aggregation on cpu"
+    ]
 
 
 def test_an_error_for_the_user_keeps_its_field_on_the_way_back():
