@@ -35,8 +35,8 @@ def supported_sets() -> None:
     st.header("Supported data sets")
     checked = _checked_folders()
     header = [
-        ("Name", "name"),
-        ("On this machine", "prose"),
+        ("Name", "wide"),
+        ("On this machine", "wide"),
         ("Domains", "wide"),
         ("Classes", "num"),
         ("Contents", "wide"),
@@ -134,7 +134,11 @@ def availability_html(entry: Entry, roots: list[str]) -> str:
 
 def backbones() -> None:
     """List common CLIP models and the weights that are on this machine."""
-    st.header("Backbones")
+    st.header(
+        "Backbones",
+        help="Every other model of open_clip can be chosen by name in a new experiment. Weights can also be "
+        "a file (.pt or .safetensors).",
+    )
     header = [("Name", "name"), ("Weights on this machine", "wide"), ("Image tower", "name")]
     header += [("Embedding width", "num"), ("Input size", "num")]
     rows = []
@@ -143,10 +147,6 @@ def backbones() -> None:
         tower = {"vit": f"ViT, {spec.vision_layers} layers", "resnet": "ResNet"}.get(spec.vision, spec.vision)
         rows.append([name, _weights(name), tower, str(spec.embed_dim), f"{spec.image_size} px"])
     st.html(markup.table_html(header, rows, "Backbones"))
-    st.caption(
-        "Every other model of open_clip can be chosen by name in a new experiment. Weights can also be a "
-        "file (.pt or .safetensors)."
-    )
     download_weights()
 
 

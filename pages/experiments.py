@@ -155,8 +155,8 @@ def page() -> None:
             runs.draw(selected)
         else:
             st.caption(
-                "Click a name to open it, or select experiments in the first column. With the keyboard, "
-                "Shift + Space selects a row; End, then Tab leaves the table."
+                "Click a name to open it, or select experiments in the first column.",
+                help="With the keyboard, Shift + Space selects a row; End, then Tab leaves the table.",
             )
     elif hidden:
         st.info(

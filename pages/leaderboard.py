@@ -52,7 +52,7 @@ def page() -> None:
             with st.container(horizontal=True):
                 demo.buttons()
         return
-    places = st.columns([4, 2, 2, 3], vertical_alignment="bottom")
+    places = st.columns([4, 3, 3, 3], vertical_alignment="bottom")
     titles = {s.title: s for s in settings}
     with places[0]:
         title = st.selectbox(
@@ -94,10 +94,10 @@ def results(made: Board, costs: Sequence[Cost]) -> None:
     charts.draw(rank_chart(made, session.theme()), "ranks", rank_table(made))
     st.caption(
         f"A bar covers the ranks that the seeds leave open. {METRICS[made.metric]}, reported round: "
-        f"{RULES[made.comparison.rule]}. Every pair of rows is compared by a paired t-test over the seeds "
-        f"that both have, with Holm's correction for all {len(made.tests)} pairs, so that all bars together "
-        "hold the true ranks with 95 % confidence. Rows with fewer than three seeds in common are not "
-        "separated."
+        f"{RULES[made.comparison.rule]}.",
+        help="Every pair of rows is compared by a paired t-test over the seeds that both have, with Holm's "
+        f"correction for all {len(made.tests)} pairs, so that all bars together hold the true ranks with "
+        "95 % confidence. Rows with fewer than three seeds in common are not separated.",
     )
     against, limit = _budget(costs)
     within = [c.label for c in costs if limit is None or _cost(c, against) <= limit]

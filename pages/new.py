@@ -178,10 +178,11 @@ def draw_partition(plan: Plan) -> None:
         st.caption(f"Shown for the runs that hold out {markup.md(plan.runs[0].held_out)}.")
     if len(plan.clients) > 1:
         st.caption(
-            f"Heterogeneity {plan.heterogeneity:.2f}: the mean Jensen-Shannon distance between the training "
-            "labels of two clients, from 0 (equal class shares) to 1 (no class in common). Mean label "
-            f"entropy of a client: {plan.entropy:.2f} bits; with equal class shares it would be "
-            f"{plan.max_entropy:.2f}."
+            f"Heterogeneity {plan.heterogeneity:.2f}; mean label entropy {plan.entropy:.2f} of at most "
+            f"{plan.max_entropy:.2f} bits.",
+            help="Heterogeneity is the mean Jensen-Shannon distance between the training labels of two "
+            "clients, from 0 (equal class shares) to 1 (no class in common). A client's label entropy is "
+            "highest with equal class shares.",
         )
 
 

@@ -16,6 +16,20 @@ from fedcore.results.printed import nothing_printed
 from fedcore.store import ExperimentRow, Store
 from pages.compare_view import report
 
+SAME_ROWS = "The column row is the same as in the summary"
+CONTENTS = {
+    "Summary CSV": "One row per method and metric",
+    "Domains CSV": f"One row per method, one column per domain. {SAME_ROWS}",
+    "Configs CSV": f"One row per method with all fields. {SAME_ROWS}",
+    "Breakdowns CSV": f"One row per method and domain or client. {SAME_ROWS}",
+    "Rounds CSV": "One row per run, round, split, model and test set, with counts",
+    "Clients CSV": "One row per run, round and client",
+    "LaTeX table": "The table below",
+    "Whole experiment JSON": "Everything that was recorded, for import into another FedLens "
+    "(`fedlens import FILE.json`)",
+    "Summary JSON": "The summary with numbers and null, for scripts",
+}
+
 
 def _checked(store: Store, ids: Sequence[int], text: str) -> str:
     store.integrity.require(ids)
@@ -83,14 +97,9 @@ def draw(
                 on_click="ignore",
                 icon=":material/download:",
                 key=f"file_{content}_{suffix}",
+                help=CONTENTS.get(label),
             )
     st.caption(
-        f"Summary: one row per method and metric; reported round: {RULES[rule]}, as on this page. "
-        "Domains: one row per method, one column per domain. Configs: one row per method with all fields. "
-        "Breakdowns: one row per method and domain or client. The column row is the same in these four. "
-        "Rounds: one row per run, round, split, model and test set, with counts. Clients: one row per run, "
-        "round and client. Report folder: all of these, the report as HTML, and figures as PDF and SVG. "
-        "Whole experiment: everything that was recorded, for import into another FedLens "
-        "(`fedlens import FILE.json`). To save a chart, use the camera in its menu."
+        f"Reported round: {RULES[rule]}, as on this page. To save a chart, use the camera in its menu."
     )
     st.code(table, language="latex", wrap_lines=True)

@@ -50,7 +50,11 @@ def editor(data: Mapping[str, Any], value: Texts | None, key: str) -> Texts | No
         hide_index=True,
         column_config={
             "class": st.column_config.SelectboxColumn("Class", options=list(classes), width="small"),
-            "text": st.column_config.TextColumn("Written description", width="large"),
+            "text": st.column_config.TextColumn(
+                "Written description",
+                help="Each run draws one text per class by its seed; a class without texts uses the prompt",
+                width="large",
+            ),
         },
         key=widget,
         placeholder="the prompt",
@@ -123,10 +127,8 @@ def _captions(
 ) -> None:
     """Tell the user where the texts come from and which of them are ignored."""
     whose = "the data set's own" if texts == own else "edited, stored with the experiment"
-    st.caption(
-        f"{sum(map(len, texts.values()))} texts for {len(texts)} of {len(classes)} classes ({whose}). "
-        "Each run draws one per class by its seed; a class without texts uses the prompt."
-    )
+    count = sum(map(len, texts.values()))
+    st.caption(f"{count} texts for {len(texts)} of {len(classes)} classes ({whose}).")
     known = {spoken(name) for name in classes}
     lost = [name for name in start if spoken(name) not in known]
     if lost:

@@ -50,10 +50,7 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, slots: Slots) -> list[d
         placeholder="-",
         alt="Cohorts of clients",
     )
-    st.caption(
-        "Each row is one cohort; the numbers of clients must add up to those of the partition. Empty "
-        "cells mean: the CLIP model above, the method's own batch size and epochs, no step limit."
-    )
+    st.caption("One cohort per row; their clients add up to those of the partition.")
     slots.place("cohorts")
     typed = [{str(name): _cell_value(v) for name, v in row.items()} for row in edited.to_dict("records")]
     draft.values = {"rows": typed}
@@ -97,7 +94,10 @@ def _columns(backbones: list[str]) -> dict[str, Any]:
         )  # fmt: skip
     names = fields.backbone_names()
     columns["backbone"] = st.column_config.SelectboxColumn(
-        "CLIP", options=[*names, *dict.fromkeys(n for n in backbones if n and n not in names)], width=96
+        "CLIP",
+        help=CohortConfig.model_fields["backbone"].description,
+        options=[*names, *dict.fromkeys(n for n in backbones if n and n not in names)],
+        width=96,
     )
     columns["pretrained"] = st.column_config.TextColumn(
         "Weights", help=about["pretrained"].description, width=88

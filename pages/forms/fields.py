@@ -122,7 +122,7 @@ def _open_extra_fields(
     fields = DataConfig.model_fields
     rest = [n for n in ("template", "shots", "split", "split_rounding", "decode") if n not in shown]
     own = {"template": entry.template} if entry is not None and entry.template else {}
-    for column, name in zip(st.columns(len(rest)), rest, strict=True):
+    for column, name in zip(st.columns(len(rest), vertical_alignment="bottom"), rest, strict=True):
         with column:
             values[name] = inputs.field_widget(
                 f"data.{name}", fields[name], start[name], f"{key}.{name}", None, own.get(name)
@@ -180,7 +180,7 @@ def partition_fields(draft: PartitionConfig, key: str, slots: Slots) -> dict[str
         start["alpha"] = draft.alpha or 0.3
     empty = {"clients": "all", "alpha": "IID"}  # all that the data set names; within a domain at random
     values: dict[str, object] = {"kind": kind}
-    for column, name in zip(st.columns(len(names)), names, strict=True):
+    for column, name in zip(st.columns(len(names), vertical_alignment="bottom"), names, strict=True):
         if name == "dirichlet_form" and values["alpha"] is None:
             values[name] = draft.dirichlet_form  # nothing is drawn from a Dirichlet distribution
             continue

@@ -27,17 +27,19 @@ from pages.widgets import background, markup, session
 def section() -> None:
     """Draw the form, and the progress or report of the check."""
     st.header("Add a data set")
-    st.write(
-        "Use a folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data "
-        "set, or one of the supported data sets below. The files stay where they are; nothing is copied."
-    )
+    st.caption("The files stay where they are; nothing is copied.")
     titles = {OWN_DATA: "My own data"} | {e.title: e.title for e in catalog_sets()}
     left, middle, right = st.columns([3, 6, 2], vertical_alignment="bottom")
     what = left.selectbox(
         "Kind of data", list(titles), format_func=lambda k: titles[k], key="what", bind="query-params"
     )
     root = middle.text_input(
-        "Folder on this machine", key="folder", bind="query-params", placeholder="/data/my-pictures"
+        "Folder on this machine",
+        key="folder",
+        bind="query-params",
+        placeholder="/data/my-pictures",
+        help="A folder of `domain/class/image` or `class/image`, a CSV manifest, a saved Hugging Face data "
+        "set, or one of the supported data sets below",
     ).strip()
     name = next((e.name for e in catalog_sets() if e.title == what), None)
     columns = column_names(root) if name is None else {}

@@ -186,8 +186,9 @@ def feature_space(run: RunRow) -> None:
     arrays, classes = task.arrays(), (task.result or {})["classes"]
     charts.draw(analyses.space_chart(arrays, classes, session.theme()), "space", space_table(arrays, classes))
     st.caption(
-        "Dots: images. Stars: the class features that the model compares them with. Crosses: centroids of "
-        "each class's images. t-SNE keeps neighbourhoods; distances between distant groups have no meaning."
+        "Dots: images. Stars: class features. Crosses: centroids of each class's images.",
+        help="The model compares images with class features. t-SNE keeps neighbourhoods; distances between "
+        "distant groups have no meaning.",
     )
     provenance(asked, task)
 
@@ -204,8 +205,8 @@ def evidence(run: RunRow) -> None:
         return
     draw_evidence(task.arrays(), (task.result or {})["classes"])
     st.caption(
-        "The first test samples as the model sees them. Bright colours mark the parts of an image that "
-        "support a score, relative to the maximum in that image."
+        "The first test samples as the model sees them. Bright parts of an image support a score.",
+        help="Colours are relative to the maximum in that image.",
     )
     provenance(asked, task)
 
@@ -253,14 +254,16 @@ def prompt_words(run: RunRow) -> None:
     }
     widths = {
         "Position": st.column_config.NumberColumn(width=70),
-        "Nearest words": st.column_config.TextColumn(width=240 if viewport.is_narrow() else 420),
+        "Nearest words": st.column_config.TextColumn(
+            help="~ marks a token that does not end its word", width=240 if viewport.is_narrow() else 420
+        ),
+        "Distance of the first": st.column_config.NumberColumn(
+            help="Euclidean, in token space, as CoOp reports it. A vector far from every word cannot be read "
+            "as one"
+        ),
         "Class": st.column_config.TextColumn(width=200),
     }
     st.dataframe(columns, hide_index=True, key=f"words_{asked.key}", column_config=widths)
-    st.caption(
-        "Euclidean distance in token space, as CoOp reports it; ~ marks a token that does not end its word. "
-        "A vector far from every word cannot be read as one."
-    )
     provenance(asked, task)
 
 

@@ -55,8 +55,9 @@ def reproduce(run: RunRow) -> None:
         st.caption("Save it in the folder of FedLens and run there, with its environment active:")
         st.code(repeat_command(name, environment), language="bash", wrap_lines=True)
         st.caption(
-            f"{trained_with(environment)}. The same machine, versions and config give the same numbers, in a "
-            "new experiment beside this one. The config below lists all hyper-parameters."
+            f"{trained_with(environment)}. The config below lists all hyper-parameters.",
+            help="The same machine, versions and config give the same numbers, in a new experiment beside "
+            "this one.",
         )
     else:
         st.info(

@@ -30,10 +30,10 @@ TABLE = "encodings_table"
 
 def section() -> None:
     """Draw the list of cached encodings, then the form that makes more."""
-    st.header("Cached encodings")
-    st.write(
-        "Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings can "
-        "be deleted: FedLens makes them again when a run needs them."
+    st.header(
+        "Cached encodings",
+        help="Each image is encoded once for each backbone and layer; later runs reuse the result. Encodings "
+        "can be deleted: FedLens makes them again when a run needs them.",
     )
     cached = cached_encodings(session.store())
     if cached:

@@ -22,10 +22,10 @@ KEEP: dict[KeepCheckpoints, str] = {
 
 def section() -> None:
     """Draw the choice of what stays, the checkpoints that would go, and the button that deletes them."""
-    st.header("Checkpoints of finished runs")
-    st.write(
-        "A run keeps a checkpoint to be analysed (predictions, feature space, Grad-CAM). Its results do not "
-        "depend on it. Unfinished runs keep theirs, from which they are resumed."
+    st.header(
+        "Checkpoints of finished runs",
+        help="A run keeps a checkpoint to be analysed (predictions, feature space, Grad-CAM). Its results do "
+        "not depend on it. Unfinished runs keep theirs, from which they are resumed.",
     )
     store = session.store()
     left, right = st.columns([2, 1])

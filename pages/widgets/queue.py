@@ -131,6 +131,6 @@ def _moves(
             st.rerun()
     if not selected:
         st.caption(
-            "Select rows in the first column (with the keyboard: Shift + Space) to move their runs, or to "
-            "stop them before they start."
+            "Select rows in the first column to move their runs, or to stop them before they start.",
+            help="With the keyboard, Shift + Space selects a row.",
         )
