@@ -334,9 +334,8 @@ class FedOT(Method[FedOTConfig]):
         start = {n: v.expand(len(data.clients), *v.shape) for n, v in before.shared.items()}
         start |= {n: v[data.clients.to(v.device)] for n, v in before.local.items()}
         gradients = self._full_gradients(start, data)
-        gap = torch.cdist(
-            gradients.flatten(1), gradients.flatten(1), compute_mode="donot_use_mm_for_euclid_dist"
-        )
+        flat = gradients.flatten(1)
+        gap = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
         values["gradient_difference"] = gap.max()
         if self.config.local_transform != "adapter":  # not linear, so it has no condition number
             pair = list(divmod(int(gap.argmax()), len(gap)))
@@ -349,12 +348,8 @@ class FedOT(Method[FedOTConfig]):
     def degrees_of_freedom(self) -> int:
         """Count a client transform's degrees of freedom, d (d/r - 1)/2 for rotations (FedOT, Section 4.3)."""
         d, r = self.d, self.config.blocks
-        free = {
-            "cayley": d * (d // r - 1) // 2,
-            "linear": d * d // r,
-            "adapter": 2 * d * max(1, d // 4),
-            "none": 0,
-        }
+        hidden = max(1, d // 4)
+        free = {"cayley": d * (d // r - 1) // 2, "linear": d * d // r, "adapter": 2 * d * hidden, "none": 0}
         return free[self.config.local_transform]
 
     def _full_gradients(self, params: Params, data: LocalData) -> Tensor:

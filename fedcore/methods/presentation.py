@@ -45,9 +45,9 @@ class DiagnosticChart:
 
 
 GRADIENT_CONFLICT = DiagnosticChart(
-    "Gradient conflict",
+    "Agreement of updates",
     {"gradient_conflict": ""},
-    unit="mean cosine of the clients' updates",
+    unit="mean cosine between clients",
     note="1 where all clients pull the same way, below 0 where they pull against each other.",
 )
 """For any method whose clients move a shared parameter."""

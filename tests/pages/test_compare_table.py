@@ -154,7 +154,7 @@ def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: O
     assert any("one standard error" in text and "weight 0.5; faint: as measured" in text for text in said)
     assert any("at the end" in text for text in said), "the finding stands below the chart"
     value = next(s for s in app.selectbox if s.label == "Value")
-    recorded = next(o for o in value.options if o.startswith("Gradient conflict"))
+    recorded = next(o for o in value.options if o.startswith("Agreement of updates"))
     app = open_page("compare", ids=["1"], tab="Curves", curve=recorded)
     assert len(app.get("plotly_chart")) == 1 and not app.exception
 

@@ -116,7 +116,7 @@ def test_reproduce_names_command_and_environment(open_page: Opened, filled: Path
 def test_diagnostics_are_drawn_where_there_are_some(open_page: Opened, filled: Path) -> None:
     app = open_page("run", id="1", run_tab="Diagnostics")
     (chart,) = app.get("plotly_chart")
-    assert "Gradient conflict" in chart.proto.alt
+    assert "Agreement of updates" in chart.proto.alt
     waiting = open_page("run", id=str(of_state(filled, "queued").id))
     assert "Diagnostics" not in [t.label for t in waiting.tabs]
 
