@@ -13,7 +13,7 @@ from fedcore.papers.tables.standing import STANDINGS, CellStanding, Standing
 COLUMNS = (
     "paper", "table", "dataset", "setting", "backbone", "method", "target", "metric",
     "printed", "printed_std", "rule", "ours", "ours_std", "n", "difference", "standing", "reasons",
-    "evidence", "missing_runs", "seconds", "lacks",
+    "rehearsed", "rehearsed_std", "rehearsed_n", "missing_runs", "seconds", "lacks",
 )  # fmt: skip
 """Columns of the CSV file. Empty cells: there is no such number. ``rule`` is a key of ``RULES``."""
 
@@ -23,7 +23,7 @@ def csv_text(
 ) -> str:
     """Return a table as CSV, a line per printed value in the order of the paper's file.
 
-    A rehearsed value stands in lines that say ``none (rehearsal)`` under ``evidence`` and have no difference.
+    A rehearsed value has columns of its own, so that files laid together never pass it off as ours.
 
     Args:
         cost: seconds that the missing runs of a cell take; None if they were never measured.
@@ -39,7 +39,8 @@ def csv_text(
 def _line(cell: CellStanding, seconds: float | None) -> list[object]:
     value, stat = cell.value, cell.stat
     reasons = [text for _, text in cell.comparability.reasons] or [cell.reason]
-    evidence = "" if stat is None else "none (rehearsal)" if cell.standing == "rehearsed" else "measured"
+    numbers = ["", "", ""] if stat is None else [stat.mean, "" if stat.std is None else stat.std, stat.n]
+    rehearsed = cell.standing == "rehearsed"
     return [
         PAPERS[value.paper].title,
         value.table,
@@ -52,13 +53,11 @@ def _line(cell: CellStanding, seconds: float | None) -> list[object]:
         value.value,
         "" if value.std is None else value.std,
         value.rule,
-        "" if stat is None else stat.mean,
-        "" if stat is None or stat.std is None else stat.std,
-        "" if stat is None else stat.n,
+        *(["", "", ""] if rehearsed else numbers),
         "" if cell.gap is None else cell.gap,
         cell.standing,
         "; ".join(filter(None, reasons)),
-        evidence,
+        *(numbers if rehearsed else ["", "", ""]),
         len(cell.missing),
         "" if seconds is None or not cell.missing else round(seconds),
         "; ".join(lack.text for lack in cell.lacks),
