@@ -268,7 +268,7 @@ def schedule_fields(
             "participation", fields["participation"], draft.participation, f"{key}.participation"
         )
     slots.place_row(("rounds", "seeds", "participation"))
-    left, right, last = st.columns([2, 1, 1])
+    left, right, last = st.columns([2, 1, 1], vertical_alignment="bottom")
     with left:
         values["held_out"] = held_out_field(draft, data, f"{key}.held_out")
     with right:
