@@ -15,7 +15,7 @@ CONFIG: dict[str, Any] = {
     "displayModeBar": "hover",
     "displaylogo": False,
     "showSendToCloud": False,  # plotly.js offers to upload charts unless told not to
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],  # zooming without a mouse stays
 }
 """How plotly.js shows a chart: few buttons, and only while the pointer is on the chart."""
 
