@@ -220,7 +220,7 @@ def test_options_are_swept_by_choosing_them(open_page: Opened) -> None:
 
 
 def test_the_plan_says_what_it_writes(open_page: Opened, tmp_path: Path) -> None:
-    assert "at least 35 MB on disk" in plan_line(open_page("new", preset="demo"))
+    assert "at least 36 MB on disk" in plan_line(open_page("new", preset="demo"))
 
 
 def test_boxes_to_tick_come_after_the_other_fields() -> None:
