@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _add_values(arguments: Sequence[str]) -> Iterator[str]:
     """Turn ``--ray`` without a value into ``--ray auto``, which the parser understands."""
-    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+    for argument, following in pairwise([*arguments, "-"]):
         yield argument
         if argument in OPTIONAL_VALUES and following.startswith("-"):
             yield OPTIONAL_VALUES[argument]

@@ -189,7 +189,7 @@ def test_bad_input_is_one_line_naming_the_field_and_records_nothing(db, toml, ca
         (["methods", "--methods", "none.py"], "no method file at"),
         (["data", "check", "/nowhere"], "/nowhere"),
         (["data", "check", "x.csv", "--columns", "label"], "columns: 'label' names no column"),
-        (["data", "encode", "shapez"], "unknown data set 'shapez'; did you mean shapes?"),
+        (["data", "encode", "shapez"], "unknown data set 'shapez'; did you mean shapes"),
         (["import", "none.csv", "--experiment", "x"], "cannot read none.csv"),
         (["merge", "none.db"], "no database at"),
     ],

@@ -74,7 +74,7 @@ def test_results_from_elsewhere_took_an_unknown_time(open_page: Opened, tmp_path
     rows = [f"mine,1,{r},client a,client a,{r},10" for r in (1, 2)]
     table.write_text("\n".join(["method,seed,round,model,test_set,correct,total", *rows]) + "\n")
     store.imports.csv(table, "Mine", "own data")
-    app = open_page()
+    app = open_page(columns=["Duration"])
     assert app.dataframe[0].value["Duration"].tolist() == [""]
     run = open_page("run", id="1")
     assert next(m.value for m in run.metric if m.label == "Duration") == "-"

@@ -127,7 +127,8 @@ def test_what_was_typed_stays_when_the_form_is_closed_and_opened(open_page: Open
     box = next(e for e in app.expander if e.label.startswith("FedOT"))
     app.session_state[box.key] = False
     app.run()
-    assert any("blocks 2" in c.value for c in app.caption)
+    (table,) = [e.proto.body for e in app.get("html") if "Hyper-parameters of the methods" in e.proto.body]
+    assert re.search("blocks <b[^>]*>2 ", table, re.IGNORECASE)
     app = open_form(app, "FedOT")
     assert next(w for w in app.number_input if w.label == "Blocks").value == 2
 

@@ -242,7 +242,7 @@ def test_only_the_shared_prompt_crosses_and_is_counted(narrow, wide):
             return sent
 
     loop = run(mixed(narrow, wide), 1, transport=Wire())
-    assert seen == [{"global_prompt": (4, 3, 16)}]
+    assert seen == [{"global_prompt": (2, 3, 16)}] * 2, "a message of each cohort of two"
     assert [c.bytes_up for c in loop.finished[-1].clients] == [3 * 16 * 8] * 4
 
 
