@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
 from itertools import takewhile
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
@@ -125,7 +125,9 @@ def test_a_broadcast_tensor_is_packed_once():
     assert unpack(content, CPU).chunk.received["w"].shape == (2, 1000)
 
 
-def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_said():
+def test_two_real_processes_give_the_rows_of_one_and_the_end_of_one_of_them_is_said(monkeypatch):
+    # A new process imports the main module, and tests of pages leave the dashboard in its place.
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     expected, spread, stopped, broken = (new_loop("fedot") for _ in range(4))
     one_thread = {"OMP_NUM_THREADS": "1"}
     makes = [partial(new_worker, "fedot"), partial(new_worker, "fedot", ends_after=3)]
