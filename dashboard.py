@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas  # noqa: F401 - whole before a chart is drawn: plotly uses what another thread has half imported
 import streamlit as st
 
 from fedcore import jobs
