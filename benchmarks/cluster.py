@@ -36,8 +36,7 @@ from fedcore.jobs.job import execute
 from fedcore.store import Store
 from fedcore.store.jobs import RUNS
 from fedcore.store.liveness import new_owner
-from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
-from tests.support.jobs import wait_for
+from tests.support.cluster import step_until, supervisor_of, two_nodes, watching
 
 CLIENTS = 6
 MEGABYTE = 1_000_000
@@ -212,12 +211,8 @@ def pinned_cluster(folder: Path) -> Iterator[ClusterWatch]:
             for process in server.live_processes():
                 for own in (psutil.Process(process[1].pid), *psutil.Process(process[1].pid).children(True)):
                     own.cpu_affinity([cores[at % len(cores)]])
-        watch = ClusterWatch(cluster.address)
-        try:
-            wait_for(lambda: len(usable(watch)) == 2)
+        with watching(cluster) as watch:
             yield watch
-        finally:
-            watch.close()
 
 
 def print_table(write: float, start: float) -> None:

@@ -51,14 +51,7 @@ def export(
     from fedcore.results.exports import latex, tables
     from fedcore.store import Store
 
-    if baseline is not None and (table, format) != ("summary", "csv"):
-        raise FedLensError("only the summary as csv compares with a baseline", "baseline")
-    if test is not None and baseline is None:
-        raise FedLensError("name the method to test against with --baseline", "test")
-    if digits is not None and format != "latex":
-        raise FedLensError("only the LaTeX table has chosen decimals", "decimals")
-    if where and table == "experiment":
-        raise FedLensError("a whole experiment is exported with all of its runs", "where")
+    _check_options(table, format, baseline, test, digits, where)
     store = Store(db)
     rows = [store.experiments.get(experiment_id) for experiment_id in ids]
     printed = partial(printed_values, experiments=[row.config for row in rows])
@@ -87,17 +80,33 @@ def export(
         raise FedLensError(f"table '{table}' is not written as {format}; choose {formats}", "format")
     store.integrity.require(ids)
     text = write(store, ids)
+    suffix = "tex" if format == "latex" else format
+    name = "-".join(row.name for row in rows)
+    _write(text, output, tables.file_name(name, table, suffix, tables.fingerprint(rows)))
+    return DONE
+
+
+def _check_options(
+    table: str, format: str, baseline: str | None, test: str | None, digits: int | None, where: str
+) -> None:
+    """Refuse options that the chosen table does not have."""
+    if baseline is not None and (table, format) != ("summary", "csv"):
+        raise FedLensError("only the summary as csv compares with a baseline", "baseline")
+    if test is not None and baseline is None:
+        raise FedLensError("name the method to test against with --baseline", "test")
+    if digits is not None and format != "latex":
+        raise FedLensError("only the LaTeX table has chosen decimals", "decimals")
+    if where and table == "experiment":
+        raise FedLensError("a whole experiment is exported with all of its runs", "where")
+
+
+def _write(text: str, output: Path | None, name: str) -> None:
+    """Print a table, or write it to a file or under a name into a folder."""
     if output is None:
         sys.stdout.write(text)
-        return DONE
-    if output.is_dir():
-        suffix = "tex" if format == "latex" else format
-        name = "-".join(row.name for row in rows)
-        output = output / tables.file_name(name, table, suffix, tables.fingerprint(rows))
+        return
+    path = output / name if output.is_dir() else output
     try:
-        output.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise FedLensError(
-            f"cannot write {output}: {error.strerror}; choose another file", "output"
-        ) from error
-    return DONE
+        raise FedLensError(f"cannot write {path}: {error.strerror}; choose another file", "output") from error

@@ -17,7 +17,7 @@ from fedcore.jobs.heartbeat import Heartbeat
 from fedcore.jobs.job import execute
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
+from tests.support.cluster import step_until, supervisor_of, two_nodes, usable, watching
 from tests.support.jobs import recorded, row, wait_for
 
 ROUNDS = 60
@@ -50,12 +50,8 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def watch(cluster: Any) -> Iterator[ClusterWatch]:
-    watch = ClusterWatch(cluster.address)
-    try:
-        wait_for(lambda: len(usable(watch)) == 2)
+    with watching(cluster) as watch:
         yield watch
-    finally:
-        watch.close()
 
 
 def test_a_run_goes_on_with_the_same_rows_when_its_node_has_returned(db, cluster, watch, expected):

@@ -22,8 +22,8 @@ from fedcore.jobs.launcher import force_stop
 from fedcore.jobs.local import run_local, spread_over
 from fedcore.store import Store
 from fedcore.store.liveness import new_owner
-from tests.support.cluster import step_until, supervisor_of, two_nodes, usable
-from tests.support.jobs import recorded, row, wait_for
+from tests.support.cluster import step_until, supervisor_of, two_nodes, watching
+from tests.support.jobs import recorded, row
 
 ROUNDS = 24
 pytestmark = pytest.mark.timeout(900)
@@ -46,13 +46,8 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def watch(db: Path) -> Iterator[ClusterWatch]:
-    with two_nodes(Store(db).artifacts) as cluster:
-        watch = ClusterWatch(cluster.address)
-        try:
-            wait_for(lambda: len(usable(watch)) == 2)
-            yield watch
-        finally:
-            watch.close()
+    with two_nodes(Store(db).artifacts) as cluster, watching(cluster) as watch:
+        yield watch
 
 
 @pytest.fixture(scope="module")

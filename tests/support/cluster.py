@@ -78,6 +78,17 @@ def step_until(supervisor: Supervisor, condition: Any, seconds: float = 400.0) -
     wait_for(stepped, seconds)
 
 
+@contextmanager
+def watching(cluster: Any) -> Iterator[ClusterWatch]:
+    """A watch over a cluster of two nodes, once runs may start on both."""
+    watch = ClusterWatch(cluster.address)
+    try:
+        wait_for(lambda: len(usable(watch)) == 2)
+        yield watch
+    finally:
+        watch.close()
+
+
 def usable(watch: ClusterWatch) -> list[str]:
     """The names of the nodes on which runs may start."""
     return [state.node.name for state in watch.states() if state.problem is None]
