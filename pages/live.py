@@ -231,7 +231,7 @@ def at_round(shown: Snapshot, until: int | None) -> Snapshot:
     """Cut a snapshot at the round that the reader has chosen, if any."""
     if until is None:
         return shown
-    return tuple((run, min(round_, until), attempt) for run, round_, attempt in shown)
+    return tuple((run, min(round_, until), identity) for run, round_, identity in shown)
 
 
 def draw_all(shown: Snapshot, settings: Settings) -> None:

@@ -96,6 +96,7 @@ class RunVersion(NamedTuple):
     rounds_done: int
     attempt: int
     status_text: str | None
+    created_at: float
 
 
 class RunState(NamedTuple):

@@ -42,6 +42,21 @@ def test_the_token_changes_with_a_round_and_only_then(tmp_path: Path) -> None:
     assert progress.newest_snapshot(Store(db), created.run_ids) != before
 
 
+def test_another_database_in_the_place_of_the_file_is_news(tmp_path: Path) -> None:
+    """Its runs have the same numbers, rounds and attempts, so that cached charts would be shown for them."""
+    snapshots, digests = [], []
+    for name in ("first", "second"):
+        db = tmp_path / name / "runs.db"
+        db.parent.mkdir()
+        created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
+        fill.train(writers[0], until=1)
+        snapshots.append(progress.newest_snapshot(Store(db), created.run_ids))
+        digests.append(progress.activity_digest(Store(db)))
+    assert [shown[:2] for shown in snapshots[0]] == [shown[:2] for shown in snapshots[1]]
+    assert snapshots[0] != snapshots[1]
+    assert digests[0] != digests[1]
+
+
 def test_round_zero_is_news(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     created, writers = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=5))
@@ -52,9 +67,9 @@ def test_round_zero_is_news(tmp_path: Path) -> None:
 
 def test_a_quick_run_is_shown_in_steps_and_a_slow_one_as_it_comes() -> None:
     def seen(arrivals: list[int]) -> list[int]:
-        shown, draws, found = ((7, -1, 1),), {}, []
+        shown, draws, found = ((7, -1, (0.0, 1)),), {}, []
         for new in arrivals:
-            target = progress.next_snapshot(shown, ((7, new, 1),), draws, 4)
+            target = progress.next_snapshot(shown, ((7, new, (0.0, 1)),), draws, 4)
             if target != shown:
                 draws = {7: draws.get(7, 0) + 1}
                 found.append(target[0][1])

@@ -104,8 +104,10 @@ def log_tail(store: Store, run_id: int, lines: int = 40) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-Snapshot = tuple[tuple[int, int, int], ...]
-"""What is shown of some runs: (run, round, attempt) each; round -1 where there is none yet."""
+Identity = tuple[float, int]
+"""Creation time and attempt: another database in the file's place may have a run of the same number."""
+Snapshot = tuple[tuple[int, int, Identity], ...]
+"""What is shown of some runs: (run, round, identity) each; round -1 where there is none yet."""
 
 
 def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
@@ -113,8 +115,12 @@ def newest_snapshot(store: Store, run_ids: Iterable[int]) -> Snapshot:
     versions = store.runs.versions(run_ids)
     evaluated = store.rounds.last_evaluated(versions)
     return tuple(
-        (run_id, max(done, evaluated[run_id]) if run_id in evaluated else -1, attempt)
-        for run_id, (_, done, attempt, _) in sorted(versions.items())
+        (
+            run_id,
+            max(version.rounds_done, evaluated[run_id]) if run_id in evaluated else -1,
+            (version.created_at, version.attempt),
+        )
+        for run_id, version in sorted(versions.items())
     )
 
 
@@ -138,8 +144,8 @@ def next_snapshot(shown: Snapshot, now: Snapshot, draws: Mapping[int, int], earl
         early: number of drawings over which the first rounds of a run are spread.
     """
     snapshot = []
-    for (run_id, old, _), (_, new, attempt) in zip(shown, now, strict=True):
+    for (run_id, old, _), (_, new, identity) in zip(shown, now, strict=True):
         left = early - draws.get(run_id, 0)
         step = -(-(new - old) // left) if left > 0 and new > old else new - old
-        snapshot.append((run_id, old + step, attempt))
+        snapshot.append((run_id, old + step, identity))
     return tuple(snapshot)
