@@ -33,7 +33,7 @@ def test_a_visitor_enters_with_the_printed_token_and_is_known_afterwards(
     named_server: Server, new_page: NewPage
 ) -> None:
     page = new_page()
-    address = f"http://{NAME}:{named_server.port}/experiments"
+    address = f"http://{NAME}:{named_server.port}/"
 
     refused = page.goto(address)
     assert refused is not None
